@@ -1,0 +1,35 @@
+# Each goal sets up what it needs in .venv: nothing has to be installed by hand but Python 3.11, make and git.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: demo test check speed clean
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/fairveil train adult --epsilon 1 --delta 1e-5 --unaware --out fairveil-demo
+
+test: check
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+speed: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/speed.py --json
+
+$(VENV)/demo.stamp: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e ".[dev,torch]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) fairveil-demo build dist

@@ -1,0 +1,383 @@
+"""The public facts about a table, declared by a person and kept in a TOML file.
+
+Everything fairveil knows about a table before it pays for a release stands here: columns with their bounds or
+categories, the target's classes, the groups, the rows that count. Encoding follows from it alone.
+"""
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from fairveil.data.coding import IGNORE, Coding, check_coding, check_distinct, check_increasing
+from fairveil.data.schema_errors import as_fairveil_error, close_match
+from fairveil.data.schema_toml import schema_toml
+from fairveil.data.values import MissingCells, canonical_text
+from fairveil.errors import BadStructure, MissingPublicFact
+
+__all__ = ["Category", "Number", "Schema", "Sensitive", "Target", "Where"]
+
+OTHER, MISSING = "other", "missing"
+DEFAULT_BINS = 10
+MAX_LEVELS = 2**16  # codes are kept as uint16
+DEFAULT_MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "None")
+
+
+def _as_name(value: Any) -> str:
+    text = canonical_text(value)
+    if text is None:
+        raise BadStructure("Expected a text or a number as a name, got nothing.")
+    return text
+
+
+def _plain(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".")
+
+
+Name = Annotated[str, BeforeValidator(_as_name)]
+ColumnName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Names = tuple[Name, ...]
+Numbers = tuple[FiniteFloat, ...]
+
+
+class _Facts(BaseModel):
+    """Frozen facts whose validation errors are one sentence of fairveil's error tree."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **facts: Any) -> None:
+        try:
+            super().__init__(**facts)
+        except ValidationError as error:
+            raise as_fairveil_error(error, list(type(self).model_fields)) from None
+
+
+class Number(_Facts):
+    """A number column with public bounds, cut into public bins, scaled to [-1, 1], or both.
+
+    A number outside the bounds is clipped to them, infinities included. A cell that is missing or no number has
+    the level "missing", and is 0 where the column is scaled.
+
+    Attributes
+    ----------
+    bounds : pair of float
+        The lowest and highest number that public knowledge allows.
+    cuts : tuple of float
+        Interior cut points; a number equal to a cut belongs to the bin above it.
+    bins : int
+        Instead of cuts: so many bins of equal width (10 if neither is given).
+    encode : {"bins", "scale", "both"}
+        One-hot bins, one scaled number, or both side by side.
+    """
+
+    type: Literal["number"] = "number"
+    bounds: tuple[FiniteFloat, FiniteFloat]
+    cuts: Numbers | None = None
+    bins: int | None = Field(default=None, ge=1, le=MAX_LEVELS - 1)
+    encode: Literal["bins", "scale", "both"] = "bins"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_bins(cls, facts: Any) -> Any:
+        has_bins = isinstance(facts, dict) and facts.get("encode") != "scale"
+        needs_default = has_bins and facts.get("cuts") is None and facts.get("bins") is None
+        return {**facts, "bins": DEFAULT_BINS} if needs_default else facts
+
+    @model_validator(mode="after")
+    def _check(self) -> "Number":
+        low, high = self.bounds
+        if not low < high or not np.isfinite(high - low):
+            raise BadStructure(f"Expected bounds = [low, high] with low < high, got {[low, high]}.")
+        if self.cuts is not None and self.bins is not None:
+            raise BadStructure("Expected either cuts or bins, got both; remove one.")
+        if self.encode == "scale" and (self.cuts is not None or self.bins is not None):
+            raise BadStructure('Expected no cuts or bins with encode = "scale"; remove them or write "both".')
+        self._check_edges(low, high)
+        return self
+
+    def _check_edges(self, low: float, high: float) -> None:
+        check_increasing("cuts" if self.cuts is not None else "bins", self.edges)
+        if self.edges and not low < self.edges[0] <= self.edges[-1] < high:
+            raise BadStructure(
+                f"Expected cuts strictly inside the bounds {[low, high]}, got {list(self.edges)}."
+            )
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The interior cut points, whichever way they were declared."""
+        if self.bins is not None:
+            # Twelve digits hide the rounding of the division and read well in feature names.
+            return tuple(float(f"{edge:.12g}") for edge in np.linspace(*self.bounds, self.bins + 1)[1:-1])
+        return self.cuts or ()
+
+
+class Category(_Facts):
+    """A column of codes or texts with a public list of values.
+
+    A value that is not listed is the level "other", a missing cell the level "missing"; both always exist (a
+    listed category of that name serves as the level). A listed category is never taken for missing.
+    """
+
+    type: Literal["category"] = "category"
+    categories: Names
+
+    @model_validator(mode="after")
+    def _check(self) -> "Category":
+        check_distinct("categories", self.categories)
+        if len(self.levels) > MAX_LEVELS:
+            raise BadStructure(f"Expected at most {MAX_LEVELS - 2} categories, got {len(self.categories)}.")
+        return self
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The categories in order, then "other" and "missing"."""
+        return self.categories + tuple(name for name in (OTHER, MISSING) if name not in self.categories)
+
+
+class Target(_Facts):
+    """The column to predict: its classes in a fixed order and how raw cells fall into them (see `Coding`)."""
+
+    column: ColumnName
+    classes: Names
+    positive: Name = ""
+    cuts: Numbers = ()
+    at_cut: Literal["up", "down"] = "up"
+    values: dict[Name, Names] = Field(default_factory=dict)
+    unknown: Name = IGNORE
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_positive(cls, facts: Any) -> Any:
+        classes = facts.get("classes") if isinstance(facts, dict) else None
+        if not isinstance(classes, (list, tuple)) or facts.get("positive"):
+            return facts
+        return {**facts, "positive": classes[-1] if classes else ""}
+
+    @model_validator(mode="after")
+    def _check(self) -> "Target":
+        check_coding(self.coding, "classes")
+        if self.positive not in self.classes:
+            raise BadStructure(f"Expected positive to be one of the classes, got {self.positive!r}.")
+        return self
+
+    @property
+    def coding(self) -> Coding:
+        """The rule that turns raw cells into class numbers."""
+        return Coding(self.classes, self.cuts, self.at_cut, self.values, self.unknown)
+
+
+class Sensitive(_Facts):
+    """A column whose groups are to be treated alike: groups in a fixed order and how cells fall into them.
+
+    With unknown = "ignore" a row without a known group still counts for the loss but belongs to no group.
+    """
+
+    column: ColumnName
+    groups: Names
+    cuts: Numbers = ()
+    at_cut: Literal["up", "down"] = "up"
+    values: dict[Name, Names] = Field(default_factory=dict)
+    unknown: Name = IGNORE
+
+    @model_validator(mode="after")
+    def _check(self) -> "Sensitive":
+        check_coding(self.coding, "groups")
+        return self
+
+    @property
+    def coding(self) -> Coding:
+        """The rule that turns raw cells into group numbers."""
+        return Coding(self.groups, self.cuts, self.at_cut, self.values, self.unknown)
+
+
+class Where(_Facts):
+    """A rule every row must meet; a row that fails contributes nothing. All conditions given must hold.
+
+    A cell that is missing or no number fails every number condition and `one_of`, and passes `none_of`.
+    """
+
+    column: ColumnName
+    at_least: FiniteFloat | None = None
+    at_most: FiniteFloat | None = None
+    above: FiniteFloat | None = None
+    below: FiniteFloat | None = None
+    one_of: Names | None = None
+    none_of: Names | None = None
+    present: Literal[True] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "Where":
+        if len(self.model_dump(exclude_none=True)) == 1:
+            raise BadStructure(
+                f'Expected a condition on "{self.column}", got none; write for example at_least = 0.'
+            )
+        return self
+
+
+class Schema(_Facts):
+    """All public facts about a table.
+
+    Attributes
+    ----------
+    name, source : str
+        What the table is and where it comes from.
+    notes : tuple of str
+        Remarks for the person who edits the file.
+    n_public : int or None
+        The number of rows that count, if it is public knowledge.
+    id_column : str or None
+        The column that names the person; a row without an id contributes nothing.
+    missing_values : tuple of str
+        Cells that mean missing, blanks around them aside; nulls always do.
+    private_draft : bool
+        True for a draft made by looking at the rows without privacy and not yet approved.
+    target, sensitive, columns, where
+        The target, the groups, the features in order, the row rules.
+
+    Examples
+    --------
+    >>> schema = Schema(target=Target(column="hired", classes=["no", "yes"]),
+    ...                 columns={"age": Number(bounds=(18, 70), cuts=[30, 50])})
+    >>> schema.feature_names, schema.target.positive
+    (('age',), 'yes')
+    """
+
+    name: str = ""
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    n_public: int | None = Field(default=None, ge=1)
+    id_column: ColumnName | None = None
+    missing_values: tuple[str, ...] = DEFAULT_MISSING
+    private_draft: bool = False
+    target: Target
+    sensitive: tuple[Sensitive, ...] = ()
+    where: tuple[Where, ...] = ()
+    columns: dict[ColumnName, Annotated[Number | Category, Field(discriminator="type")]]
+
+    @model_validator(mode="after")
+    def _check(self) -> "Schema":
+        if not self.columns:
+            raise BadStructure(
+                "Expected at least one feature, got none; write one table [columns.NAME] for each."
+            )
+        if self.target.column in self.columns:
+            raise BadStructure(
+                f'Expected the target "{self.target.column}" not to be a feature; remove its column.'
+            )
+        if self.id_column in self.columns:
+            raise BadStructure(
+                f'Expected the id column "{self.id_column}" not to be a feature; remove its column.'
+            )
+        check_distinct("sensitive columns", tuple(entry.column for entry in self.sensitive))
+        return self
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Schema":
+        """Return the schema in a TOML file."""
+        try:
+            facts = tomllib.loads(Path(path).read_bytes().decode("utf-8-sig"))
+        except OSError as error:
+            raise BadStructure(
+                f"Expected a readable schema file at {path}; {error.strerror or error}."
+            ) from None
+        except UnicodeDecodeError:
+            raise BadStructure(f"Expected {path} to be a TOML schema; it is not UTF-8 text.") from None
+        except tomllib.TOMLDecodeError as error:
+            raise BadStructure(f"Expected {path} to be a TOML schema; {_plain(error)}.") from None
+        try:
+            return cls(**facts)
+        except (BadStructure, MissingPublicFact) as error:
+            raise type(error)(f"{path}: {error}") from None
+
+    def write(self, path: str | Path) -> None:
+        """Write the schema as TOML; reading it back gives an equal schema."""
+        try:
+            Path(path).write_bytes(self.to_toml().encode())
+        except (OSError, UnicodeEncodeError) as error:
+            raise BadStructure(f"Expected to write the schema to {path}; {error}.") from None
+
+    def to_toml(self) -> str:
+        """Return the schema as TOML text."""
+        kept = {"missing_values": self.missing_values}
+        facts = self.model_dump(exclude_defaults=True) | kept
+        facts["columns"] = {
+            name: {"type": column.type} | column.model_dump(exclude_defaults=True)
+            for name, column in self.columns.items()
+        }
+        order = [name for name in type(self).model_fields if name in facts]
+        return schema_toml({name: facts[name] for name in order})
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the TOML text."""
+        return hashlib.sha256(self.to_toml().encode("utf-8", "surrogatepass")).hexdigest()
+
+    def without(self, *columns: str) -> "Schema":
+        """Return the schema without some of its features."""
+        for column in columns:
+            self._check_feature(column)
+        kept = {name: facts for name, facts in self.columns.items() if name not in columns}
+        return Schema(**(dict(self) | {"columns": kept}))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The feature columns in order."""
+        return tuple(self.columns)
+
+    @property
+    def missing(self) -> MissingCells:
+        """The rule that says which cells are missing."""
+        return MissingCells.of(self.missing_values)
+
+    def sensitive_named(self, column: str) -> Sensitive:
+        """Return the groups of a column: declared ones, else the categories of the feature of that name."""
+        for entry in self.sensitive:
+            if entry.column == column:
+                return entry
+        self._check_feature(column)
+        feature = self.columns[column]
+        if isinstance(feature, Category):
+            return Sensitive(column=column, groups=feature.categories)
+        raise MissingPublicFact(
+            f'Expected groups for "{column}", got a number column; write [[sensitive]] with column = '
+            f'"{column}", groups = ["low", "high"] and cuts = [{sum(feature.bounds) / 2:g}].'
+        )
+
+    def _check_feature(self, column: str) -> None:
+        if column not in self.columns:
+            names = list(self.columns)
+            raise BadStructure(
+                f'Expected a column of the schema, got "{column}"{close_match(column, names)}.'
+            )
+
+    @classmethod
+    def for_arrays(
+        cls,
+        n_features: int,
+        classes: Any,
+        *,
+        bounds: tuple[float, float] = (-1.0, 1.0),
+        n_public: int | None = None,
+        encode: Literal["bins", "scale", "both"] = "scale",
+        groups: Any = None,
+    ) -> "Schema":
+        """Return a schema for NumPy input: columns x0, x1, ..., the target y, and groups in a column group."""
+        sensitive = () if groups is None else (Sensitive(column="group", groups=tuple(groups)),)
+        column = Number(bounds=bounds, encode=encode)
+        return cls(
+            n_public=n_public,
+            target=Target(column="y", classes=tuple(classes)),
+            sensitive=sensitive,
+            columns={f"x{index}": column for index in range(n_features)},
+        )

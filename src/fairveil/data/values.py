@@ -1,0 +1,217 @@
+"""Cells in, canonical texts and numbers out.
+
+What a cell becomes depends on that cell alone: not on the type pandas gave its column (which one odd cell
+can change) and not on the other rows. So 1, 1.0, "1", " 1 " and numpy's integers are all the text "1".
+Nothing here raises or warns on a value.
+"""
+
+import math
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+__all__ = [
+    "Cells",
+    "MissingCells",
+    "canonical_text",
+    "canonical_texts",
+    "map_cells",
+    "number_of",
+    "numbers_of",
+]
+
+Cells: TypeAlias = "pd.Series | NDArray[Any]"
+
+# A leading zero marks a code ("01234"); an exponent without a sign may be one too ("12e4").
+_NUMERAL = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-][0-9]+)?")
+_DIGITS = re.compile(r"[+-]?[0-9]+")
+_TRUTH = {"True": 1.0, "False": 0.0}
+_NUMERIC_TYPES = frozenset(
+    {bool, int, float, np.bool_, np.int8, np.int16, np.int32, np.int64}
+    | {np.uint8, np.uint16, np.uint32, np.uint64, np.float16, np.float32, np.float64}
+)
+_KEYED_TYPES = _NUMERIC_TYPES | {str, bytes, type(None), type(pd.NA), type(pd.NaT)}
+
+
+def canonical_text(value: Any) -> str | None:
+    """Return the one text that stands for a cell, or None where the cell holds nothing.
+
+    Examples
+    --------
+    >>> [canonical_text(v) for v in (1, 1.0, " 1 ", "1.0", True, "01", float("nan"))]
+    ['1', '1', '1', '1', 'True', '01', None]
+    """
+    if value is None or value is pd.NA or value is pd.NaT:
+        return None
+    if isinstance(value, (bool, np.bool_)):
+        return str(bool(value))
+    if isinstance(value, (int, np.integer)):
+        return _safe_str(int(value))
+    if isinstance(value, (float, np.floating)):
+        return _float_text(value)
+    return _numeral_text(_stripped(value))
+
+
+def number_of(value: Any) -> float:
+    """Return a cell as a number, NaN where it holds none.
+
+    Examples
+    --------
+    >>> [number_of(v) for v in ("40", " 4e1 ", True, "forty", None, "-inf")]
+    [40.0, 40.0, 1.0, nan, nan, -inf]
+    """
+    if value is None or value is pd.NA or value is pd.NaT:
+        return math.nan
+    if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
+        return _as_float(value)
+    return _parsed(_stripped(value))
+
+
+@dataclass(frozen=True)
+class MissingCells:
+    """The cells that mean "missing", as canonical texts and as the numbers among them."""
+
+    texts: frozenset[str]
+    numbers: tuple[float, ...]
+
+    @classmethod
+    def of(cls, declared: Collection[str]) -> "MissingCells":
+        """Return the rule for the texts a schema declares."""
+        texts = frozenset(text for text in map(canonical_text, declared) if text is not None)
+        numbers = tuple(number for number in map(number_of, sorted(texts)) if not math.isnan(number))
+        return cls(texts, numbers)
+
+    def holds(self, text: str | None) -> bool:
+        """Say whether a canonical text means missing."""
+        return text is None or text in self.texts
+
+
+def canonical_texts(cells: Cells) -> NDArray[np.object_]:
+    """Return the canonical text of every cell (None where it holds nothing)."""
+    return map_cells(cells, canonical_text, np.object_)
+
+
+def numbers_of(cells: Cells, missing: MissingCells) -> NDArray[np.float64]:
+    """Return every cell as a float64, NaN where it is missing or not a number."""
+    numbers = _plain_numbers(cells)
+    if numbers is None:
+        numbers = map_cells(cells, number_of, np.float64)
+    if missing.numbers:
+        numbers = np.where(np.isin(numbers, missing.numbers), np.nan, numbers)
+    return numbers
+
+
+def map_cells(cells: Cells, convert: Callable[[Any], Any], dtype: Any) -> NDArray[Any]:
+    """Return `convert(cell)` for every cell, computed once for each distinct cell."""
+    if isinstance(cells.dtype, pd.CategoricalDtype):
+        return _taken(cells.cat.codes.to_numpy(), cells.cat.categories, convert, dtype)
+    if _is_arrow_text(cells.dtype) or _is_numeric(cells.dtype):
+        codes, distinct = pd.factorize(cells)
+        return _taken(codes, distinct, convert, dtype)
+    return _mapped_objects(_objects(cells), convert, dtype)
+
+
+def _taken(codes: NDArray[Any], distinct: Any, convert: Callable[[Any], Any], dtype: Any) -> NDArray[Any]:
+    # pandas marks a null by code -1, which picks the last entry of the table.
+    scalars = np.asarray(distinct) if isinstance(distinct.dtype, np.dtype) else _objects(distinct)
+    return _array([*map(convert, scalars), convert(None)], dtype)[codes]
+
+
+def _mapped_objects(objects: NDArray[np.object_], convert: Callable[[Any], Any], dtype: Any) -> NDArray[Any]:
+    kinds = set(map(type, objects))
+    if not kinds <= _KEYED_TYPES:
+        return _array(list(map(convert, objects)), dtype)
+    keys = list(objects)
+    if len(kinds & _NUMERIC_TYPES) > 1:  # True == 1 == 1.0 would share one entry: whichever row came first
+        keys = list(zip(map(type, objects), objects, strict=True))
+        table = {key: convert(key[1]) for key in set(keys)}
+    else:
+        table = {key: convert(key) for key in set(keys)}
+    return _array(list(map(table.__getitem__, keys)), dtype)
+
+
+def _array(values: list[Any], dtype: Any) -> NDArray[Any]:
+    result = np.empty(len(values), dtype=dtype)
+    result[:] = values
+    return result
+
+
+def _is_arrow_text(dtype: Any) -> bool:
+    return isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow"
+
+
+def _is_numeric(dtype: Any) -> bool:
+    plain = dtype if isinstance(dtype, np.dtype) else getattr(dtype, "numpy_dtype", None)
+    return plain is not None and plain.kind in "biuf"
+
+
+def _plain_numbers(cells: Cells) -> NDArray[np.float64] | None:
+    if not _is_numeric(cells.dtype):
+        return None
+    with np.errstate(all="ignore"):
+        if isinstance(cells.dtype, np.dtype):
+            return np.asarray(cells, dtype=np.float64)
+        return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _objects(cells: Any) -> NDArray[np.object_]:
+    if isinstance(cells, np.ndarray):
+        return cells.astype(object)
+    try:
+        return cells.to_numpy(dtype=object)
+    except (UnicodeDecodeError, pa.ArrowException):  # bytes that are not UTF-8 inside a text column
+        return pa.array(cells).cast(pa.large_binary()).to_numpy(zero_copy_only=False)
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer beyond the largest float
+        return math.inf if value > 0 else -math.inf
+
+
+def _parsed(text: str) -> float:
+    if text in _TRUTH:
+        return _TRUTH[text]
+    try:
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan
+
+
+def _float_text(value: Any) -> str | None:
+    number = float(value)
+    if math.isnan(number):
+        return None
+    if math.isinf(number):
+        return str(number)
+    # numpy writes a float16 or float32 with its own few digits: 0.1, not 0.10000000149011612
+    return str(int(number)) if number.is_integer() else str(number if isinstance(value, float) else value)
+
+
+def _stripped(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace").strip()
+    return (_safe_str(value) or "").strip()
+
+
+def _safe_str(value: Any) -> str | None:
+    try:
+        return str(value)
+    except Exception:  # values never steer: an object that cannot be written down holds nothing
+        return None
+
+
+def _numeral_text(text: str) -> str:
+    if _NUMERAL.fullmatch(text) is None:
+        return text
+    if _DIGITS.fullmatch(text):
+        return "0" if text.lstrip("+-") == "0" else text.lstrip("+")
+    number = float(text)
+    return (_float_text(number) or text) if math.isfinite(number) else text

@@ -1,0 +1,42 @@
+"""Parameters + rows -> logits -> clipped gradient sums.
+
+::
+
+    protocol.py    what every model promises
+    linear.py      LinearSoftmax: multinomial logistic regression
+    mlp.py         Perceptron: dense layers with ReLU or tanh, any depth
+    clipping.py    how a record's gradient is held to its bound in floating point
+    dense.py       class-major products for few classes
+    losses.py      softmax and the pull of the cross entropy
+    optimizers.py  Sgd, Adam and iterate averages as pure functions
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from fairveil.models.clipping import row_norms
+from fairveil.models.linear import LinearSoftmax
+from fairveil.models.losses import cross_entropy_pull, softmax
+from fairveil.models.mlp import Perceptron
+from fairveil.models.optimizers import Adam, Average, Optimizer, OptimizerState, Sgd
+from fairveil.models.protocol import Array, Model
+
+__all__ = [
+    "MODELS",
+    "Adam",
+    "Array",
+    "Average",
+    "LinearSoftmax",
+    "Model",
+    "Optimizer",
+    "OptimizerState",
+    "Perceptron",
+    "Sgd",
+    "cross_entropy_pull",
+    "row_norms",
+    "softmax",
+]
+
+MODELS: Mapping[str, type[LinearSoftmax] | type[Perceptron]] = MappingProxyType(
+    {"linear": LinearSoftmax, "mlp": Perceptron}
+)

@@ -1,0 +1,96 @@
+"""How each record's gradient is held to its bound, in float32, without ever writing that gradient down.
+
+The gradient of a dense layer for one record is an outer product of its input and its delta, so its squared
+norm is `(||input||^2 + 1) * ||delta||^2` (the 1 is the bias); a record's squared norm is the sum over layers.
+
+Why the bound holds in floating point, with u = 2^-24:
+
+* *Rounding.* Summing w squares in four or more lanes errs by at most w/4 u, hence the norm by w/8 u; a dozen
+  further roundings come from the square root, the division and the products. The bound aimed at is therefore
+  `clip_norm * (1 - (16 + w/8) u)`, about 2e-6 below `clip_norm` for a hundred columns.
+* *Underflow.* Squares below 2^-126 may be lost, so `FLOOR`, which is larger than all of them together, is
+  added: a norm is never under-estimated.
+* *Overflow, NaN, infinity.* A record whose squared norm is not a finite float32 (norm above 1.8e19) adds
+  exactly zero: its rows are blanked before the product, because zero times infinity is NaN.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.errors import InvalidParameter
+from fairveil.models.protocol import Array
+
+__all__ = [
+    "FLOOR",
+    "blank",
+    "clip_factors",
+    "is_unclipped",
+    "row_norms",
+    "safety_margin",
+    "squares_by_column",
+    "squares_by_row",
+]
+
+FLOOR = 1e-30
+SMALLEST_CLIP, LARGEST_CLIP = 1e-18, 1e18
+_CHUNK = 4096
+
+
+def row_norms(X: Array) -> Array:
+    """Return ||x|| of each row (B,), summed in float64: compute once, pass the batch's part to the model."""
+    norms = np.empty(len(X), dtype=np.float32)
+    with np.errstate(all="ignore"):
+        for start in range(0, len(X), _CHUNK):
+            rows = X[start : start + _CHUNK].astype(np.float64)
+            norms[start : start + _CHUNK] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return norms
+
+
+def squares_by_row(rows: Array) -> Array:
+    """Return ||row||^2 of each row (B,) in float32."""
+    return np.einsum("ij,ij->i", rows, rows)
+
+
+def squares_by_column(columns: Array) -> Array:
+    """Return ||column||^2 of each column (B,) of a class-major array in float32."""
+    return np.einsum("kb,kb->b", columns, columns)
+
+
+def safety_margin(width: int) -> float:
+    """Return the factor just below 1 that pays for the rounding of norms of `width` squares."""
+    return 1.0 - (16.0 + width / 8.0) * 2.0**-24
+
+
+def is_unclipped(clip_norm: float | Array) -> bool:
+    """Return True for the scalar infinity, the plain sum; refuse a bound that float32 cannot hold."""
+    if isinstance(clip_norm, np.ndarray):
+        return False
+    if not clip_norm >= SMALLEST_CLIP:
+        raise InvalidParameter(f"Expected clip_norm >= {SMALLEST_CLIP}, got {clip_norm!r}.")
+    return clip_norm == math.inf
+
+
+def clip_factors(
+    squares: Array, clip_norm: float | Array, margin: float
+) -> tuple[Array, NDArray[np.bool_] | None]:
+    """Return what each record's gradient is multiplied with, and which records must be blanked (None: none).
+
+    Overwrites `squares`. A clip norm per record that is NaN or too small for float32 gives the factor 0.
+    """
+    # The dot product is the cheapest test; it may overflow early, then the slow way finds nothing to blank.
+    broken = None if math.isfinite(np.dot(squares, squares)) else ~np.isfinite(squares)
+    norms = np.sqrt(squares, out=squares)
+    if isinstance(clip_norm, np.ndarray):
+        held = np.where(clip_norm >= SMALLEST_CLIP, np.minimum(clip_norm, LARGEST_CLIP) * margin, 0.0)
+        bounds = held.astype(np.float32)
+        np.maximum(norms, np.maximum(bounds, SMALLEST_CLIP), out=norms)
+        return np.divide(bounds, norms, out=norms), broken
+    bound = min(clip_norm, LARGEST_CLIP) * margin
+    return np.divide(bound, np.maximum(norms, bound, out=norms), out=norms), broken
+
+
+def blank(broken: NDArray[np.bool_], rows: Array) -> Array:
+    """Return a copy of row-major `rows` with the broken records set to zero."""
+    return np.where(broken[:, None], np.float32(0), rows)

@@ -1,0 +1,126 @@
+"""The linear softmax model: rows -> logits -> clipped gradient sums, in closed form."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fairveil._validate import check_integer
+from fairveil.models.clipping import (
+    FLOOR,
+    blank,
+    clip_factors,
+    is_unclipped,
+    safety_margin,
+    squares_by_column,
+    squares_by_row,
+)
+from fairveil.models.dense import class_scores, class_sums
+from fairveil.models.protocol import Array
+
+__all__ = ["LinearSoftmax"]
+
+
+@dataclass(frozen=True)
+class LinearSoftmax:
+    """Multinomial logistic regression on a flat vector: class weights (n_classes, n_features), then biases.
+
+    Class-major weights let both products be one matrix-vector product per class when classes are few.
+
+    Parameters
+    ----------
+    n_features, n_classes : int
+        Sizes, public.
+    bias : bool
+        Whether each class has an intercept; without it the flat vector holds the weights only.
+
+    Examples
+    --------
+    >>> model = LinearSoftmax(n_features=3, n_classes=2)
+    >>> X = np.ones((5, 3), dtype=np.float32)
+    >>> model.logits(np.zeros(model.n_params, dtype=np.float32), X).shape
+    (2, 5)
+    """
+
+    n_features: int
+    n_classes: int = 2
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        check_integer("n_features", self.n_features)
+        check_integer("n_classes", self.n_classes, at_least=2)
+
+    @cached_property
+    def n_params(self) -> int:
+        """Length of the flat parameter vector."""
+        return self.n_classes * (self.n_features + bool(self.bias))
+
+    def initial(self, rng: np.random.Generator) -> Array:
+        """Return zeros: the problem is convex, the start carries no information."""
+        return np.zeros(self.n_params, dtype=np.float32)
+
+    def forward(self, params: Array, X: Array) -> tuple[Array, ...]:
+        """Return the logits alone: a linear model has no hidden activations."""
+        return (self.logits(params, X),)
+
+    def logits(self, params: Array, X: Array) -> Array:
+        """Return the logits, class-major (n_classes, B)."""
+        n_weights = self.n_classes * self.n_features
+        with np.errstate(all="ignore"):
+            scores = class_scores(params[:n_weights].reshape(self.n_classes, self.n_features), X)
+            if self.bias:
+                scores += params[n_weights:, None]
+        return scores
+
+    def clipped_gradient(
+        self,
+        params: Array,
+        X: Array,
+        dlogits: Array,
+        clip_norm: float | Array,
+        *,
+        activations: tuple[Array, ...] | None = None,
+        row_norms: Array | None = None,
+    ) -> Array:
+        """Return the sum over records of `dlogits_i (x) [x_i, 1]`, each clipped to `clip_norm`."""
+        with np.errstate(all="ignore"):
+            if not is_unclipped(clip_norm):
+                factors, broken = clip_factors(self._squares(X, dlogits, row_norms), clip_norm, self._margin)
+                dlogits = dlogits * factors
+                if broken is not None:
+                    X, dlogits = blank(broken, X), np.where(broken, np.float32(0), dlogits)
+            return self._gradient(X, dlogits)
+
+    def gradient_norms(
+        self,
+        params: Array,
+        X: Array,
+        dlogits: Array,
+        *,
+        activations: tuple[Array, ...] | None = None,
+        row_norms: Array | None = None,
+    ) -> Array:
+        """Return each record's gradient norm (B,); infinity where it is not a finite float32."""
+        with np.errstate(all="ignore"):
+            norms = np.sqrt(self._squares(X, dlogits, row_norms))
+            return np.where(np.isnan(norms), np.float32(np.inf), norms)
+
+    @cached_property
+    def _margin(self) -> float:
+        # The squares of a class-major column are added one by one, not in four lanes.
+        return safety_margin(self.n_features + 4 * self.n_classes)
+
+    def _squares(self, X: Array, dlogits: Array, row_norms: Array | None) -> Array:
+        squares = squares_by_row(X) if row_norms is None else np.square(row_norms)
+        squares += 1.0 if self.bias else FLOOR
+        deltas = squares_by_column(dlogits)
+        deltas += FLOOR
+        return np.multiply(squares, deltas, out=squares)
+
+    def _gradient(self, X: Array, dlogits: Array) -> Array:
+        gradient = np.empty(self.n_params, dtype=np.float32)
+        n_weights = self.n_classes * self.n_features
+        class_sums(dlogits, X, gradient[:n_weights].reshape(self.n_classes, self.n_features))
+        if self.bias:
+            np.add.reduce(dlogits, axis=1, out=gradient[n_weights:])
+        return gradient

@@ -1,0 +1,204 @@
+"""The multi-layer perceptron: rows -> logits -> clipped gradient sums, in closed form at any depth."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from fairveil._validate import check_choice, check_integer
+from fairveil.models.clipping import (
+    FLOOR,
+    blank,
+    clip_factors,
+    is_unclipped,
+    safety_margin,
+    squares_by_column,
+    squares_by_row,
+)
+from fairveil.models.dense import class_scores, class_sums
+from fairveil.models.protocol import Array
+
+__all__ = ["Perceptron"]
+
+Layer = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Perceptron:
+    """Dense layers with ReLU or tanh between them, on one flat vector.
+
+    The flat vector holds, for each hidden layer in turn, weights (n_in, n_out) then biases (n_out), and last
+    the class weights (n_classes, n_in) then class biases.
+
+    Parameters
+    ----------
+    n_features, n_classes : int
+        Sizes, public.
+    hidden : tuple of int
+        Widths of the hidden layers, first to last.
+    activation : {"relu", "tanh"}
+        What stands between the layers.
+
+    Examples
+    --------
+    >>> model = Perceptron(n_features=100, hidden=(64, 64))
+    >>> model.n_params
+    10754
+    """
+
+    n_features: int
+    n_classes: int = 2
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "relu"
+
+    def __post_init__(self) -> None:
+        check_integer("n_features", self.n_features)
+        check_integer("n_classes", self.n_classes, at_least=2)
+        object.__setattr__(self, "hidden", tuple(check_integer("hidden", width) for width in self.hidden))
+        check_choice("activation", self.activation, ("relu", "tanh"))
+
+    @cached_property
+    def n_params(self) -> int:
+        """Length of the flat parameter vector."""
+        return sum(rows * columns + n_out for rows, columns, n_out in self._shapes)
+
+    def initial(self, rng: np.random.Generator) -> Array:
+        """Return weights drawn by He's rule before a ReLU and Glorot's elsewhere; biases are zero."""
+        params = np.zeros(self.n_params, dtype=np.float32)
+        layers = self._layers(params)
+        for index, (weights, _) in enumerate(layers):
+            is_he = self.activation == "relu" and index < len(self.hidden)
+            spread = 2.0 / weights.shape[0] if is_he else 2.0 / sum(weights.shape)
+            weights[...] = np.sqrt(spread) * rng.standard_normal(weights.shape)
+        return params
+
+    def forward(self, params: Array, X: Array) -> tuple[Array, ...]:
+        """Return the hidden activations (B, width) in order, then the logits (n_classes, B)."""
+        *inner, (class_weights, class_biases) = self._layers(params)
+        activations = []
+        rows = X
+        with np.errstate(all="ignore"):
+            for weights, biases in inner:
+                rows = self._activate(rows @ weights, biases)
+                activations.append(rows)
+            scores = class_scores(class_weights, rows)
+            scores += class_biases[:, None]
+        return (*activations, scores)
+
+    def logits(self, params: Array, X: Array) -> Array:
+        """Return the logits, class-major (n_classes, B)."""
+        return self.forward(params, X)[-1]
+
+    def clipped_gradient(
+        self,
+        params: Array,
+        X: Array,
+        dlogits: Array,
+        clip_norm: float | Array,
+        *,
+        activations: tuple[Array, ...] | None = None,
+        row_norms: Array | None = None,
+    ) -> Array:
+        """Return the sum over records of back-propagated `dlogits_i`, clipped over all layers at once."""
+        with np.errstate(all="ignore"):
+            inputs, deltas = self._backward(params, X, dlogits, activations)
+            if not is_unclipped(clip_norm):
+                squares = self._squares(inputs, deltas, row_norms)
+                factors, broken = clip_factors(squares, clip_norm, self._margin)
+                deltas = _scaled(deltas, factors)
+                if broken is not None:
+                    inputs = [blank(broken, rows) for rows in inputs]
+                    deltas = [*(blank(broken, d) for d in deltas[:-1]), blank(broken, deltas[-1].T).T]
+            return self._gradient(inputs, deltas)
+
+    def gradient_norms(
+        self,
+        params: Array,
+        X: Array,
+        dlogits: Array,
+        *,
+        activations: tuple[Array, ...] | None = None,
+        row_norms: Array | None = None,
+    ) -> Array:
+        """Return each record's gradient norm over all layers (B,); infinity where not a finite float32."""
+        with np.errstate(all="ignore"):
+            norms = np.sqrt(self._squares(*self._backward(params, X, dlogits, activations), row_norms))
+            return np.where(np.isnan(norms), np.float32(np.inf), norms)
+
+    @cached_property
+    def _shapes(self) -> tuple[tuple[int, int, int], ...]:
+        sizes = (self.n_features, *self.hidden)
+        inner = tuple((n_in, n_out, n_out) for n_in, n_out in pairwise(sizes))
+        return (*inner, (self.n_classes, sizes[-1], self.n_classes))
+
+    @cached_property
+    def _margin(self) -> float:
+        # The squares of the class-major deltas are added one by one, not in four lanes.
+        inner, (_, n_in, _) = self._shapes[:-1], self._shapes[-1]
+        widths = [n_in + n_out for n_in, n_out, _ in inner]
+        return safety_margin(max([*widths, n_in + 4 * self.n_classes]) + 4 * len(self._shapes))
+
+    def _layers(self, params: Array) -> list[Layer]:
+        layers = []
+        start = 0
+        for rows, columns, n_out in self._shapes:
+            middle = start + rows * columns
+            layers.append((params[start:middle].reshape(rows, columns), params[middle : middle + n_out]))
+            start = middle + n_out
+        return layers
+
+    def _activate(self, rows: Array, biases: Array) -> Array:
+        rows += biases
+        if self.activation == "tanh":
+            return np.tanh(rows, out=rows)
+        # A vector of zeros takes the vectorised loop, which a scalar zero does not.
+        return np.maximum(rows, np.zeros_like(biases), out=rows)
+
+    def _through(self, delta: Array, rows: Array) -> Array:
+        """Multiply `delta` in place with the derivative of the activation, read off its output."""
+        if self.activation == "relu":
+            return np.multiply(delta, rows > 0, out=delta)
+        slope = np.square(rows)
+        np.subtract(1, slope, out=slope)
+        return np.multiply(delta, slope, out=delta)
+
+    def _backward(
+        self, params: Array, X: Array, dlogits: Array, activations: tuple[Array, ...] | None
+    ) -> tuple[list[Array], list[Array]]:
+        """Return each layer's inputs and deltas, in order; the last deltas are `dlogits`, class-major."""
+        inner = (activations or self.forward(params, X))[:-1]
+        layers = self._layers(params)
+        deltas = [dlogits]
+        for index in range(len(inner) - 1, -1, -1):
+            above = layers[index + 1][0]
+            is_top = index == len(inner) - 1
+            delta = dlogits.T @ above if is_top else deltas[0] @ above.T
+            deltas.insert(0, self._through(delta, inner[index]))
+        return [X, *inner], deltas
+
+    def _squares(self, inputs: list[Array], deltas: list[Array], row_norms: Array | None) -> Array:
+        first = squares_by_row(inputs[0]) if row_norms is None else np.square(row_norms)
+        by_input = [first, *(squares_by_row(rows) for rows in inputs[1:])]
+        by_delta = [*(squares_by_row(delta) for delta in deltas[:-1]), squares_by_column(deltas[-1])]
+        total = np.zeros_like(first)
+        for squares, pulls in zip(by_input, by_delta, strict=True):
+            total += (squares + 1.0) * (pulls + FLOOR)
+        return total
+
+    def _gradient(self, inputs: list[Array], deltas: list[Array]) -> Array:
+        gradient = np.empty(self.n_params, dtype=np.float32)
+        *inner, (class_weights, class_biases) = self._layers(gradient)
+        ones = np.ones(len(inputs[0]), dtype=np.float32)
+        for (weights, biases), rows, delta in zip(inner, inputs, deltas, strict=False):
+            np.matmul(rows.T, delta, out=weights)
+            np.matmul(ones, delta, out=biases)
+        class_sums(deltas[-1], inputs[-1], class_weights)
+        np.add.reduce(deltas[-1], axis=1, out=class_biases)
+        return gradient
+
+
+def _scaled(deltas: list[Array], factors: Array) -> list[Array]:
+    """Return the deltas times each record's factor: hidden ones in place, the class-major last as a copy."""
+    column = factors[:, None]
+    return [*(np.multiply(delta, column, out=delta) for delta in deltas[:-1]), deltas[-1] * factors]

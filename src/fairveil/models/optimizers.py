@@ -1,0 +1,162 @@
+"""Steps and averages of parameters as pure functions: state in, state out, nothing changed in place."""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._validate import check_positive
+from fairveil.errors import InvalidParameter
+from fairveil.models.protocol import Array
+
+__all__ = ["Adam", "Average", "Optimizer", "OptimizerState", "Sgd"]
+
+
+@dataclass(frozen=True, eq=False)
+class OptimizerState:
+    """What an optimizer carries from step to step: steps done, first and second moments (empty if unused)."""
+
+    n_steps: int
+    first: Array
+    second: Array
+
+
+class Optimizer(Protocol):
+    """A rule that moves parameters against a gradient."""
+
+    def start(self, params: Array) -> OptimizerState:
+        """Return the state before the first step."""
+
+    def step(
+        self, params: Array, gradient: NDArray[np.floating], state: OptimizerState
+    ) -> tuple[Array, OptimizerState]:
+        """Return the moved parameters and the next state."""
+
+
+def _check_fraction(name: str, value: float) -> None:
+    if not 0.0 <= value < 1.0:
+        raise InvalidParameter(f"Expected 0 <= {name} < 1, got {value!r}.")
+
+
+_NOTHING = np.empty(0, dtype=np.float32)
+_NOTHING.setflags(write=False)
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Gradient descent with heavy-ball momentum: `v <- momentum v + g`, `params <- params - learning_rate v`.
+
+    Examples
+    --------
+    >>> sgd, params = Sgd(learning_rate=0.5), np.ones(2, dtype=np.float32)
+    >>> sgd.step(params, np.array([1.0, 2.0]), sgd.start(params))[0].tolist()
+    [0.5, 0.0]
+    """
+
+    learning_rate: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_positive("learning_rate", self.learning_rate)
+        _check_fraction("momentum", self.momentum)
+        if not 0.0 <= self.weight_decay < np.inf:
+            raise InvalidParameter(f"Expected weight_decay >= 0 and finite, got {self.weight_decay!r}.")
+
+    def start(self, params: Array) -> OptimizerState:
+        """Return a state at rest."""
+        return OptimizerState(0, np.zeros_like(params) if self.momentum else _NOTHING, _NOTHING)
+
+    def step(
+        self, params: Array, gradient: NDArray[np.floating], state: OptimizerState
+    ) -> tuple[Array, OptimizerState]:
+        """Return the moved parameters and the next state."""
+        gradient = np.asarray(gradient, dtype=params.dtype)
+        if self.weight_decay:
+            gradient = gradient + self.weight_decay * params
+        velocity = gradient
+        if self.momentum:
+            velocity = self.momentum * state.first + gradient
+            state = OptimizerState(state.n_steps + 1, velocity, state.second)
+        return params - self.learning_rate * velocity, state
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma and Ba 2015) with bias-corrected moments.
+
+    Examples
+    --------
+    >>> adam, params = Adam(learning_rate=0.5), np.ones(2, dtype=np.float32)
+    >>> adam.step(params, np.array([1.0, -2.0]), adam.start(params))[0].tolist()
+    [0.5, 1.5]
+    """
+
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        check_positive("learning_rate", self.learning_rate)
+        check_positive("eps", self.eps)
+        _check_fraction("beta1", self.beta1)
+        _check_fraction("beta2", self.beta2)
+
+    def start(self, params: Array) -> OptimizerState:
+        """Return zero moments."""
+        return OptimizerState(0, np.zeros_like(params), np.zeros_like(params))
+
+    def step(
+        self, params: Array, gradient: NDArray[np.floating], state: OptimizerState
+    ) -> tuple[Array, OptimizerState]:
+        """Return the moved parameters and the next state."""
+        gradient = np.asarray(gradient, dtype=params.dtype)
+        n_steps = state.n_steps + 1
+        first = self.beta1 * state.first + (1.0 - self.beta1) * gradient
+        second = self.beta2 * state.second + (1.0 - self.beta2) * np.square(gradient)
+        root = np.sqrt(second / (1.0 - self.beta2**n_steps))
+        moved = params - (self.learning_rate / (1.0 - self.beta1**n_steps)) * first / (root + self.eps)
+        return moved, OptimizerState(n_steps, first, second)
+
+
+@dataclass(frozen=True, eq=False)
+class Average:
+    """A running average of iterates: plain (`decay` 1) or exponential, without bias from the start.
+
+    For the average of the last half, add only the last half.
+
+    Examples
+    --------
+    >>> average = Average.start(np.zeros(1))
+    >>> for iterate in (1.0, 2.0, 6.0):
+    ...     average = average.add(np.array([iterate]))
+    >>> average.value().tolist()
+    [3.0]
+    """
+
+    total: NDArray[np.float64]
+    weight: float = 0.0
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.decay <= 1.0:
+            raise InvalidParameter(f"Expected 0 <= decay <= 1, got {self.decay!r}.")
+
+    @classmethod
+    def start(cls, params: NDArray[np.floating], decay: float = 1.0) -> "Average":
+        """Return an average of nothing, in the shape of `params`."""
+        return cls(np.zeros(params.shape), 0.0, decay)
+
+    def add(self, params: NDArray[np.floating]) -> "Average":
+        """Return the average with one more iterate; older ones count `decay` times less."""
+        if self.decay == 1.0:
+            return Average(self.total + params, self.weight + 1.0)
+        return replace(self, total=self.decay * self.total + params, weight=self.decay * self.weight + 1.0)
+
+    def value(self) -> Array:
+        """Return the average as float32 parameters."""
+        if self.weight == 0.0:
+            raise InvalidParameter("Expected an average of at least one iterate, got none; call add first.")
+        return (self.total / self.weight).astype(np.float32)

@@ -1,0 +1,115 @@
+"""An append-only file of facts that survives a crash at any moment.
+
+Each line is a JSON object that carries the hash of the line before it. A line is on disk (fsync) before the caller
+goes on, so whatever was released was written first. A last line that was cut off by a crash was never acted on and
+is dropped; any other break in the chain is reported as damage.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fairveil.errors import BadStructure, DamagedLedger
+
+__all__ = ["Journal"]
+
+FIRST = "fairveil ledger 1"
+
+
+class Journal:
+    """A file of chained JSON lines, appended under a lock that other processes respect."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return all complete lines; an absent file has none."""
+        if not self.path.exists():
+            return []
+        with self._locked("rb", fcntl.LOCK_SH) as file:
+            return self._parse(file.read())[0]
+
+    @contextmanager
+    def appending(self) -> Iterator["Appender"]:
+        """Hold the lock, hand over what is there and a way to append; nobody else can write in between."""
+        existed = self.path.exists()
+        with self._locked("ab+", fcntl.LOCK_EX) as file:
+            if not existed:
+                _sync_folder(self.path.parent)
+            file.seek(0)
+            lines, length, chain = self._parse(file.read())
+            file.truncate(length)
+            yield Appender(file, lines, chain)
+
+    @contextmanager
+    def _locked(self, mode: str, kind: int) -> Iterator[BinaryIO]:
+        try:
+            file = open(self.path, mode)
+        except OSError as problem:
+            raise BadStructure(
+                f"Expected a ledger file that can be written, got {problem.strerror} for {self.path}; "
+                "name another one with --ledger."
+            ) from None
+        with file:
+            fcntl.flock(file, kind)
+            yield file
+
+    def _parse(self, content: bytes) -> tuple[list[dict[str, Any]], int, str]:
+        """Return the lines, the length of the sound beginning, and the hash that the next line must carry."""
+        whole = content.rfind(b"\n") + 1
+        lines, chain = [], _hash(FIRST.encode())
+        for number, raw in enumerate(content[:whole].splitlines(), start=1):
+            try:
+                line = json.loads(raw)
+                sound = line.pop("chain") == chain
+            except (ValueError, KeyError, AttributeError, TypeError):
+                sound = False
+            if not sound:
+                raise DamagedLedger(
+                    f"Expected an unbroken ledger, got a changed or missing entry at line {number} of {self.path}; "
+                    "restore the file from a backup, or account for its people as unknown."
+                )
+            lines.append(line)
+            chain = _hash(raw)
+        return lines, whole, chain
+
+
+class Appender:
+    """The open end of a journal, valid while its lock is held."""
+
+    def __init__(self, file: BinaryIO, lines: list[dict[str, Any]], chain: str) -> None:
+        self.lines = lines
+        self._file = file
+        self._chain = chain
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Write one line and return when it is on disk."""
+        raw = json.dumps({**line, "chain": self._chain}, allow_nan=False, sort_keys=True).encode()
+        try:
+            self._file.write(raw + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as problem:
+            raise BadStructure(
+                f"Expected room for one more ledger entry, got {problem.strerror}; nothing was released."
+            ) from None
+        self._chain = _hash(raw)
+        self.lines.append(line)
+
+
+def _hash(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()[:32]
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new file's name survive a power cut, not only its content."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,232 @@
+"""The ledger: what was ever released from a set of people. The only object here that changes.
+
+It books events, not epsilons, so that the total is the composed total of all of them. Booking comes before the
+release and is on disk before the first draw: a crash can only leave too much on the books.
+"""
+
+import math
+import multiprocessing
+import os
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from fairveil._validate import check_delta, check_epsilon
+from fairveil.errors import BudgetExceeded, DamagedLedger, SealedLedger
+from fairveil.privacy.accounting import Neighbours, epsilon_of
+from fairveil.privacy.events import Charge, UnpricedChoice, charge_from_dict, charge_to_dict
+from fairveil.privacy.journal import Journal
+
+__all__ = ["Budget", "Entry", "Ledger", "Receipt", "session_ledger"]
+
+ROUNDING = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that may ever be spent on these people."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One debit: when, what for, and the events it stands for."""
+
+    at: str
+    purpose: str
+    charges: tuple[Charge, ...]
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Proof that a release was booked; a veil cannot be opened without one."""
+
+    entry: Entry
+    split: str
+
+
+class _Appending(Protocol):
+    lines: list[dict[str, Any]]
+
+    def append(self, line: dict[str, Any]) -> None: ...
+
+
+class _Store(Protocol):
+    def read(self) -> list[dict[str, Any]]: ...
+
+    def appending(self) -> AbstractContextManager[_Appending]: ...
+
+
+class _Memory:
+    """A journal that lives as long as its process, and only there: a copy elsewhere would lose its debits."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+
+    def read(self) -> list[dict[str, Any]]:
+        return list(self.lines)
+
+    def append(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+
+    @contextmanager
+    def appending(self) -> Iterator["_Memory"]:
+        if os.getpid() != self._process:
+            raise SealedLedger(_sealed("a ledger in memory was carried into another process"))
+        with self._lock:
+            yield self
+
+
+def _sealed(what: str) -> str:
+    return (
+        f"Expected the original ledger, but {what}: its debits would be lost. "
+        "Fit in the process that holds the ledger (n_jobs=1)."
+    )
+
+
+class Ledger:
+    """The books of one set of people, in memory or in a file that all commands share.
+
+    Clones of an estimator share one ledger; a pickled or copied ledger comes back sealed and refuses to spend.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        The journal. None keeps the books in memory for the life of the process.
+    budget : Budget, optional
+        Refuse whatever would bring the total above it. In a file it stays in force for all later users.
+
+    Examples
+    --------
+    >>> from fairveil.privacy.events import Charge, GaussianRelease
+    >>> ledger = Ledger(budget=Budget(epsilon=1.0, delta=1e-5))
+    >>> receipt = ledger.debit([Charge(GaussianRelease(10.0))], purpose="a noisy mean")
+    >>> round(ledger.epsilon(delta=1e-5), 3)
+    0.371
+    """
+
+    def __init__(self, path: str | Path | None = None, *, budget: Budget | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        self.is_sealed = False
+        self._token = uuid.uuid4().hex
+        self._store: _Store = _Memory() if self.path is None else Journal(self.path)
+        if budget is not None:
+            self.set_budget(budget)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All debits so far, oldest first."""
+        return tuple(_entry(line) for line in self._store.read() if line["kind"] == "debit")
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget in force, if one was ever set."""
+        return _budget(self._store.read())
+
+    def set_budget(self, budget: Budget) -> None:
+        """Put a budget in force; a later one replaces it, and both stay on the books."""
+        self._append({"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta}, check=False)
+
+    def debit(
+        self, charges: Iterable[Charge], purpose: str, details: Mapping[str, Any] | None = None, split: str = ""
+    ) -> Receipt:
+        """Book events before they happen, or refuse; on return they are on disk."""
+        line = {
+            "kind": "debit",
+            "purpose": purpose,
+            "charges": [charge_to_dict(charge) for charge in charges],
+            "details": dict(details or {}),
+        }
+        return Receipt(_entry(self._append(line, check=True)), split)
+
+    def debit_unpriced(self, reason: str) -> Receipt:
+        """Book a choice made by looking at private rows outside any accounting: no total can be stated after it."""
+        return self.debit([Charge(UnpricedChoice(reason))], purpose=reason)
+
+    def epsilon(self, delta: float, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE) -> float:
+        """Return the composed total of everything ever released, at this delta."""
+        charges = [charge for entry in self.entries for charge in entry.charges]
+        return epsilon_of(charges, check_delta(delta), neighbours)
+
+    def check(self, charges: Iterable[Charge]) -> None:
+        """Refuse now, before any data is touched, what `debit` would refuse later."""
+        self._check_budget(self._store.read(), list(charges))
+
+    def _append(self, line: dict[str, Any], *, check: bool) -> dict[str, Any]:
+        if self.is_sealed:
+            raise SealedLedger(_sealed("this is a copy"))
+        line = {**line, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+        with self._store.appending() as journal:
+            if check:
+                self._check_budget(journal.lines, [charge_from_dict(charge) for charge in line["charges"]])
+            journal.append(line)
+        return line
+
+    def _check_budget(self, lines: list[dict[str, Any]], charges: list[Charge]) -> None:
+        budget = _budget(lines)
+        if budget is None or math.isinf(budget.epsilon):
+            return
+        past = [charge for line in lines if line["kind"] == "debit" for charge in _entry(line).charges]
+        total = epsilon_of([*past, *charges], budget.delta)
+        if total > budget.epsilon * ROUNDING:
+            spent = epsilon_of(past, budget.delta)
+            raise BudgetExceeded(
+                f"Expected a total epsilon of at most {budget.epsilon:g} at delta {budget.delta:g}, got {total:.4g} "
+                f"({spent:.4g} is already spent). Nothing was released; ask for less or raise the budget."
+            )
+
+    def __sklearn_clone__(self) -> "Ledger":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _sealed_copy, (None if self.path is None else str(self.path), self._token)
+
+    def __repr__(self) -> str:
+        where = "in memory" if self.path is None else f"'{self.path}'"
+        return f"Ledger({where}{', sealed' if self.is_sealed else ''})"
+
+
+def _sealed_copy(path: str | None, token: str) -> Ledger:
+    ledger = Ledger(path)
+    ledger.is_sealed, ledger._token = True, token
+    return ledger
+
+
+def _entry(line: Mapping[str, Any]) -> Entry:
+    try:
+        charges = tuple(charge_from_dict(charge) for charge in line["charges"])
+        return Entry(line["at"], line["purpose"], charges, line["details"])
+    except KeyError as missing:
+        raise DamagedLedger(f"Expected a ledger entry with {missing}, got one without; restore a backup.") from None
+
+
+def _budget(lines: list[dict[str, Any]]) -> Budget | None:
+    budgets = [line for line in lines if line["kind"] == "budget"]
+    return Budget(budgets[-1]["epsilon"], budgets[-1]["delta"]) if budgets else None
+
+
+@cache
+def _process_ledger() -> Ledger:
+    return Ledger()
+
+
+def session_ledger() -> Ledger:
+    """Return the books of this process, for estimators that were given none: every fit is on them, whoever's data."""
+    if multiprocessing.parent_process() is not None:
+        raise SealedLedger(_sealed("this is a worker process"))
+    return _process_ledger()

@@ -1,0 +1,91 @@
+"""The noise itself: what a noisy sum is made of.
+
+Gaussian noise is floating point from secret coins; the noisy sum is then rounded to a public grid, so that the low
+bits of the un-noised sum do not show. Counts get exact discrete noise by integer arithmetic only (rejection from
+uniform whole numbers; no logarithm, no float), after the samplers of Canonne, Kamath and Steinke (2020).
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._validate import check_positive
+from fairveil.coins import Coins
+
+__all__ = ["GRID_BITS", "add_gaussian", "add_integers", "discrete_gaussian", "discrete_laplace", "public_scale"]
+
+GRID_BITS = 12
+"""A noisy sum lies on a grid of at most its noise's standard deviation over 2**12."""
+
+SCALE_DENOMINATOR = 2**20
+
+
+def add_gaussian(total: NDArray[np.floating], std: float, coins: Coins) -> NDArray[np.float64]:
+    """Return `total` plus independent Gaussian noise, on a public grid; `std` 0 leaves it as it is."""
+    if std == 0:
+        return total.astype(np.float64)
+    noisy = coins.generator.standard_normal(total.shape)
+    noisy *= std
+    noisy += total
+    grid = math.ldexp(1.0, math.frexp(std)[1] - 1 - GRID_BITS)
+    noisy *= 1 / grid  # exact: the grid is a power of two
+    np.rint(noisy, out=noisy)
+    noisy *= grid
+    return noisy
+
+
+def public_scale(scale: float) -> Fraction:
+    """Return a noise scale as a fraction, rounded up, so that the noise is never less than accounted for."""
+    return Fraction(math.ceil(check_positive("scale", scale) * SCALE_DENOMINATOR), SCALE_DENOMINATOR)
+
+
+def add_integers(
+    counts: NDArray[np.integer], sampler: Callable[[Fraction, Coins], int], scale: float, coins: Coins
+) -> NDArray[np.int64]:
+    """Return whole counts plus exact discrete noise of the given scale, one draw a count."""
+    exact = public_scale(scale)
+    noise = [sampler(exact, coins) for _ in range(counts.size)]
+    return counts.astype(np.int64) + np.array(noise, dtype=np.int64).reshape(counts.shape)
+
+
+def discrete_laplace(scale: Fraction, coins: Coins) -> int:
+    """Return a whole number x drawn with probability proportional to exp(-|x| / scale)."""
+    s, t = scale.denominator, scale.numerator
+    while True:
+        remainder = coins.below(t)
+        if not _happens(Fraction(remainder, t), coins):
+            continue
+        whole = 0
+        while _happens(Fraction(1), coins):
+            whole += 1
+        magnitude = (remainder + t * whole) // s
+        is_negative = coins.below(2) == 1
+        if magnitude or not is_negative:  # zero would count twice
+            return -magnitude if is_negative else magnitude
+
+
+def discrete_gaussian(std: Fraction, coins: Coins) -> int:
+    """Return a whole number x drawn with probability proportional to exp(-x^2 / (2 std^2))."""
+    variance = std * std
+    t = math.floor(std) + 1
+    while True:
+        candidate = discrete_laplace(Fraction(t), coins)
+        excess = abs(candidate) - variance / t
+        if _happens(excess * excess / (2 * variance), coins):
+            return candidate
+
+
+def _happens(gamma: Fraction, coins: Coins) -> bool:
+    """Toss a coin that shows True with probability exp(-gamma), exactly, for a rational gamma >= 0."""
+    while gamma > 1:
+        if not _happens(Fraction(1), coins):
+            return False
+        gamma -= 1
+    # exp(-gamma) is the alternating series of gamma^k / k!: stop at the first failure of a coin of gamma / k.
+    k = 1
+    while coins.below(gamma.denominator * k) < gamma.numerator:
+        k += 1
+    return k % 2 == 1

@@ -1,0 +1,154 @@
+"""The plan: every public number of a run, fixed before any data is touched.
+
+A plan lists the parts of the data, how each is sampled, how often, and what is released at each step with how much
+noise. From it follow the events that the ledger books, the sentences of `explain`, and what the veil lets through:
+a batch refuses a release that its plan does not list.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from fairveil._validate import check_choice, check_integer, check_probability
+from fairveil.errors import InvalidParameter
+from fairveil.privacy.events import (
+    Charge,
+    DiscreteGaussianRelease,
+    DiscreteLaplaceRelease,
+    Event,
+    GaussianRelease,
+    Joint,
+    LaplaceRelease,
+    NonPrivateRelease,
+    PoissonSampled,
+    Repeated,
+)
+
+__all__ = ["EVERYONE", "LAWS", "Part", "Plan", "Release"]
+
+LAWS: Mapping[str, type[Event]] = MappingProxyType(
+    {
+        "gaussian": GaussianRelease,
+        "laplace": LaplaceRelease,
+        "discrete_laplace": DiscreteLaplaceRelease,
+        "discrete_gaussian": DiscreteGaussianRelease,
+    }
+)
+
+EVERYONE: Mapping[int, float] = MappingProxyType({-1: 1.0})
+"""Sampling rates that take every record."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One noisy sum per step: its name, the law of its noise, and noise (std or scale) over sensitivity."""
+
+    name: str
+    law: str
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_choice("law", self.law, LAWS)
+        if not self.noise_multiplier >= 0:
+            raise InvalidParameter(f"Expected noise_multiplier >= 0, got {self.noise_multiplier!r}.")
+
+    @property
+    def event(self) -> Event:
+        """What one use costs."""
+        if self.noise_multiplier == 0:
+            return NonPrivateRelease(f"{self.name} without noise")
+        return LAWS[self.law](self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the data and what is asked of it: `n_steps` draws at public rates, each with the same releases."""
+
+    name: str
+    releases: tuple[Release, ...]
+    share: float = 1.0
+    sampling_rates: Mapping[int, float] = field(default_factory=lambda: EVERYONE)
+    n_steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_probability("share", self.share)
+        check_integer("n_steps", self.n_steps)
+        for rate in self.sampling_rates.values():
+            check_probability("sampling_rate", rate)
+        object.__setattr__(self, "sampling_rates", MappingProxyType(dict(self.sampling_rates)))
+
+    @property
+    def event(self) -> Event:
+        """All steps of this part: one joint event a step, sampled at the largest rate of any cell."""
+        events = tuple(release.event for release in self.releases)
+        step = events[0] if len(events) == 1 else Joint(events)
+        rate = max(self.sampling_rates.values())
+        if rate < 1 and not any(isinstance(event, NonPrivateRelease) for event in events):
+            step = PoissonSampled(rate, step)
+        return Repeated(step, self.n_steps) if self.n_steps > 1 else step
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the public numbers as plain values."""
+        return {
+            "part": self.name,
+            "share": self.share,
+            "sampling_rates": {"all" if cell == -1 else str(cell): q for cell, q in self.sampling_rates.items()},
+            "n_steps": self.n_steps,
+            "releases": [
+                {
+                    "name": release.name,
+                    "law": release.law,
+                    "noise_multiplier": release.noise_multiplier,
+                    "joint_batch": len(self.releases) > 1,
+                }
+                for release in self.releases
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Parts that a secret coin of each unit keeps apart, and parts that are the whole data (share 1).
+
+    `epsilon` and `delta` are what the plan was calibrated to; `math.inf` means no privacy is claimed.
+    """
+
+    parts: tuple[Part, ...]
+    epsilon: float
+    delta: float
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        split = sum(part.share for part in self.parts if part.share < 1)
+        if split and abs(split - 1) > 1e-9:
+            raise InvalidParameter(f"Expected the shares of a split to add up to 1, got {split}.")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether any guarantee is claimed."""
+        return math.isfinite(self.epsilon)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The parts that the secret split makes."""
+        return {part.name: part.share for part in self.parts if part.share < 1}
+
+    def part(self, name: str) -> Part:
+        """Return the part of that name."""
+        return next(part for part in self.parts if part.name == name)
+
+    def charges(self, split: str = "split") -> tuple[Charge, ...]:
+        """Return what the ledger books: parts of the split in parallel, whole-data parts in sequence."""
+        return tuple(charge_of(part, split) for part in self.parts)
+
+
+def charge_of(part: Part, split: str) -> Charge:
+    """Return the event of a part with the place in the data where it happens."""
+    return Charge(part.event, split, part.name) if part.share < 1 else Charge(part.event)
+
+
+def only_nonprivate(charges: Iterable[Charge], reason: str) -> tuple[Charge, ...]:
+    """Return the same charges without any claim, for releases whose coins are not secret."""
+    return tuple(Charge(NonPrivateRelease(reason), charge.split, charge.part) for charge in charges)

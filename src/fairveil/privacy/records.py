@@ -1,0 +1,138 @@
+"""Records in memory: the only place where rows of people live once they are encoded.
+
+They answer three questions about the rows of a batch: how many fall into each cell, the sum of clipped gradients, the
+sum of clipped vectors. Each answer is a sum over rows, so it adds up over blocks and, elsewhere, over shards.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.coins import Coins
+from fairveil.errors import BadStructure
+from fairveil.privacy.minimiser import RidgeSoftmax, minimise
+from fairveil.privacy.rows import CellFunction, Differentiable, Floats, Objective, Rows, VectorFunction
+from fairveil.privacy.sampling import Index, assign_parts, poisson_batches
+from fairveil.privacy.units import Units
+
+__all__ = ["MemoryRecords"]
+
+BLOCK_ROWS = 4096
+ROUNDING = 1 - 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryRecords:
+    """Encoded rows in memory, by record or by person.
+
+    Parameters
+    ----------
+    X : array of float32, shape (n, d)
+    y : array of int16, shape (n,)
+        Class codes, none negative (see `keeping`).
+    cells : array of int16, shape (n,)
+        Group or cell codes; -1 belongs to none.
+    persons : array of int64, shape (n,), optional
+        Person codes; where given, the unit is the person.
+    block_rows : int
+        How many rows are worked on at once; results do not depend on it.
+    """
+
+    X: Floats
+    y: NDArray[np.int16]
+    cells: NDArray[np.int16]
+    persons: NDArray[np.int64] | None = None
+    block_rows: int = BLOCK_ROWS
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.X), len(self.y), len(self.cells)}
+        if len(lengths) != 1 or (self.persons is not None and len(self.persons) != len(self.y)):
+            raise BadStructure("Expected inputs, labels, groups and persons of equal length; got different ones.")
+
+    @classmethod
+    def keeping(
+        cls, X: Floats, y: NDArray, cells: NDArray, persons: NDArray | None, keep: NDArray[np.bool_]
+    ) -> "MemoryRecords":
+        """Return the records whose row is kept and whose label is known; the others contribute nothing."""
+        rows = np.flatnonzero(keep & (y >= 0))
+        return cls(X, y, cells, persons)._of_rows(rows)
+
+    @cached_property
+    def norms(self) -> Floats:
+        """The Euclidean norm of each row's input."""
+        return np.sqrt(np.einsum("ij,ij->i", self.X, self.X))
+
+    @cached_property
+    def units(self) -> "Units":
+        """Which rows belong to which unit."""
+        return Units.of_rows(len(self.y)) if self.persons is None else Units.of_persons(self.persons)
+
+    def __repr__(self) -> str:
+        return "MemoryRecords(<private>)"
+
+    def split(self, shares: Mapping[str, float], coins: Coins) -> dict[str, "MemoryRecords"]:
+        """Return disjoint parts; each unit falls into one by its own secret coin."""
+        parts = assign_parts(self.units.count, shares, coins)
+        return {name: self._of_rows(self.units.rows_of(units)) for name, units in parts.items()}
+
+    def _of_rows(self, rows: Index) -> "MemoryRecords":
+        persons = None if self.persons is None else self.persons[rows]
+        return MemoryRecords(self.X[rows], self.y[rows], self.cells[rows], persons, self.block_rows)
+
+    def draw(self, rates: Mapping[int, float], coins: Coins) -> Iterator[Index]:
+        """Yield Poisson batches for ever, as row numbers; `rates` gives a public rate per cell (-1: all others)."""
+        strata = self.units.strata(self.cells, list(rates))
+        for units in poisson_batches(strata, list(rates.values()), coins):
+            yield self.units.one_row(units, coins)
+
+    def blocks(self, batch: Index) -> Iterator[Rows]:
+        """Yield the rows of a batch in blocks."""
+        for start in range(0, len(batch), self.block_rows):
+            rows = batch[start : start + self.block_rows]
+            yield Rows(
+                self.X.take(rows, axis=0), self.y.take(rows), self.cells.take(rows), self.norms.take(rows)
+            )
+
+    def count_cells(self, batch: Index, function: CellFunction) -> NDArray[np.int64]:
+        """Return how many rows of the batch fall into each cell; a row counts in one cell at most."""
+        counts = np.zeros(function.n_cells, dtype=np.int64)
+        for rows in self.blocks(batch):
+            cells = function.cells_of(rows)
+            counts += np.bincount(cells[cells >= 0], minlength=function.n_cells)
+        return counts
+
+    def sum_gradients(
+        self, batch: Index, model: Differentiable, params: Floats, objective: Objective, clip_norm: float | Floats
+    ) -> NDArray[np.float64]:
+        """Return the sum of per-record gradients, each clipped; an array of clip norms holds one per cell."""
+        total = np.zeros(len(params), dtype=np.float64)
+        for rows in self.blocks(batch):
+            activations = model.forward(params, rows.X)
+            dlogits = objective.dlogits(activations[-1], rows)
+            bound = clip_norm if np.isscalar(clip_norm) else clip_norm.take(rows.cells)  # type: ignore[union-attr]
+            total += model.clipped_gradient(
+                params, rows.X, dlogits, bound, activations=activations, row_norms=rows.norms
+            )
+        return total
+
+    def sum_vectors(self, batch: Index, function: VectorFunction, clip_norm: float) -> NDArray[np.float64]:
+        """Return the sum of per-record vectors, each clipped to `clip_norm` in L2; a non-finite one adds nothing."""
+        total = np.zeros(function.n_values, dtype=np.float64)
+        for rows in self.blocks(batch):
+            values = np.asarray(function.values_of(rows), dtype=np.float64)
+            values = np.where(np.isfinite(values).all(axis=1, keepdims=True), values, 0.0)
+            norms = np.sqrt(np.einsum("ij,ij->i", values, values))
+            total += np.minimum(1.0, ROUNDING * clip_norm / np.maximum(norms, clip_norm)) @ values
+        return total
+
+    def minimise(self, batch: Index, ridge: RidgeSoftmax) -> NDArray[np.float64]:
+        """Return the minimiser of the regularised loss over the rows of the batch."""
+        blocks = [(ridge.design(rows.X, rows.norms), rows.y) for rows in self.blocks(batch)]
+
+        def gradient(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+            return sum((ridge.loss_gradient(weights, X, y) for X, y in blocks), np.zeros(ridge.n_params))
+
+        return minimise(gradient, ridge, len(batch))

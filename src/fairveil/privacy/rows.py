@@ -1,0 +1,98 @@
+"""What may be asked of a row: frozen, pure functions that are registered by name.
+
+A row function sees a block of rows and answers each row by itself. It is a frozen dataclass whose fields are public
+(released or declared) values, so that nothing private hides inside it, and it must be registered to pass the veil.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.errors import UnplannedRelease
+
+__all__ = ["CellFunction", "Differentiable", "Objective", "Rows", "VectorFunction", "check_registered", "row_function"]
+
+Floats = NDArray[np.float32]
+T = TypeVar("T", bound=type)
+_registry: set[type] = set()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A block of rows on the private side: inputs, labels, cells, and the norms of the inputs."""
+
+    X: Floats
+    y: NDArray[np.int16]
+    cells: NDArray[np.int16]
+    norms: Floats
+
+
+class Differentiable(Protocol):
+    """What the veil needs of a model: logits, and the exact sum of clipped per-record gradients."""
+
+    def forward(self, params: Floats, X: Floats) -> tuple[Floats, ...]:
+        """Return the activations of each layer; the last are the logits, one row a class."""
+
+    def clipped_gradient(
+        self,
+        params: Floats,
+        X: Floats,
+        dlogits: Floats,
+        clip_norm: float | Floats,
+        *,
+        activations: tuple[Floats, ...] | None = None,
+        row_norms: Floats | None = None,
+    ) -> Floats:
+        """Return the sum over records of their gradients, each clipped to `clip_norm`."""
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """What training minimises, seen from the logits of one record."""
+
+    def dlogits(self, logits: Floats, rows: Rows) -> Floats:
+        """Return the derivative of each record's objective by its own logits, one row a class."""
+
+
+@runtime_checkable
+class CellFunction(Protocol):
+    """Puts each row into one of `n_cells` cells, or into none (-1)."""
+
+    @property
+    def n_cells(self) -> int:
+        """The number of cells."""
+
+    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
+        """Return one cell per row."""
+
+
+@runtime_checkable
+class VectorFunction(Protocol):
+    """Turns each row into a vector of `n_values` numbers; the veil clips it."""
+
+    @property
+    def n_values(self) -> int:
+        """The length of the vector."""
+
+    def values_of(self, rows: Rows) -> Floats:
+        """Return one vector per row."""
+
+
+def row_function(cls: T) -> T:
+    """Register a frozen dataclass as a function of rows that may pass the veil."""
+    if not (dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+        raise TypeError(f"Expected {cls.__name__} to be a frozen dataclass; freeze it before registering.")
+    _registry.add(cls)
+    return cls
+
+
+def check_registered(function: Any) -> None:
+    """Refuse a row function that was not registered."""
+    if type(function) not in _registry:
+        raise UnplannedRelease(
+            f"Expected a registered row function, got {type(function).__name__}; "
+            "make it a frozen dataclass and decorate it with @row_function."
+        )

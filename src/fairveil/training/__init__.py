@@ -1,0 +1,11 @@
+"""Veil + model + plan -> parameters.
+
+=============  =========================================================================================
+task           what is public about a task, and what a recipe for it promises
+descent        Descent: private gradient descent (DP-SGD), with group-adaptive clipping (DPSGD-F)
+minimising     OutputPerturbation: the noisy minimiser of a strongly convex linear model
+objectives     row functions: what is minimised, what is counted
+planning       recipe + budget -> one plan, calibrated jointly
+training       plan + records + ledger -> a released model and its noisy outcomes on the hold-out
+=============  =========================================================================================
+"""

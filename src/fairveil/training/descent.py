@@ -1,0 +1,147 @@
+"""Private gradient descent (DP-SGD, Abadi et al. 2016), the descent that all in-processing methods build on."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairveil._validate import check_choice, check_integer, check_positive, check_probability
+from fairveil.errors import InvalidParameter
+from fairveil.models import Average, LinearSoftmax, Model, Perceptron, Sgd
+from fairveil.models.protocol import Array
+from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.veil import Batch, Veil
+from fairveil.training.objectives import Clipped, CrossEntropy
+from fairveil.training.task import Progress, Task, quiet
+
+__all__ = ["Descent", "adapted_clip_norms"]
+
+TYPICAL_RATE = 0.1
+SMALLEST_RATE = 0.01
+LARGE_BATCH = 10_000
+PRIVATE_CLIP_NORM = 1.0
+COUNT_NOISE = 4.0
+"""Noise on the counts of clipped records over the noise on the gradient: they take 1/16 of a step's budget."""
+
+LONGEST_TRAVEL = 4000.0
+TRAVEL_PER_SIGNAL = 5.0
+"""Travel is what the weights may move in all: clip norm x learning rate x steps / (1 - momentum). Noise moves them by
+about travel x sqrt(n_params) / (epsilon x size), so the best travel is a constant over that ratio, up to a length at
+which linear models have converged. Both constants were set on public data sets: docs/defaults.md."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Clipped per-record gradients, Gaussian noise, momentum, the average of the last half of the iterates.
+
+    Parameters
+    ----------
+    model : {"linear", "mlp"}
+    hidden : tuple of int
+        Widths of the hidden layers of an "mlp".
+    n_steps : int
+    sampling_rate, learning_rate, clip_norm : float, optional
+        None follows from public facts. At epsilon = infinity a clip norm left open means no clipping.
+    momentum : float
+    group_clipping : bool
+        DPSGD-F (Xu et al. 2021): groups whose gradients are clipped more often get a larger clip norm.
+    """
+
+    model: str = "linear"
+    hidden: tuple[int, ...] = (64, 64)
+    n_steps: int = 300
+    sampling_rate: float | None = None
+    learning_rate: float | None = None
+    clip_norm: float | None = None
+    momentum: float = 0.9
+    group_clipping: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("model", self.model, ("linear", "mlp"))
+        check_integer("n_steps", self.n_steps)
+        if not 0 <= self.momentum < 1:
+            raise InvalidParameter(f"Expected 0 <= momentum < 1, got {self.momentum!r}.")
+        if self.sampling_rate is not None:
+            check_probability("sampling_rate", self.sampling_rate)
+        if self.learning_rate is not None:
+            check_positive("learning_rate", self.learning_rate)
+        if self.clip_norm is not None:
+            check_positive("clip_norm", self.clip_norm, infinite=True)
+
+    def model_for(self, task: Task) -> Model:
+        """Return the model that is trained."""
+        if self.model == "linear":
+            return LinearSoftmax(task.n_features, task.n_classes)
+        return Perceptron(task.n_features, self.hidden, task.n_classes)
+
+    def part(self, noise_multiplier: float, share: float, task: Task) -> Part:
+        """Return what is asked of the training part at this noise."""
+        releases = [Release("gradient", "gaussian", noise_multiplier)]
+        if self.group_clipping:
+            releases.append(Release("clipped", "gaussian", COUNT_NOISE * noise_multiplier))
+        return Part("train", tuple(releases), share, {-1: self.rate_for(task)}, self.n_steps)
+
+    def rate_for(self, task: Task) -> float:
+        """Return the sampling rate: a tenth, less where the declared size makes a tenth slow."""
+        if self.sampling_rate is not None:
+            return self.sampling_rate
+        if task.n_public is None:
+            return TYPICAL_RATE
+        return min(TYPICAL_RATE, max(SMALLEST_RATE, LARGE_BATCH / task.n_public))
+
+    def clip_norm_for(self, task: Task) -> float:
+        """Return the clip norm: none without privacy unless one is given."""
+        if self.clip_norm is not None:
+            return self.clip_norm
+        return PRIVATE_CLIP_NORM if task.is_private else math.inf
+
+    def learning_rate_for(self, task: Task, size: float) -> float:
+        """Return the learning rate for a part of about `size` units."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        if not task.is_private:
+            return 2 / task.input_norm**2  # the softmax loss curves by at most half the squared norm of a row
+        signal = task.epsilon * size / math.sqrt(self.model_for(task).n_params)
+        travel = min(LONGEST_TRAVEL, TRAVEL_PER_SIGNAL * signal)
+        return travel * (1 - self.momentum) / (self.n_steps * self.clip_norm_for(task))
+
+    def train(
+        self, veil: Veil, task: Task, size: float, rng: np.random.Generator, progress: Progress = quiet
+    ) -> Array:
+        """Return the averaged parameters after all planned steps.
+
+        Guarantees
+        ----------
+        Everything here is computed from noisy sums: the guarantee is that of the veil's plan.
+        """
+        model, clip_norm = self.model_for(task), self.clip_norm_for(task)
+        expected_batch = self.rate_for(task) * size
+        optimizer = Sgd(self.learning_rate_for(task, size), self.momentum)
+        params = model.initial(rng)
+        state, average = optimizer.start(params), Average.start(params)
+        for step in progress(range(self.n_steps)):
+            batch = veil.draw()
+            bound = self._adapted(batch, model, params, task) if self.group_clipping else clip_norm
+            gradient = batch.release_gradient(model, params, CrossEntropy(), bound)
+            params, state = optimizer.step(params, gradient / expected_batch, state)
+            if step >= self.n_steps // 2:
+                average = average.add(params)
+        return average.value()
+
+    def _adapted(self, batch: Batch, model: Model, params: Array, task: Task) -> Array:
+        base = self.clip_norm_for(task)
+        counts = batch.release_counts(Clipped(model, params, base, task.n_groups), name="clipped")
+        return adapted_clip_norms(counts.reshape(-1, 2), base)
+
+
+def adapted_clip_norms(counts: np.ndarray, base: float) -> Array:
+    """Return one clip norm per group from noisy counts (group x [within, beyond]): base (1 + share / mean share).
+
+    A group that is clipped as often as all together gets twice the base; the factor is kept between 1 and 3, so that
+    a small group's noisy share cannot inflate everybody's noise.
+    """
+    counts = np.maximum(counts, 0.0)
+    sizes = np.maximum(counts.sum(axis=1), 1.0)
+    overall = max(counts[:, 1].sum() / sizes.sum(), 1e-3)
+    factor = 1 + (counts[:, 1] / sizes) / overall
+    return (base * np.clip(factor, 1.0, 3.0)).astype(np.float32)

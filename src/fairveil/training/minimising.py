@@ -1,0 +1,62 @@
+"""Output perturbation (Chaudhuri, Monteleoni and Sarwate 2011): train without noise, release once with noise."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairveil._validate import check_positive
+from fairveil.models import LinearSoftmax, Model
+from fairveil.models.protocol import Array
+from fairveil.privacy.minimiser import RidgeSoftmax
+from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.veil import Veil
+from fairveil.training.task import Progress, Task, quiet
+
+__all__ = ["OutputPerturbation"]
+
+LEAST_RIDGE = 1e-4
+RIDGE_PER_NOISE = 0.5
+
+
+@dataclass(frozen=True)
+class OutputPerturbation:
+    """The minimiser of the mean softmax loss of a linear model plus a ridge, with Gaussian noise on its weights.
+
+    Parameters
+    ----------
+    regularization : float, optional
+        lambda beside the *mean* loss (scikit-learn's C is 1 / (n lambda)). None follows from public facts.
+    """
+
+    regularization: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.regularization is not None:
+            check_positive("regularization", self.regularization)
+
+    def model_for(self, task: Task) -> Model:
+        """Return the model that is trained."""
+        return LinearSoftmax(task.n_features, task.n_classes)
+
+    def part(self, noise_multiplier: float, share: float, task: Task) -> Part:
+        """Return what is asked of the training part at this noise: one release from all of it."""
+        return Part("train", (Release("minimiser", "gaussian", noise_multiplier),), share)
+
+    def ridge_for(self, task: Task, size: float) -> RidgeSoftmax:
+        """Return the problem that is solved; an open lambda balances noise on the weights against shrinking them."""
+        regularization = self.regularization
+        if regularization is None:
+            noise = math.sqrt(task.n_features) * task.input_norm / (size * task.epsilon)
+            regularization = max(LEAST_RIDGE, RIDGE_PER_NOISE * noise)
+        return RidgeSoftmax(task.n_features, task.n_classes, task.input_norm, regularization, size)
+
+    def train(
+        self, veil: Veil, task: Task, size: float, rng: np.random.Generator, progress: Progress = quiet
+    ) -> Array:
+        """Return the noisy minimiser as parameters of the linear model; class 0 is the reference, at zero."""
+        ridge = self.ridge_for(task, size)
+        released = veil.draw().release_minimiser(ridge)
+        free = released.reshape(task.n_features + 1, task.n_classes - 1)
+        columns = np.column_stack([np.zeros(task.n_features + 1), free])
+        return columns.ravel().astype(np.float32)

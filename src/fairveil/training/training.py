@@ -1,0 +1,65 @@
+"""A plan carried out: the debit, the noisy size, the training, the noisy outcomes on the hold-out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.coins import Coins
+from fairveil.models.protocol import Array, Model
+from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.plan import Plan
+from fairveil.privacy.veil import Records, Veil, open_veils
+from fairveil.training.objectives import Everyone, Outcomes
+from fairveil.training.planning import discrete_laplace_variance
+from fairveil.training.task import Progress, Recipe, Task, quiet
+
+__all__ = ["Trained", "carry_out"]
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What left the veil: a model's parameters, the size that was used, and counts on the hold-out if any."""
+
+    model: Model
+    params: Array
+    size: float
+    outcomes: NDArray[np.float64] | None
+    noise_variance: float
+
+
+def carry_out(
+    plan: Plan,
+    recipe: Recipe,
+    task: Task,
+    records: Records,
+    ledger: Ledger,
+    coins: Coins,
+    rng: np.random.Generator,
+    progress: Progress = quiet,
+    purpose: str = "training",
+) -> Trained:
+    """Book the plan and run it.
+
+    Guarantees
+    ----------
+    (plan.epsilon, plan.delta)-differential privacy of everything returned, for neighbours that differ by one unit
+    added or removed, given that the coins are secret and the facts of `task` are public.
+    """
+    veils = open_veils(records, plan, ledger, coins, purpose)
+    size = _size(veils, task) * plan.part("train").share
+    model = recipe.model_for(task)
+    params = recipe.train(veils["train"], task, size, rng, progress)
+    if "holdout" not in veils:
+        return Trained(model, params, size, None, 0.0)
+    outcomes = Outcomes(model, params, task.n_groups)
+    counts = veils["holdout"].draw().release_counts(outcomes, name="outcomes")
+    scale = plan.part("holdout").releases[0].noise_multiplier
+    return Trained(model, params, size, counts.reshape(outcomes.shape), discrete_laplace_variance(scale))
+
+
+def _size(veils: dict[str, Veil], task: Task) -> float:
+    """Return the declared number of units, or a noisy one bought for the purpose; at least 1, as a divisor must be."""
+    if task.n_public is not None:
+        return float(task.n_public)
+    return max(1.0, float(veils["size"].draw().release_counts(Everyone(), name="size")[0]))
