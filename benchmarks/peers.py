@@ -1,10 +1,10 @@
 """Milliseconds per step of other libraries on the caller's data: plain torch, and Opacus in three ways.
 
 Every function takes the same rows (float32) and labels, trains a softmax model (`hidden=()` is linear) for
-`n_steps` steps on Poisson batches of expected size `batch`, and returns the median time of a step after a warm-up.
-Batches are drawn beforehand and a step includes the gather of its rows; only `opacus_loader_ms` lets the peer's own
-loader draw and collate, because that is how it is meant to be used. One thread: the caller sets
-OPENBLAS_NUM_THREADS=1 before NumPy is imported, torch is told here.
+`n_steps` steps on Poisson batches of expected size `batch`, and returns the median time of a step after a
+warm-up. A step includes the gather of its rows but not the draw of its batch; only `opacus_loader_ms` times
+the peer's own loader with all it does, because that is how the peer is meant to be used. One thread: the
+caller sets OPENBLAS_NUM_THREADS=1 before NumPy is imported, torch is told here.
 """
 
 import time

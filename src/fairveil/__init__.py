@@ -1,1 +1,78 @@
-"""fairveil."""
+"""fairveil: classifiers that are differentially private and group-fair at once, with evidence.
+
+The house, from the ground up (a room imports only from lower floors)::
+
+    errors.py coins.py _validate.py                                                           floor 0
+    data/        files -> rows with stated public facts                                       floor 1
+    privacy/     records in, noisy sums out, every crossing debited (the veil)                floor 1
+    fairness/    counts -> rates -> gaps with intervals                                       floor 1
+    models/      parameters + rows -> logits -> clipped gradient sums                         floor 1
+    training/    veil + model + plan -> parameters                                            floor 2
+    estimators/  the scikit-learn front, one file per method                                  floor 4
+    cli/         train explain check ledger schema                                            floor 7
+
+To know whether fairveil is private, read `privacy/` and each model's `clipped_gradient`: nothing else sees a record.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fairveil.data.datasets import Dataset, load_dataset
+    from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
+    from fairveil.errors import FairveilError
+    from fairveil.estimators.private import PrivateClassifier
+    from fairveil.privacy.accounting import Neighbours
+    from fairveil.privacy.ledger import Budget, Ledger, session_ledger
+    from fairveil.training.descent import Descent
+    from fairveil.training.minimising import OutputPerturbation
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Budget": "privacy.ledger",
+    "Category": "data.schema",
+    "Dataset": "data.datasets",
+    "Descent": "training.descent",
+    "FairveilError": "errors",
+    "Ledger": "privacy.ledger",
+    "Neighbours": "privacy.accounting",
+    "Number": "data.schema",
+    "OutputPerturbation": "training.minimising",
+    "PrivateClassifier": "estimators.private",
+    "Schema": "data.schema",
+    "Sensitive": "data.schema",
+    "Target": "data.schema",
+    "Where": "data.schema",
+    "load_dataset": "data.datasets",
+    "session_ledger": "privacy.ledger",
+}
+
+__all__ = [
+    "Budget",
+    "Category",
+    "Dataset",
+    "Descent",
+    "FairveilError",
+    "Ledger",
+    "Neighbours",
+    "Number",
+    "OutputPerturbation",
+    "PrivateClassifier",
+    "Schema",
+    "Sensitive",
+    "Target",
+    "Where",
+    "__version__",
+    "load_dataset",
+    "session_ledger",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used, so that `fairveil --help` does not wait for scikit-learn."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fairveil' has no attribute {name!r}")
+    value = getattr(import_module(f"fairveil.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

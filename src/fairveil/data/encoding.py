@@ -15,8 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fairveil.data.facts import MISSING, OTHER, Category, Number, Sensitive
 from fairveil.data.persons import person_codes
-from fairveil.data.schema import MISSING, OTHER, Category, Number, Schema, Sensitive, Where
+from fairveil.data.row_rules import meets
+from fairveil.data.schema import Schema
 from fairveil.data.schema_errors import close_match
 from fairveil.data.values import Cells, MissingCells, canonical_text, map_cells, numbers_of
 from fairveil.errors import BadStructure
@@ -105,8 +107,8 @@ class Encoder:
 
     Notes
     -----
-    Each coded column gives exactly one 1 among its levels. A scaled column gives its number in [-1, 1] (0 where
-    it is missing) and a "missing" level.
+    Each coded column gives exactly one 1 among its levels. A scaled column gives its number in [-1, 1] (0
+    where it is missing) and a "missing" level.
 
     Examples
     --------
@@ -138,6 +140,11 @@ class Encoder:
     def n_features(self) -> int:
         """The number of encoded features."""
         return len(self.feature_levels)
+
+    @cached_property
+    def largest_squared_norm(self) -> int:
+        """The largest squared length any encoded row can have: 1 a column, 2 if binned and scaled."""
+        return sum(1 + (len(slot.features) > len(slot.levels)) for slot in self._slots)
 
     def codes(self, table: Table) -> NDArray[np.uint16]:
         """Return each row's level in each column, shape (n, columns): the compact form to keep on disk."""
@@ -187,7 +194,7 @@ class Encoder:
         """Return which rows meet every row rule of the schema."""
         kept = np.ones(len(table), dtype=bool)
         for rule in self.schema.where:
-            kept &= _meets(rule, columns_of(table, [rule.column])[0], self._missing)
+            kept &= meets(rule, columns_of(table, [rule.column])[0], self._missing)
         return kept
 
     def _cells(self, table: Table) -> list[tuple[_Slot, Cells]]:
@@ -228,23 +235,3 @@ def _as_cells(values: Any) -> Cells:
     if cells.ndim != 1:
         raise BadStructure(f"Expected one column of values, got {cells.ndim} dimensions.")
     return cells
-
-
-def _meets(rule: Where, cells: Cells, missing: MissingCells) -> NDArray[np.bool_]:
-    numbers = numbers_of(cells, missing)
-    # A comparison with NaN is False, which is the stated rule for missing cells.
-    conditions = [
-        numbers >= rule.at_least if rule.at_least is not None else True,
-        numbers <= rule.at_most if rule.at_most is not None else True,
-        numbers > rule.above if rule.above is not None else True,
-        numbers < rule.below if rule.below is not None else True,
-        map_cells(cells, lambda cell: _meets_text(rule, canonical_text(cell), missing), np.bool_),
-    ]
-    return np.logical_and.reduce(np.broadcast_arrays(*conditions))
-
-
-def _meets_text(rule: Where, text: str | None, missing: MissingCells) -> bool:
-    is_listed = rule.one_of is None or text in rule.one_of
-    is_barred = rule.none_of is not None and text in rule.none_of
-    is_absent = rule.present is not None and missing.holds(text)
-    return is_listed and not is_barred and not is_absent

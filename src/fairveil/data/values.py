@@ -109,7 +109,7 @@ def numbers_of(cells: Cells, missing: MissingCells) -> NDArray[np.float64]:
 
 def map_cells(cells: Cells, convert: Callable[[Any], Any], dtype: Any) -> NDArray[Any]:
     """Return `convert(cell)` for every cell, computed once for each distinct cell."""
-    if isinstance(cells.dtype, pd.CategoricalDtype):
+    if isinstance(cells, pd.Series) and isinstance(cells.dtype, pd.CategoricalDtype):
         return _taken(cells.cat.codes.to_numpy(), cells.cat.categories, convert, dtype)
     if _is_arrow_text(cells.dtype) or _is_numeric(cells.dtype):
         codes, distinct = pd.factorize(cells)
@@ -155,9 +155,9 @@ def _plain_numbers(cells: Cells) -> NDArray[np.float64] | None:
     if not _is_numeric(cells.dtype):
         return None
     with np.errstate(all="ignore"):
-        if isinstance(cells.dtype, np.dtype):
-            return np.asarray(cells, dtype=np.float64)
-        return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        if isinstance(cells, pd.Series):
+            return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        return cells.astype(np.float64)
 
 
 def _objects(cells: Any) -> NDArray[np.object_]:

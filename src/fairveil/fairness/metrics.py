@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from fairveil._validate import check_choice
 
-__all__ = ["CONSTRAINTS", "Interval", "accuracy_of", "gap_of", "rate_of", "rates_of"]
+__all__ = ["CONSTRAINTS", "Evaluation", "Interval", "accuracy_of", "gap_of", "rate_of", "rates_of"]
 
 Counts = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -151,3 +151,37 @@ def _differences(
         for i, one in enumerate(known)
         for other in known[:i]
     ]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Noisy outcomes on rows kept apart from training, and what can be said from them.
+
+    Attributes
+    ----------
+    counts : array of shape (groups + 1, classes, classes)
+        Noisy numbers of records by group (the last: no group), label and decision.
+    noise_variance : float
+        The variance of the noise on each count.
+    groups : tuple of str
+    positive : int
+        The code of the positive class.
+    """
+
+    counts: Counts
+    noise_variance: float
+    groups: tuple[str, ...]
+    positive: int
+
+    def accuracy(self, confidence: float = 0.95) -> Interval:
+        """Return the share of right decisions."""
+        return accuracy_of(self.counts, self.noise_variance, confidence)
+
+    def gap(self, constraint: str = "demographic_parity", confidence: float = 0.95) -> Interval:
+        """Return the largest difference between two groups."""
+        return gap_of(self.counts, constraint, self.noise_variance, self.positive, confidence)
+
+    def rates(self, rate: str = "selection", confidence: float = 0.95) -> dict[str, Interval]:
+        """Return one rate of every group."""
+        intervals = rates_of(self.counts, rate, self.noise_variance, self.positive, confidence)
+        return dict(zip(self.groups, intervals, strict=True))

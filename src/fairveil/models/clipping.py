@@ -15,36 +15,38 @@ Why the bound holds in floating point, with u = 2^-24:
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.errors import InvalidParameter
-from fairveil.models.protocol import Array
+from fairveil.models.protocol import Array, quiet
 
 __all__ = [
     "FLOOR",
     "blank",
+    "clip_bound",
     "clip_factors",
-    "is_unclipped",
     "row_norms",
     "safety_margin",
     "squares_by_column",
     "squares_by_row",
 ]
 
-FLOOR = 1e-30
+FLOOR = np.float32(1e-30)
 SMALLEST_CLIP, LARGEST_CLIP = 1e-18, 1e18
 _CHUNK = 4096
+_FEW = 8
 
 
+@quiet
 def row_norms(X: Array) -> Array:
     """Return ||x|| of each row (B,), summed in float64: compute once, pass the batch's part to the model."""
     norms = np.empty(len(X), dtype=np.float32)
-    with np.errstate(all="ignore"):
-        for start in range(0, len(X), _CHUNK):
-            rows = X[start : start + _CHUNK].astype(np.float64)
-            norms[start : start + _CHUNK] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    for start in range(0, len(X), _CHUNK):
+        rows = X[start : start + _CHUNK].astype(np.float64)
+        norms[start : start + _CHUNK] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     return norms
 
 
@@ -55,7 +57,13 @@ def squares_by_row(rows: Array) -> Array:
 
 def squares_by_column(columns: Array) -> Array:
     """Return ||column||^2 of each column (B,) of a class-major array in float32."""
-    return np.einsum("kb,kb->b", columns, columns)
+    if len(columns) > _FEW:
+        return np.einsum("kb,kb->b", columns, columns)
+    squares = columns * columns
+    total = squares[0]
+    for k in range(1, len(squares)):
+        total += squares[k]
+    return total
 
 
 def safety_margin(width: int) -> float:
@@ -63,32 +71,39 @@ def safety_margin(width: int) -> float:
     return 1.0 - (16.0 + width / 8.0) * 2.0**-24
 
 
-def is_unclipped(clip_norm: float | Array) -> bool:
-    """Return True for the scalar infinity, the plain sum; refuse a bound that float32 cannot hold."""
-    if isinstance(clip_norm, np.ndarray):
-        return False
+def clip_bound(clip_norm: float | Array, width: int) -> np.float32 | Array | None:
+    """Return what norms are held to so that `clip_norm` holds after rounding; None for infinity.
+
+    `width` is the number of squares in the longest sum. A bound per record that is NaN, or too small for
+    float32, becomes 0: the record adds nothing.
+    """
+    if not isinstance(clip_norm, np.ndarray):
+        return _scalar_bound(clip_norm, width)
+    held = np.minimum(clip_norm, LARGEST_CLIP) * safety_margin(width)
+    return np.where(clip_norm >= SMALLEST_CLIP, held, 0.0).astype(np.float32)
+
+
+@lru_cache(maxsize=64)
+def _scalar_bound(clip_norm: float, width: int) -> np.float32 | None:
     if not clip_norm >= SMALLEST_CLIP:
         raise InvalidParameter(f"Expected clip_norm >= {SMALLEST_CLIP}, got {clip_norm!r}.")
-    return clip_norm == math.inf
+    if clip_norm == math.inf:
+        return None
+    return np.float32(min(clip_norm, LARGEST_CLIP) * safety_margin(width))
 
 
-def clip_factors(
-    squares: Array, clip_norm: float | Array, margin: float
-) -> tuple[Array, NDArray[np.bool_] | None]:
+def clip_factors(squares: Array, bound: np.float32 | Array) -> tuple[Array, NDArray[np.bool_] | None]:
     """Return what each record's gradient is multiplied with, and which records must be blanked (None: none).
 
-    Overwrites `squares`. A clip norm per record that is NaN or too small for float32 gives the factor 0.
+    Overwrites `squares`, the squared norms.
     """
     # The dot product is the cheapest test; it may overflow early, then the slow way finds nothing to blank.
-    broken = None if math.isfinite(np.dot(squares, squares)) else ~np.isfinite(squares)
+    broken = None if math.isfinite(squares.dot(squares)) else ~np.isfinite(squares)
     norms = np.sqrt(squares, out=squares)
-    if isinstance(clip_norm, np.ndarray):
-        held = np.where(clip_norm >= SMALLEST_CLIP, np.minimum(clip_norm, LARGEST_CLIP) * margin, 0.0)
-        bounds = held.astype(np.float32)
-        np.maximum(norms, np.maximum(bounds, SMALLEST_CLIP), out=norms)
-        return np.divide(bounds, norms, out=norms), broken
-    bound = min(clip_norm, LARGEST_CLIP) * margin
-    return np.divide(bound, np.maximum(norms, bound, out=norms), out=norms), broken
+    np.maximum(norms, bound, out=norms)
+    if isinstance(bound, np.ndarray):
+        np.maximum(norms, SMALLEST_CLIP, out=norms)
+    return np.divide(bound, norms, out=norms), broken
 
 
 def blank(broken: NDArray[np.bool_], rows: Array) -> Array:

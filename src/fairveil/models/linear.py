@@ -4,21 +4,24 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairveil._validate import check_integer
+from fairveil.errors import InvalidParameter
 from fairveil.models.clipping import (
     FLOOR,
     blank,
+    clip_bound,
     clip_factors,
-    is_unclipped,
-    safety_margin,
     squares_by_column,
     squares_by_row,
 )
 from fairveil.models.dense import class_scores, class_sums
-from fairveil.models.protocol import Array
+from fairveil.models.protocol import Array, quiet
 
 __all__ = ["LinearSoftmax"]
+
+_ONE = np.float32(1)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,18 @@ class LinearSoftmax:
         """Length of the flat parameter vector."""
         return self.n_classes * (self.n_features + bool(self.bias))
 
+    def pack(self, weights: NDArray[np.floating], biases: NDArray[np.floating] | None = None) -> Array:
+        """Return the flat vector that holds these class weights (n_classes, n_features) and biases."""
+        parts = [np.ravel(weights)] if biases is None else [np.ravel(weights), np.ravel(biases)]
+        params = np.concatenate(parts).astype(np.float32)
+        if params.shape != (self.n_params,) or np.shape(weights) != (self.n_classes, self.n_features):
+            raise InvalidParameter(
+                f"Expected class weights of shape {(self.n_classes, self.n_features)} and "
+                f"{self.n_classes * bool(self.bias)} biases, got {np.shape(weights)} and "
+                f"{0 if biases is None else np.size(biases)}."
+            )
+        return params
+
     def initial(self, rng: np.random.Generator) -> Array:
         """Return zeros: the problem is convex, the start carries no information."""
         return np.zeros(self.n_params, dtype=np.float32)
@@ -63,15 +78,16 @@ class LinearSoftmax:
         """Return the logits alone: a linear model has no hidden activations."""
         return (self.logits(params, X),)
 
+    @quiet
     def logits(self, params: Array, X: Array) -> Array:
         """Return the logits, class-major (n_classes, B)."""
         n_weights = self.n_classes * self.n_features
-        with np.errstate(all="ignore"):
-            scores = class_scores(params[:n_weights].reshape(self.n_classes, self.n_features), X)
-            if self.bias:
-                scores += params[n_weights:, None]
+        scores = class_scores(params[:n_weights].reshape(self.n_classes, self.n_features), X)
+        if self.bias:
+            scores += params[n_weights:, None]
         return scores
 
+    @quiet
     def clipped_gradient(
         self,
         params: Array,
@@ -83,14 +99,15 @@ class LinearSoftmax:
         row_norms: Array | None = None,
     ) -> Array:
         """Return the sum over records of `dlogits_i (x) [x_i, 1]`, each clipped to `clip_norm`."""
-        with np.errstate(all="ignore"):
-            if not is_unclipped(clip_norm):
-                factors, broken = clip_factors(self._squares(X, dlogits, row_norms), clip_norm, self._margin)
-                dlogits = dlogits * factors
-                if broken is not None:
-                    X, dlogits = blank(broken, X), np.where(broken, np.float32(0), dlogits)
-            return self._gradient(X, dlogits)
+        bound = clip_bound(clip_norm, self._width)
+        if bound is not None:
+            factors, broken = clip_factors(self._squares(X, dlogits, row_norms), bound)
+            dlogits = dlogits * factors
+            if broken is not None:
+                X, dlogits = blank(broken, X), np.where(broken, np.float32(0), dlogits)
+        return self._gradient(X, dlogits)
 
+    @quiet
     def gradient_norms(
         self,
         params: Array,
@@ -101,21 +118,21 @@ class LinearSoftmax:
         row_norms: Array | None = None,
     ) -> Array:
         """Return each record's gradient norm (B,); infinity where it is not a finite float32."""
-        with np.errstate(all="ignore"):
-            norms = np.sqrt(self._squares(X, dlogits, row_norms))
-            return np.where(np.isnan(norms), np.float32(np.inf), norms)
+        norms = np.sqrt(self._squares(X, dlogits, row_norms))
+        return np.where(np.isnan(norms), np.float32(np.inf), norms)
 
     @cached_property
-    def _margin(self) -> float:
+    def _width(self) -> int:
         # The squares of a class-major column are added one by one, not in four lanes.
-        return safety_margin(self.n_features + 4 * self.n_classes)
+        return self.n_features + 4 * self.n_classes
 
     def _squares(self, X: Array, dlogits: Array, row_norms: Array | None) -> Array:
-        squares = squares_by_row(X) if row_norms is None else np.square(row_norms)
-        squares += 1.0 if self.bias else FLOOR
+        squares = squares_by_row(X) if row_norms is None else row_norms * row_norms
+        squares += _ONE if self.bias else FLOOR
         deltas = squares_by_column(dlogits)
         deltas += FLOOR
-        return np.multiply(squares, deltas, out=squares)
+        squares *= deltas
+        return squares
 
     def _gradient(self, X: Array, dlogits: Array) -> Array:
         gradient = np.empty(self.n_params, dtype=np.float32)

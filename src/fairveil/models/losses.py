@@ -3,13 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.models.protocol import Array
+from fairveil.models.protocol import Array, quiet
 
 __all__ = ["cross_entropy_pull", "softmax"]
 
 _FEW = 8
 
 
+@quiet
 def softmax(logits: Array) -> Array:
     """Return the probabilities (K, B) of class-major logits, stable for logits of any finite size.
 
@@ -18,17 +19,16 @@ def softmax(logits: Array) -> Array:
     >>> softmax(np.array([[0.0, 1000.0], [0.0, 0.0]], dtype=np.float32)).tolist()
     [[0.5, 1.0], [0.5, 0.0]]
     """
-    with np.errstate(all="ignore"):
-        if len(logits) == 2:
-            # p_k = 1 / (1 + exp(z_other - z_k)): an overflow to infinity gives the right limit, 0.
-            odds = logits[::-1] - logits
-            np.exp(odds, out=odds)
-            odds += 1
-            return np.reciprocal(odds, out=odds)
-        powers = logits - np.maximum.reduce(logits, axis=0)
-        np.exp(powers, out=powers)
-        powers /= np.add.reduce(powers, axis=0)
-        return powers
+    if len(logits) == 2:
+        # p_k = 1 / (1 + exp(z_other - z_k)): an overflow to infinity gives the right limit, 0.
+        odds = logits[::-1] - logits
+        np.exp(odds, out=odds)
+        odds += 1
+        return np.reciprocal(odds, out=odds)
+    powers = logits - np.maximum.reduce(logits, axis=0)
+    np.exp(powers, out=powers)
+    powers /= np.add.reduce(powers, axis=0)
+    return powers
 
 
 def cross_entropy_pull(probabilities: Array, y: NDArray[np.integer]) -> Array:

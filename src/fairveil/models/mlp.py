@@ -10,14 +10,13 @@ from fairveil._validate import check_choice, check_integer
 from fairveil.models.clipping import (
     FLOOR,
     blank,
+    clip_bound,
     clip_factors,
-    is_unclipped,
-    safety_margin,
     squares_by_column,
     squares_by_row,
 )
 from fairveil.models.dense import class_scores, class_sums
-from fairveil.models.protocol import Array
+from fairveil.models.protocol import Array, quiet
 
 __all__ = ["Perceptron"]
 
@@ -33,10 +32,12 @@ class Perceptron:
 
     Parameters
     ----------
-    n_features, n_classes : int
-        Sizes, public.
+    n_features : int
+        Columns of a row, public.
     hidden : tuple of int
         Widths of the hidden layers, first to last.
+    n_classes : int
+        Number of classes, public.
     activation : {"relu", "tanh"}
         What stands between the layers.
 
@@ -48,8 +49,8 @@ class Perceptron:
     """
 
     n_features: int
-    n_classes: int = 2
     hidden: tuple[int, ...] = (64, 64)
+    n_classes: int = 2
     activation: str = "relu"
 
     def __post_init__(self) -> None:
@@ -73,23 +74,24 @@ class Perceptron:
             weights[...] = np.sqrt(spread) * rng.standard_normal(weights.shape)
         return params
 
+    @quiet
     def forward(self, params: Array, X: Array) -> tuple[Array, ...]:
         """Return the hidden activations (B, width) in order, then the logits (n_classes, B)."""
         *inner, (class_weights, class_biases) = self._layers(params)
         activations = []
         rows = X
-        with np.errstate(all="ignore"):
-            for weights, biases in inner:
-                rows = self._activate(rows @ weights, biases)
-                activations.append(rows)
-            scores = class_scores(class_weights, rows)
-            scores += class_biases[:, None]
+        for weights, biases in inner:
+            rows = self._activate(rows @ weights, biases)
+            activations.append(rows)
+        scores = class_scores(class_weights, rows)
+        scores += class_biases[:, None]
         return (*activations, scores)
 
     def logits(self, params: Array, X: Array) -> Array:
         """Return the logits, class-major (n_classes, B)."""
         return self.forward(params, X)[-1]
 
+    @quiet
     def clipped_gradient(
         self,
         params: Array,
@@ -101,17 +103,17 @@ class Perceptron:
         row_norms: Array | None = None,
     ) -> Array:
         """Return the sum over records of back-propagated `dlogits_i`, clipped over all layers at once."""
-        with np.errstate(all="ignore"):
-            inputs, deltas = self._backward(params, X, dlogits, activations)
-            if not is_unclipped(clip_norm):
-                squares = self._squares(inputs, deltas, row_norms)
-                factors, broken = clip_factors(squares, clip_norm, self._margin)
-                deltas = _scaled(deltas, factors)
-                if broken is not None:
-                    inputs = [blank(broken, rows) for rows in inputs]
-                    deltas = [*(blank(broken, d) for d in deltas[:-1]), blank(broken, deltas[-1].T).T]
-            return self._gradient(inputs, deltas)
+        inputs, deltas = self._backward(params, X, dlogits, activations)
+        bound = clip_bound(clip_norm, self._width)
+        if bound is not None:
+            factors, broken = clip_factors(self._squares(inputs, deltas, row_norms), bound)
+            deltas = _scaled(deltas, factors)
+            if broken is not None:
+                inputs = [blank(broken, rows) for rows in inputs]
+                deltas = [*(blank(broken, d) for d in deltas[:-1]), blank(broken, deltas[-1].T).T]
+        return self._gradient(inputs, deltas)
 
+    @quiet
     def gradient_norms(
         self,
         params: Array,
@@ -122,9 +124,8 @@ class Perceptron:
         row_norms: Array | None = None,
     ) -> Array:
         """Return each record's gradient norm over all layers (B,); infinity where not a finite float32."""
-        with np.errstate(all="ignore"):
-            norms = np.sqrt(self._squares(*self._backward(params, X, dlogits, activations), row_norms))
-            return np.where(np.isnan(norms), np.float32(np.inf), norms)
+        norms = np.sqrt(self._squares(*self._backward(params, X, dlogits, activations), row_norms))
+        return np.where(np.isnan(norms), np.float32(np.inf), norms)
 
     @cached_property
     def _shapes(self) -> tuple[tuple[int, int, int], ...]:
@@ -133,11 +134,11 @@ class Perceptron:
         return (*inner, (self.n_classes, sizes[-1], self.n_classes))
 
     @cached_property
-    def _margin(self) -> float:
+    def _width(self) -> int:
         # The squares of the class-major deltas are added one by one, not in four lanes.
         inner, (_, n_in, _) = self._shapes[:-1], self._shapes[-1]
         widths = [n_in + n_out for n_in, n_out, _ in inner]
-        return safety_margin(max([*widths, n_in + 4 * self.n_classes]) + 4 * len(self._shapes))
+        return max([*widths, n_in + 4 * self.n_classes]) + 4 * len(self._shapes)
 
     def _layers(self, params: Array) -> list[Layer]:
         layers = []
@@ -178,7 +179,7 @@ class Perceptron:
         return [X, *inner], deltas
 
     def _squares(self, inputs: list[Array], deltas: list[Array], row_norms: Array | None) -> Array:
-        first = squares_by_row(inputs[0]) if row_norms is None else np.square(row_norms)
+        first = squares_by_row(inputs[0]) if row_norms is None else row_norms * row_norms
         by_input = [first, *(squares_by_row(rows) for rows in inputs[1:])]
         by_delta = [*(squares_by_row(delta) for delta in deltas[:-1]), squares_by_column(deltas[-1])]
         total = np.zeros_like(first)

@@ -70,7 +70,10 @@ class LaplaceRelease(Event):
 
 @dataclass(frozen=True)
 class DiscreteLaplaceRelease(Event):
-    """Whole-number noise with law proportional to exp(-|x| / scale) on counts of L1 sensitivity `sensitivity`."""
+    """Whole-number noise with law proportional to exp(-|x| / scale) on counts.
+
+    One record moves the counts by at most `sensitivity` in all (L1).
+    """
 
     scale: float
     sensitivity: int = 1
@@ -193,8 +196,8 @@ class Repeated(Event):
 class Charge:
     """An event and the part of the data it read.
 
-    An empty `split` means the whole data. Otherwise `split` names a partition of the records by secret coins that do
-    not look at the records, and `part` the one piece that was read; pieces of one split compose in parallel.
+    An empty `split` means the whole data. Otherwise `split` names a partition of the records by secret coins
+    that do not look at the records, and `part` the piece that was read; pieces of one split compose in parallel.
     """
 
     event: Event
@@ -203,7 +206,8 @@ class Charge:
 
     def __post_init__(self) -> None:
         _check_event("event", self.event)
-        if not (isinstance(self.split, str) and isinstance(self.part, str)) or bool(self.split) != bool(self.part):
+        are_texts = isinstance(self.split, str) and isinstance(self.part, str)
+        if not are_texts or bool(self.split) != bool(self.part):
             raise InvalidParameter(
                 f"Expected split and part both named or both empty, got {self.split!r} and {self.part!r}."
             )
@@ -234,7 +238,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     """Return the event as plain JSON values, its kind under the key ``event_kind``."""
     kind = type(event).__name__
     if _KINDS.get(kind) is not type(event):
-        raise UnsupportedEvent(f"Expected one of the known events, got {kind}; it cannot be written to a ledger.")
+        raise UnsupportedEvent(f"Expected one of the known events, got {kind}; a ledger cannot hold it.")
     return {"event_kind": kind, **{field.name: _plain(getattr(event, field.name)) for field in fields(event)}}
 
 
@@ -248,7 +252,7 @@ def event_from_dict(data: Any) -> Event:
     PoissonSampled(rate=0.01, event=GaussianRelease(noise_multiplier=1.0))
     """
     if not isinstance(data, dict) or "event_kind" not in data:
-        raise DamagedLedger("Expected an event with its event_kind, got something else; restore the ledger file.")
+        raise DamagedLedger("Expected an event with its event_kind, got something else; restore the file.")
     kind = _KINDS.get(str(data["event_kind"]))
     if kind is None:
         raise UnsupportedEvent(
@@ -270,7 +274,8 @@ def _build(kind: type, values: dict[str, Any]) -> Any:
     except (InvalidParameter, TypeError) as error:
         if isinstance(error, UnsupportedEvent):
             raise
-        raise DamagedLedger(f"Expected a valid {kind.__name__} in the ledger; {error} Restore the file.") from error
+        message = f"Expected a valid {kind.__name__} in the ledger. {error} Restore the file."
+        raise DamagedLedger(message) from error
 
 
 def charge_to_dict(charge: Charge) -> dict[str, Any]:
@@ -281,6 +286,6 @@ def charge_to_dict(charge: Charge) -> dict[str, Any]:
 def charge_from_dict(data: Any) -> Charge:
     """Return the charge that `charge_to_dict` wrote; anything else is refused."""
     if not isinstance(data, dict):
-        raise DamagedLedger("Expected a charge with event, split and part, got something else; restore the file.")
+        raise DamagedLedger("Expected a charge with event, split and part; restore the file.")
     charge: Charge = _build(Charge, data)
     return charge

@@ -13,6 +13,7 @@ from typing import Any
 
 from fairveil._validate import check_choice, check_integer, check_probability
 from fairveil.errors import InvalidParameter
+from fairveil.privacy.accounting import epsilon_of
 from fairveil.privacy.events import (
     Charge,
     DiscreteGaussianRelease,
@@ -37,6 +38,9 @@ LAWS: Mapping[str, type[Event]] = MappingProxyType(
     }
 )
 
+PURE_LAWS = frozenset({"laplace", "discrete_laplace"})
+
+ALL = "all"
 EVERYONE: Mapping[int, float] = MappingProxyType({-1: 1.0})
 """Sampling rates that take every record."""
 
@@ -79,6 +83,13 @@ class Part:
             check_probability("sampling_rate", rate)
         object.__setattr__(self, "sampling_rates", MappingProxyType(dict(self.sampling_rates)))
 
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> "Part":
+        """Return the part that `to_dict` wrote."""
+        releases = tuple(Release(r["name"], r["law"], r["noise_multiplier"]) for r in facts["releases"])
+        rates = {-1 if cell == ALL else int(cell): rate for cell, rate in facts["sampling_rates"].items()}
+        return cls(facts["part"], releases, facts["share"], rates, facts["n_steps"])
+
     @property
     def event(self) -> Event:
         """All steps of this part: one joint event a step, sampled at the largest rate of any cell."""
@@ -94,7 +105,7 @@ class Part:
         return {
             "part": self.name,
             "share": self.share,
-            "sampling_rates": {"all" if cell == -1 else str(cell): q for cell, q in self.sampling_rates.items()},
+            "sampling_rates": {ALL if cell == -1 else str(cell): q for cell, q in self.sampling_rates.items()},
             "n_steps": self.n_steps,
             "releases": [
                 {
@@ -135,16 +146,28 @@ class Plan:
         """The parts that the secret split makes."""
         return {part.name: part.share for part in self.parts if part.share < 1}
 
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return all parts as plain values, each with what it costs by itself."""
+        return [{**part.to_dict(), **self._cost(part)} for part in self.parts]
+
+    def _cost(self, part: Part) -> dict[str, float | None]:
+        if not self.is_private:
+            return {"epsilon": None, "delta": None}
+        if all(release.law in PURE_LAWS for release in part.releases):
+            pure = sum(1 / release.noise_multiplier for release in part.releases)
+            return {"epsilon": part.n_steps * pure, "delta": 0.0}
+        return {"epsilon": epsilon_of([part.event], self.delta), "delta": self.delta}
+
     def part(self, name: str) -> Part:
         """Return the part of that name."""
         return next(part for part in self.parts if part.name == name)
 
     def charges(self, split: str = "split") -> tuple[Charge, ...]:
         """Return what the ledger books: parts of the split in parallel, whole-data parts in sequence."""
-        return tuple(charge_of(part, split) for part in self.parts)
+        return tuple(_charge_of(part, split) for part in self.parts)
 
 
-def charge_of(part: Part, split: str) -> Charge:
+def _charge_of(part: Part, split: str) -> Charge:
     """Return the event of a part with the place in the data where it happens."""
     return Charge(part.event, split, part.name) if part.share < 1 else Charge(part.event)
 

@@ -22,6 +22,7 @@ __all__ = ["MemoryRecords"]
 
 BLOCK_ROWS = 4096
 ROUNDING = 1 - 1e-6
+_SILENT = np.errstate(all="ignore")  # a warning about a value would be an output that one record decides
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +97,7 @@ class MemoryRecords:
                 self.X.take(rows, axis=0), self.y.take(rows), self.cells.take(rows), self.norms.take(rows)
             )
 
+    @_SILENT
     def count_cells(self, batch: Index, function: CellFunction) -> NDArray[np.int64]:
         """Return how many rows of the batch fall into each cell; a row counts in one cell at most."""
         counts = np.zeros(function.n_cells, dtype=np.int64)
@@ -104,6 +106,7 @@ class MemoryRecords:
             counts += np.bincount(cells[cells >= 0], minlength=function.n_cells)
         return counts
 
+    @_SILENT
     def sum_gradients(
         self, batch: Index, model: Differentiable, params: Floats, objective: Objective, clip_norm: float | Floats
     ) -> NDArray[np.float64]:
@@ -118,6 +121,7 @@ class MemoryRecords:
             )
         return total
 
+    @_SILENT
     def sum_vectors(self, batch: Index, function: VectorFunction, clip_norm: float) -> NDArray[np.float64]:
         """Return the sum of per-record vectors, each clipped to `clip_norm` in L2; a non-finite one adds nothing."""
         total = np.zeros(function.n_values, dtype=np.float64)
@@ -128,6 +132,7 @@ class MemoryRecords:
             total += np.minimum(1.0, ROUNDING * clip_norm / np.maximum(norms, clip_norm)) @ values
         return total
 
+    @_SILENT
     def minimise(self, batch: Index, ridge: RidgeSoftmax) -> NDArray[np.float64]:
         """Return the minimiser of the regularised loss over the rows of the batch."""
         blocks = [(ridge.design(rows.X, rows.norms), rows.y) for rows in self.blocks(batch)]

@@ -23,7 +23,7 @@ PRIVATE_CLIP_NORM = 1.0
 COUNT_NOISE = 4.0
 """Noise on the counts of clipped records over the noise on the gradient: they take 1/16 of a step's budget."""
 
-LONGEST_TRAVEL = 4000.0
+LONGEST_TRAVEL = 20_000.0
 TRAVEL_PER_SIGNAL = 5.0
 """Travel is what the weights may move in all: clip norm x learning rate x steps / (1 - momentum). Noise moves them by
 about travel x sqrt(n_params) / (epsilon x size), so the best travel is a constant over that ratio, up to a length at
@@ -99,10 +99,10 @@ class Descent:
         """Return the learning rate for a part of about `size` units."""
         if self.learning_rate is not None:
             return self.learning_rate
-        if not task.is_private:
-            return 2 / task.input_norm**2  # the softmax loss curves by at most half the squared norm of a row
+        if math.isinf(self.clip_norm_for(task)):
+            return 3 * (1 + self.momentum) / task.input_norm**2  # descent is stable below 4 (1 + momentum) / norm^2
         signal = task.epsilon * size / math.sqrt(self.model_for(task).n_params)
-        travel = min(LONGEST_TRAVEL, TRAVEL_PER_SIGNAL * signal)
+        travel = min(LONGEST_TRAVEL, TRAVEL_PER_SIGNAL * signal)  # the longest at epsilon = infinity
         return travel * (1 - self.momentum) / (self.n_steps * self.clip_norm_for(task))
 
     def train(

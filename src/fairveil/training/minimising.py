@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairveil._validate import check_positive
-from fairveil.models import LinearSoftmax, Model
+from fairveil.models import LinearSoftmax
 from fairveil.models.protocol import Array
 from fairveil.privacy.minimiser import RidgeSoftmax
 from fairveil.privacy.plan import Part, Release
@@ -35,7 +35,7 @@ class OutputPerturbation:
         if self.regularization is not None:
             check_positive("regularization", self.regularization)
 
-    def model_for(self, task: Task) -> Model:
+    def model_for(self, task: Task) -> LinearSoftmax:
         """Return the model that is trained."""
         return LinearSoftmax(task.n_features, task.n_classes)
 
@@ -59,4 +59,4 @@ class OutputPerturbation:
         released = veil.draw().release_minimiser(ridge)
         free = released.reshape(task.n_features + 1, task.n_classes - 1)
         columns = np.column_stack([np.zeros(task.n_features + 1), free])
-        return columns.ravel().astype(np.float32)
+        return self.model_for(task).pack(columns[:-1].T, columns[-1])

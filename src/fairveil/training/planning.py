@@ -1,8 +1,8 @@
 """One budget in, one plan out: every noise level of a run is settled before any data is touched."""
 
 import math
+from collections.abc import Callable
 
-from fairveil._validate import check_probability
 from fairveil.errors import InvalidParameter
 from fairveil.privacy.calibration import calibrate
 from fairveil.privacy.plan import Part, Plan, Release
@@ -18,16 +18,15 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     """Return the plan of a run: training, a noisy size if none is declared, outcomes on a hold-out if one is asked for.
 
     Training and hold-out are parts of one secret split, so they compose in parallel; the size is asked of everyone and
-    composes with both. The noise of training is the least that meets the budget together with the size; the
-    hold-out's counts are pure and take what the size leaves.
+    composes with both. The noise of each part is the least that meets the whole budget together with the size.
     """
+    if not 0 <= holdout < 1:
+        raise InvalidParameter(f"Expected 0 <= holdout < 1, got {holdout!r}.")
+    size = _size_parts(task)
+    train = _calibrated(lambda noise: recipe.part(noise, 1 - holdout, task), size, task)
+    parts = (*size, train)
     if holdout:
-        check_probability("holdout", holdout)
-    if holdout >= 1:
-        raise InvalidParameter(f"Expected holdout < 1, got {holdout!r}.")
-    others = _size_parts(task) + _holdout_parts(task, holdout)
-    noise = _least_noise(recipe, task, holdout, others) if task.is_private else 0.0
-    parts = (*others, recipe.part(noise, 1 - holdout, task))
+        parts += (_calibrated(lambda noise: _outcomes_part(noise, holdout), size, task),)
     return Plan(parts, task.epsilon, task.delta)
 
 
@@ -38,20 +37,16 @@ def _size_parts(task: Task) -> tuple[Part, ...]:
     return (Part("size", (Release("size", "discrete_laplace", scale),)),)
 
 
-def _holdout_parts(task: Task, holdout: float) -> tuple[Part, ...]:
-    if not holdout:
-        return ()
-    left = task.epsilon * (1.0 if task.n_public is not None else 1 - SIZE_SHARE)
-    scale = 1 / left if task.is_private else 0.0
-    return (Part("holdout", (Release("outcomes", "discrete_laplace", scale),), holdout),)
+def _outcomes_part(scale: float, share: float) -> Part:
+    return Part("holdout", (Release("outcomes", "discrete_laplace", scale),), share)
 
 
-def _least_noise(recipe: Recipe, task: Task, holdout: float, others: tuple[Part, ...]) -> float:
-    def charges_at(noise: float) -> tuple:
-        parts = (*others, recipe.part(noise, 1 - holdout, task))
-        return Plan(parts, task.epsilon, task.delta).charges()
-
-    return calibrate(charges_at, task.epsilon, task.delta)
+def _calibrated(part_at: Callable[[float], Part], size: tuple[Part, ...], task: Task) -> Part:
+    """Return the part at the least noise that, together with the size, costs no more than the budget."""
+    if not task.is_private:
+        return part_at(0.0)
+    fixed = [part.event for part in size]
+    return part_at(calibrate(lambda noise: [*fixed, part_at(noise).event], task.epsilon, task.delta))
 
 
 def discrete_laplace_variance(scale: float) -> float:

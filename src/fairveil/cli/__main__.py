@@ -1,0 +1,5 @@
+"""`python -m fairveil.cli` is `fairveil`."""
+
+from fairveil.cli.app import main
+
+main()

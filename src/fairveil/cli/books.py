@@ -1,0 +1,76 @@
+"""`fairveil ledger show` and `fairveil ledger budget`."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from fairveil._validate import check_delta
+from fairveil.cli.output import say
+from fairveil.errors import BadStructure
+from fairveil.privacy.accounting import Neighbours
+from fairveil.privacy.events import event_to_dict
+from fairveil.privacy.ledger import Budget, Entry, Ledger
+
+__all__ = ["budget", "show"]
+
+
+def show(file: Path, delta: float, as_json: bool) -> None:
+    """Print every debit and the composed total."""
+    check_delta(delta)
+    if not file.is_file():
+        raise BadStructure(f"Expected a ledger file, got none at {file}.")
+    ledger = Ledger(file)
+    entries, allowed = ledger.entries, ledger.budget
+    facts = {
+        "ledger": str(file),
+        "delta": delta,
+        "epsilon_spent_total": _finite(ledger.epsilon(delta)),
+        "epsilon_spent_total_replace_one": _finite(ledger.epsilon(delta, Neighbours.REPLACE_ONE)),
+        "budget": None if allowed is None else {"epsilon": allowed.epsilon, "delta": allowed.delta},
+        "entries": [_entry(entry) for entry in entries],
+    }
+    say(as_json, facts, _text(facts))
+
+
+def budget(file: Path, epsilon: float, delta: float) -> None:
+    """Put a budget in force."""
+    Ledger(file).set_budget(Budget(epsilon, delta))
+    typer.echo(f"From now on at most epsilon {epsilon:g} at delta {delta:g} can be spent through {file}.")
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "at": entry.at,
+        "purpose": entry.purpose,
+        "details": dict(entry.details),
+        "charges": [
+            {"split": charge.split, "part": charge.part or "all", "event": event_to_dict(charge.event)}
+            for charge in entry.charges
+        ],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _text(facts: dict[str, Any]) -> str:
+    total, allowed = facts["epsilon_spent_total"], facts["budget"]
+    lines = [f"{len(facts['entries'])} debits in {facts['ledger']}"]
+    for entry in facts["entries"]:
+        epsilon = entry["details"].get("epsilon")
+        cost = "" if epsilon is None else f"  (epsilon {epsilon:g}, delta {entry['details'].get('delta'):g})"
+        lines.append(f"  {entry['at']}  {entry['purpose']}{cost}")
+    if total is None:
+        lines.append("  total: no bound can be stated; something was released or chosen outside the accounting")
+    else:
+        replaced = facts["epsilon_spent_total_replace_one"]
+        lines.append(
+            f"  total: epsilon {total:.4f} at delta {facts['delta']:g} (one unit added or removed); "
+            f"{replaced:.4f} (one replaced)"
+        )
+    if allowed is not None:
+        lines.append(f"  budget: epsilon {allowed['epsilon']:g} at delta {allowed['delta']:g}")
+    return "\n".join(lines)

@@ -1,0 +1,89 @@
+"""What a command leaves behind: a folder that is whole, a progress bar on a terminal, text or JSON."""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from fairveil.errors import BadStructure
+from fairveil.training.task import Progress, quiet
+
+__all__ = ["Folder", "progress_bar", "say"]
+
+
+class Folder:
+    """An output folder whose files appear together at the end, or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._made: list[Path] = []
+
+    def __enter__(self) -> "Folder":
+        try:
+            self._make(self.path)
+            self.stage = Path(tempfile.mkdtemp(dir=self.path, prefix=".fairveil-"))
+        except OSError as problem:
+            self._unmake()
+            raise BadStructure(
+                f"Expected an output folder that can be written, got {problem.strerror} for {self.path}; name another "
+                "one with --out."
+            ) from None
+        return self
+
+    def _make(self, path: Path) -> None:
+        if not path.exists():
+            self._make(path.parent)
+            path.mkdir()
+            self._made.append(path)
+        elif not path.is_dir():
+            raise NotADirectoryError(0, "a file")
+
+    def keep(self) -> None:
+        """Move what was staged into place, over what an earlier run left."""
+        for new in sorted(self.stage.iterdir()):
+            old = self.path / new.name
+            if old.is_dir():
+                old.rename(self.stage / (new.name + ".old"))
+            new.replace(old)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.stage, ignore_errors=True)
+        if kind is not None:
+            self._unmake()
+
+    def _unmake(self) -> None:
+        """Remove the folders made here, as far as they are empty (a ledger in them stays)."""
+        for path in reversed(self._made):
+            if any(path.iterdir()):
+                return
+            path.rmdir()
+
+
+@contextmanager
+def progress_bar(is_quiet: bool) -> Iterator[Progress]:
+    """Hand out a progress bar on a terminal, silence elsewhere."""
+    console = Console(stderr=True)
+    if is_quiet or not console.is_terminal:
+        yield quiet
+        return
+
+    def shown(steps: range) -> Iterable[int]:
+        return track(steps, description="training", console=console, transient=True)
+
+    yield shown
+
+
+def say(as_json: bool, facts: dict[str, Any], text: str) -> None:
+    """Print one JSON object for machines, or text for people."""
+    typer.echo(json.dumps(facts, allow_nan=False) if as_json else text, file=sys.stdout)

@@ -1,0 +1,92 @@
+"""What a command is about: which file, which schema, which ledger, from what was typed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairveil.cli.app import RunOptions
+from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
+from fairveil.data.schema import Schema
+from fairveil.errors import BadStructure, MissingPublicFact
+
+__all__ = ["Source", "ledger_file", "prepared_schema", "source_of"]
+
+LEDGER_NAME = "ledger.jsonl"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table by name or by path; a known name stands for public data."""
+
+    name: str
+    path: Path | None
+    is_known: bool
+
+    def file(self) -> Path:
+        """Return the file, which for a known name must first be found."""
+        return dataset_path(self.name) if self.path is None else self.path
+
+
+def source_of(data: str) -> Source:
+    """Return the known data set of that name, else the file of that path."""
+    if data in dataset_names() and not Path(data).exists():
+        return Source(data, None, True)
+    path = Path(data)
+    if not path.exists():
+        raise BadStructure(
+            f"Expected a file or one of {', '.join(dataset_names())}; got {data!r}, which is neither."
+        )
+    return Source(path.name, path, False)
+
+
+def _schema_of(source: Source, schema: Path | None) -> Schema:
+    if schema is not None:
+        return Schema.read(schema)
+    if source.is_known:
+        return dataset_schema(source.name)
+    raise MissingPublicFact(
+        f"Expected --schema with the public facts about {source.name}, got none; make a first one with 'fairveil schema "
+        f"draft {source.name} --target COLUMN --sensitive COLUMN --out schema.toml', edit it, and approve it."
+    )
+
+
+def prepared_schema(source: Source, options: RunOptions) -> tuple[Schema, str | None]:
+    """Return the schema as the options want it, and the sensitive column if there is one."""
+    schema = _schema_of(source, options.schema)
+    if options.target is not None and options.target != schema.target.column:
+        raise BadStructure(
+            f'Expected the target that the schema declares, "{schema.target.column}", got "{options.target}"; '
+            "edit the schema's [target]."
+        )
+    sensitive = options.sensitive or (schema.sensitive[0].column if schema.sensitive else None)
+    if sensitive is not None:
+        schema = _declared(schema, sensitive)
+        if not options.aware and sensitive in schema.columns:
+            schema = schema.without(sensitive)
+    return _with_unit(schema, options), sensitive
+
+
+def _declared(schema: Schema, sensitive: str) -> Schema:
+    """Return the schema with the groups of the sensitive column written down, so that its feature may be dropped."""
+    entry = schema.sensitive_named(sensitive)
+    others = tuple(other for other in schema.sensitive if other.column != sensitive)
+    return schema.model_copy(update={"sensitive": (entry, *others)})
+
+
+def _with_unit(schema: Schema, options: RunOptions) -> Schema:
+    changes: dict[str, object] = {}
+    if options.unit == "person" and schema.id_column is None:
+        raise MissingPublicFact('Expected the column that names the person; write id_column = "..." in the schema.')
+    if options.unit == "record" and schema.id_column is not None:
+        changes["id_column"] = None
+    if options.n_public is not None:
+        changes["n_public"] = options.n_public
+    return Schema(**(dict(schema) | changes)) if changes else schema
+
+
+def ledger_file(source: Source, ledger: Path | None, out: Path | None) -> Path:
+    """Return the ledger that was named, else the one beside the data, else (public data) the one in the output."""
+    if ledger is not None:
+        return ledger
+    if source.path is not None:
+        return source.path.with_name(source.path.name + "." + LEDGER_NAME)
+    return (out or Path()) / LEDGER_NAME

@@ -1,0 +1,95 @@
+"""Facts in, plain words out: what a person reads on the terminal."""
+
+from pathlib import Path
+from typing import Any
+
+__all__ = ["explanation", "results"]
+
+
+def results(name: str, summary: dict[str, Any], out: Path, ledger: Path) -> str:
+    """Return the summary of a finished training."""
+    level = f"{100 * summary['confidence']:g} %"
+    measured = "measured privately on held-out rows" if summary["private_evaluation"] else "measured on held-out rows"
+    if summary["accuracy"]["value"] is None:
+        measured = "not measured: too few held-out rows, or --holdout 0"
+    gap = summary["constraint"].replace("_", " ")
+    lines = [
+        f"Trained a {_private(summary)} {summary['model']} classifier on {name} ({summary['method']}, "
+        f"{'aware of' if summary['aware'] else 'without'} the sensitive column).",
+        f"  accuracy   {_interval(summary['accuracy'], level)}, {measured}",
+        f"  gap        {_interval(summary['gap'], level)}, {gap}; {summary['method']} does not bound it",
+        *_spending(summary),
+        f"  seconds    {summary['seconds']:.1f}",
+        f"Written: {out / 'summary.json'}, {out / 'model'}; ledger {ledger}",
+        f"Next: 'fairveil ledger show {ledger}' lists everything ever released from these people.",
+    ]
+    return "\n".join(lines)
+
+
+def _private(summary: dict[str, Any]) -> str:
+    return "NON-PRIVATE" if summary["epsilon"] is None else "private"
+
+
+def _interval(interval: dict[str, float | None], level: str) -> str:
+    if interval["value"] is None:
+        return "unknown"
+    return f"{interval['value']:.4f}  ({level}: {interval['low']:.4f} to {interval['high']:.4f})"
+
+
+def _spending(facts: dict[str, Any]) -> list[str]:
+    if facts["epsilon"] is None:
+        return ["  epsilon    infinite: no privacy is claimed"]
+    replaced = facts["epsilon_replace_one"]
+    lines = [
+        f"  epsilon    {facts['epsilon_spent']:.4f} at delta {facts['delta']:g} for one {facts['unit']} added or "
+        f"removed; {replaced:.4f} for one replaced"
+    ]
+    if "epsilon_spent_total" in facts:
+        total = facts["epsilon_spent_total"]
+        lines.append(f"  ever spent {'no bound can be stated' if total is None else f'{total:.4f}'} on these people")
+    return lines
+
+
+def explanation(name: str, facts: dict[str, Any]) -> str:
+    """Return the plan and its guarantee in plain words."""
+    size = "not declared: a noisy count is bought"
+    if facts["n_public"]:
+        size = f"{facts['n_public']} {facts['unit']}s, declared public"
+    lines = [
+        f"What 'fairveil train {name}' would do. No row was read for this.",
+        f"  method     {facts['method']}, {facts['model']} model, "
+        f"{'may read' if facts['aware'] else 'does not read'} the sensitive column",
+        f"  size       {size}",
+        *_spending(facts),
+    ]
+    lines += [line for part in facts["plan"] for line in _part(part)]
+    if facts["epsilon"] is not None:
+        lines += _cover(facts)
+    return "\n".join(lines)
+
+
+def _part(part: dict[str, Any]) -> list[str]:
+    rates = ", ".join(f"{cell}: {rate:g}" for cell, rate in part["sampling_rates"].items())
+    cost = "no guarantee" if part["epsilon"] is None else f"epsilon {part['epsilon']:.4f}, delta {part['delta']:g}"
+    head = f"  part       {part['part']}: {100 * part['share']:g} % of the units by secret coins; " if part["share"] < 1 else (
+        f"  part       {part['part']}: all units; "
+    )  # fmt: skip
+    lines = [f"{head}{part['n_steps']} Poisson draws (rate {rates}); {cost} by itself"]
+    for release in part["releases"]:
+        lines.append(
+            f"             releases {release['name']}: {release['law']} noise, {release['noise_multiplier']:.6g} x sensitivity"
+        )
+    return lines
+
+
+def _cover(facts: dict[str, Any]) -> list[str]:
+    lines = [
+        f"  hides      whether any one {facts['unit']} is in the data, from whoever sees the model and this summary",
+        "  not hidden timing, the schema (declared public), and what follows from the population as a whole",
+    ]
+    if facts["n_public"] and facts["delta"] >= 1 / facts["n_public"]:
+        lines.append(
+            f"  caution    delta {facts['delta']:g} is not below 1 / {facts['n_public']}: it allows a whole record to leak now "
+            "and then; choose a smaller one"
+        )
+    return lines

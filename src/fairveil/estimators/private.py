@@ -1,0 +1,231 @@
+"""PrivateClassifier: a classifier that hides every record, and says by how much."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, _clone_parametrized
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fairveil._validate import check_delta, check_epsilon
+from fairveil.coins import public_coins, reproducible_coins, secret_coins
+from fairveil.data.encoding import Encoder
+from fairveil.data.schema import Schema
+from fairveil.errors import BadStructure
+from fairveil.estimators.saving import load_rule, save_rule
+from fairveil.estimators.tables import Front, open_front, typed_classes
+from fairveil.fairness.metrics import Evaluation
+from fairveil.models import softmax
+from fairveil.privacy.accounting import epsilon_of
+from fairveil.privacy.ledger import Ledger, session_ledger
+from fairveil.privacy.plan import Plan
+from fairveil.privacy.veil import Records
+from fairveil.training.descent import Descent
+from fairveil.training.planning import make_plan
+from fairveil.training.task import Progress, Recipe, quiet
+from fairveil.training.training import Trained, carry_out
+
+__all__ = ["PrivateClassifier"]
+
+
+class PrivateClassifier(ClassifierMixin, BaseEstimator):
+    """A differentially private classifier: DP-SGD (Abadi et al. 2016), DPSGD-F, or output perturbation.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy.
+    training : Descent or OutputPerturbation, optional
+        How to train; None is ``Descent()``, whose open numbers follow from public facts.
+    schema : Schema
+        The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
+    sensitive : str, optional
+        The sensitive column, for the gap on the hold-out and for group-adaptive clipping.
+    holdout : float
+        Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
+    ledger : Ledger, optional
+        The books of these people; None is the ledger of this process. Clones share it.
+    random_state : int, Generator or None
+        Public coins (initial weights); at epsilon = infinity it seeds everything. Noise is never seeded.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_
+        As in scikit-learn.
+    plan_ : Plan
+        Every public number from which the guarantee follows.
+    epsilon_spent_ : float
+        What this fit cost at `delta`; the total of everything is ``ledger_.epsilon(delta)``.
+    evaluation_ : Evaluation or None
+        Noisy accuracy and gaps on the hold-out, with intervals.
+
+    Guarantees
+    ----------
+    Fitted attributes and predictions together are (epsilon, delta)-differentially private: neighbours differ by one
+    record (one person, if the schema names an id column) added or removed. Assumes that the schema's facts are public
+    and that nobody reads this process's memory. Timing is not covered.
+
+    Examples
+    --------
+    >>> from fairveil import PrivateClassifier, load_dataset
+    >>> people = load_dataset("adult")
+    >>> clf = PrivateClassifier(epsilon=1.0, schema=people.schema).fit(people.X, people.y)
+    >>> clf.epsilon_spent_ <= 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        training: Recipe | None = None,
+        schema: Schema | None = None,
+        sensitive: str | None = None,
+        holdout: float = 0.0,
+        ledger: Ledger | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.training = training
+        self.schema = schema
+        self.sensitive = sensitive
+        self.holdout = holdout
+        self.ledger = ledger
+        self.random_state = random_state
+
+    def fit(
+        self, X: Any, y: Any, sensitive_features: Any = None, progress: Progress = quiet
+    ) -> "PrivateClassifier":
+        """Train on a table and its labels; the budget is booked before any row is used.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (n, d)
+        y : array of shape (n,)
+        sensitive_features : array of shape (n,), optional
+            The sensitive column where it is not a column of `X`.
+        progress : callable
+            Wraps the range of steps, a progress bar for instance.
+        """
+        X, y = self._checked(X, y)
+        front = self._front(X, y)
+        classes, labels = self._classes(front, y)
+        return self._fit(front, classes, lambda: front.records(X, labels, sensitive_features), progress)
+
+    def fit_file(
+        self, path: str | Path, *, delimiter: str = ",", progress: Progress = quiet
+    ) -> "PrivateClassifier":
+        """Train on a CSV or Parquet file that follows the schema, read chunk by chunk."""
+        front = self._front(None, None)
+        self.n_features_in_ = len(front.schema.columns)
+        classes = typed_classes(front.schema.target.classes, np.dtype(object))
+        return self._fit(front, classes, lambda: front.records_of_file(path, delimiter), progress)
+
+    def planned(self) -> Plan:
+        """Return the plan that a fit would follow, from public facts alone."""
+        return make_plan(self._recipe, self._front(None, None).task, self.holdout)
+
+    @property
+    def _recipe(self) -> Recipe:
+        return Descent() if self.training is None else self.training
+
+    def _front(self, X: Any, y: Any) -> Front:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        return open_front(self.schema, self.sensitive, self.epsilon, self.delta, X, y)
+
+    def _fit(
+        self, front: Front, classes: NDArray[Any], records: Callable[[], Records], progress: Progress
+    ) -> "PrivateClassifier":
+        """Settle the plan, ask the ledger, and only then read the records."""
+        recipe, ledger = self._recipe, self._open_ledger()
+        plan = make_plan(recipe, front.task, self.holdout)
+        ledger.check(plan.charges())
+        coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
+        purpose = f"fit of {type(self).__name__}"
+        rng = public_coins(self.random_state)
+        trained = carry_out(plan, recipe, front.task, records(), ledger, coins, rng, progress, purpose)
+        self.plan_, self.ledger_, self.classes_ = plan, ledger, classes
+        self._keep(front, trained)
+        return self
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Check structure only; values follow the schema's rules."""
+        if self.schema is None:
+            X, y = validate_data(self, X, y, ensure_all_finite=False, dtype="numeric")
+            check_classification_targets(y)
+            return X, y
+        if y is None:
+            raise BadStructure("Expected labels y, got None.")
+        self.n_features_in_ = np.shape(X)[1]
+        return X, y
+
+    def _classes(self, front: Front, y: Any) -> tuple[NDArray[Any], Any]:
+        """Return the classes in the labels' own type, and labels as the front reads them."""
+        if self.schema is None:
+            classes, codes = np.unique(y, return_inverse=True)
+            return classes, codes
+        dtype = y.dtype if hasattr(y, "dtype") else np.asarray(y).dtype
+        return typed_classes(front.schema.target.classes, dtype), y
+
+    def _open_ledger(self) -> Ledger:
+        ledger = session_ledger() if self.ledger is None else self.ledger
+        if getattr(self, "_is_candidate", False) and math.isfinite(self.epsilon):
+            ledger.debit_unpriced("a search that compares fits on private rows outside the accounting")
+        return ledger
+
+    def _keep(self, front: Front, trained: Trained) -> None:
+        self.schema_, self.model_, self.params_ = front.schema, trained.model, trained.params
+        self.epsilon_spent_ = epsilon_of(self.plan_.charges(), self.delta)
+        self.evaluation_ = None
+        if trained.outcomes is not None:
+            groups = () if front.sensitive is None else front.sensitive.groups
+            positive = front.schema.target.classes.index(front.schema.target.positive)
+            self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, groups, positive)
+
+    def _logits(self, X: Any) -> NDArray[np.float32]:
+        check_is_fitted(self, "params_")
+        if self.schema is None:
+            X = validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
+        rows = Encoder(self.schema_).rows(X)
+        return self.model_.logits(self.params_, rows)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the model's probability of each class, one row a record."""
+        return softmax(self._logits(X)).T.astype(np.float64)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class of each record."""
+        return self.classes_[self._logits(X).argmax(axis=0)]
+
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted rule into a new folder, as JSON and safetensors."""
+        check_is_fitted(self, "params_")
+        save_rule(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "PrivateClassifier":
+        """Return a fitted rule from its folder; it predicts, and its ledger is sealed."""
+        return load_rule(cls, Path(folder))
+
+    def set_params(self, **params: Any) -> "PrivateClassifier":
+        """Set parameters; on a clone this is what a search does, and the ledger will say so."""
+        super().set_params(**params)
+        if params and getattr(self, "_is_clone", False):
+            self._is_candidate = True
+        return self
+
+    def __sklearn_clone__(self) -> "PrivateClassifier":
+        clone = _clone_parametrized(self)
+        clone._is_clone = True
+        return clone
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags

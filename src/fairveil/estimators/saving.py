@@ -1,0 +1,123 @@
+"""A fitted rule as a folder: `model.json` with every public fact, `params.safetensors` with the weights.
+
+No pickle: opening a folder runs no code. What was changed, cut off or written by a newer fairveil is refused.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from fairveil.data.schema import Schema
+from fairveil.errors import BadStructure
+from fairveil.models import MODELS
+from fairveil.privacy.plan import Part, Plan
+
+__all__ = ["FORMAT", "load_rule", "save_rule", "write_folder"]
+
+FORMAT = 1
+FACTS, WEIGHTS = "model.json", "params.safetensors"
+T = TypeVar("T")
+
+
+def save_rule(rule: Any, folder: Path) -> None:
+    """Write a fitted estimator; the folder appears whole or not at all."""
+    weights = save_tensors({"params": rule.params_})
+    facts = {
+        "format": FORMAT,
+        "estimator": type(rule).__name__,
+        "schema": rule.schema_.to_toml(),
+        "model": _model_facts(rule.model_),
+        "classes": rule.classes_.tolist(),
+        "classes_dtype": rule.classes_.dtype.str if rule.classes_.dtype != object else "object",
+        "plan": [part.to_dict() for part in rule.plan_.parts],
+        "epsilon": rule.plan_.epsilon if rule.plan_.is_private else None,
+        "delta": rule.plan_.delta,
+        "epsilon_spent": rule.epsilon_spent_ if rule.plan_.is_private else None,
+        "sha256": hashlib.sha256(weights).hexdigest(),
+    }
+    write_folder(folder, {FACTS: json.dumps(facts, indent=2, allow_nan=False).encode(), WEIGHTS: weights})
+
+
+def _model_facts(model: Any) -> dict[str, Any]:
+    kind = next(name for name, cls in MODELS.items() if isinstance(model, cls))
+    return {"kind": kind, **dataclasses.asdict(model)}
+
+
+def write_folder(folder: Path, files: dict[str, bytes]) -> None:
+    """Write files into a new folder that appears whole or not at all."""
+    if folder.exists():
+        raise BadStructure(f"Expected a folder that does not exist yet, got {folder}; remove it or name another one.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fairveil-") as stage:
+            whole = Path(stage, "whole")
+            whole.mkdir()
+            for name, content in files.items():
+                (whole / name).write_bytes(content)
+            whole.rename(folder)
+    except OSError as problem:
+        raise BadStructure(f"Expected a folder that can be written, got {problem.strerror} for {folder}.") from None
+
+
+def load_rule(cls: type[T], folder: Path) -> T:
+    """Return a fitted estimator of class `cls` from its folder."""
+    facts, params = _read(folder)
+    if facts["estimator"] != cls.__name__:
+        raise BadStructure(f"Expected a saved {cls.__name__}, got a {facts['estimator']} in {folder}.")
+    rule = cls(epsilon=facts["epsilon"] or math.inf, delta=facts["delta"])  # type: ignore[call-arg]
+    for name, value in _fitted(facts, params).items():
+        setattr(rule, name, value)
+    return rule
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], np.ndarray]:
+    try:
+        facts = json.loads((folder / FACTS).read_bytes())
+        weights = (folder / WEIGHTS).read_bytes()
+        newer = facts["format"] > FORMAT
+        intact = facts["sha256"] == hashlib.sha256(weights).hexdigest()
+        params = load_tensors(weights)["params"] if intact else np.empty(0)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+        raise BadStructure(
+            f"Expected a model folder with {FACTS} and {WEIGHTS}, got something else in {folder}; save it again."
+        ) from None
+    if newer:
+        raise BadStructure(f"Expected a model of format {FORMAT} or older, got a newer one in {folder}; update fairveil.")
+    if not intact:
+        raise BadStructure(f"Expected the weights that {FACTS} names, got other ones in {folder}; save it again.")
+    return facts, params
+
+
+def _fitted(facts: dict[str, Any], params: np.ndarray) -> dict[str, Any]:
+    try:
+        schema = Schema(**tomllib.loads(facts["schema"]))
+        model = dict(facts["model"])
+        kind = MODELS[model.pop("kind")]
+        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in model.items()}
+        plan = Plan(tuple(Part.from_dict(part) for part in facts["plan"]), facts["epsilon"] or math.inf, facts["delta"])
+        fitted = {
+            "schema": schema,
+            "schema_": schema,
+            "model_": kind(**fields),
+            "params_": params,
+            "classes_": np.array(facts["classes"], dtype=facts["classes_dtype"]),
+            "plan_": plan,
+            "epsilon_spent_": facts["epsilon_spent"] or math.inf,
+            "evaluation_": None,
+            "n_features_in_": len(schema.columns),
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise BadStructure(f"Expected a sound {FACTS}, got a damaged one ({type(problem).__name__}).") from None
+    if len(params) != fitted["model_"].n_params:
+        raise BadStructure(f"Expected {fitted['model_'].n_params} weights, got {len(params)}; save the model again.")
+    return fitted

@@ -1,0 +1,129 @@
+"""A user's table in, encoded records and the public facts of the task out."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairveil.data.encoding import Encoder, columns_of
+from fairveil.data.loaders import load_encoded
+from fairveil.data.schema import Category, Number, Schema, Sensitive
+from fairveil.errors import BadStructure, InvalidParameter, MissingPublicFact
+from fairveil.privacy.records import MemoryRecords
+from fairveil.training.task import Task
+
+__all__ = ["Front", "open_front", "typed_classes"]
+
+
+@dataclass(frozen=True)
+class Front:
+    """The public side of a table: its schema, the sensitive column if one is named, the budget."""
+
+    schema: Schema
+    sensitive: Sensitive | None
+    epsilon: float
+    delta: float
+
+    @property
+    def encoder(self) -> Encoder:
+        """How rows become numbers."""
+        return Encoder(self.schema)
+
+    @property
+    def task(self) -> Task:
+        """What is public about the task."""
+        return Task(
+            n_features=self.encoder.n_features,
+            n_classes=len(self.schema.target.classes),
+            n_groups=0 if self.sensitive is None else len(self.sensitive.groups),
+            input_norm=math.sqrt(1 + sum(_squared_norm(column) for column in self.schema.columns.values())),
+            n_public=self.schema.n_public,
+            epsilon=self.epsilon,
+            delta=self.delta,
+        )
+
+    def records(self, X: Any, y: Any, sensitive_features: Any = None) -> MemoryRecords:
+        """Return the encoded rows that count: those that the schema keeps and whose label and person are known."""
+        rows = self.encoder.rows(X)
+        targets, groups = self.encoder.targets(y), self._groups(X, sensitive_features, len(rows))
+        if len(targets) != len(rows) or len(groups) != len(rows):
+            raise BadStructure(
+                f"Expected X, y and sensitive_features of equal length, got {len(rows)}, {len(targets)} and "
+                f"{len(groups)} rows."
+            )
+        persons = self._persons(X)
+        keep = self._keep(X, len(rows)) & (True if persons is None else persons >= 0)
+        return MemoryRecords.keeping(rows, targets, groups, persons, keep)
+
+    def records_of_file(self, path: str | Path, delimiter: str = ",") -> MemoryRecords:
+        """Return the encoded rows of a file that count, read chunk by chunk."""
+        sensitive = None if self.sensitive is None else self.sensitive.column
+        table = load_encoded(path, self.schema, sensitive, delimiter=delimiter)
+        return MemoryRecords(table.X, table.y, table.groups, table.persons)
+
+    def _groups(self, X: Any, sensitive_features: Any, n_rows: int) -> NDArray[np.int16]:
+        if self.sensitive is None:
+            return np.full(n_rows, -1, dtype=np.int16)
+        if sensitive_features is None:
+            sensitive_features = _column(X, self.sensitive.column, "sensitive")
+        return self.encoder.groups(sensitive_features, self.sensitive)
+
+    def _persons(self, X: Any) -> NDArray[np.int64] | None:
+        name = self.schema.id_column
+        return None if name is None else self.encoder.persons(_column(X, name, "id"))
+
+    def _keep(self, X: Any, n_rows: int) -> NDArray[np.bool_]:
+        if not self.schema.where:
+            return np.ones(n_rows, dtype=bool)
+        if not isinstance(X, pd.DataFrame):
+            raise BadStructure("Expected a DataFrame, because the schema has row rules, got an array.")
+        return self.encoder.keep(X)
+
+
+def _squared_norm(column: Number | Category) -> int:
+    """Return the largest squared norm that a column adds to an encoded row: one 1, or one number within [-1, 1]."""
+    return 2 if isinstance(column, Number) and column.encode == "both" else 1
+
+
+def _column(X: Any, name: str, what: str) -> pd.Series:
+    if not isinstance(X, pd.DataFrame):
+        raise BadStructure(f'Expected a DataFrame with the {what} column "{name}", got an array without names.')
+    return columns_of(X, [name])[0]
+
+
+def open_front(
+    schema: Schema | None, sensitive: str | None, epsilon: float, delta: float, X: Any, y: Any
+) -> Front:
+    """Return the public side; without a schema only at epsilon = infinity, where classes may be read from `y`."""
+    if schema is None:
+        if math.isfinite(epsilon):
+            raise MissingPublicFact(
+                "Expected a schema with the public bounds, categories and classes, got none; write one as TOML, or "
+                "Schema.for_arrays(n_features, classes=[...], bounds=(-1, 1), n_public=...) for a plain array."
+            )
+        if sensitive is not None:
+            raise InvalidParameter("Expected a schema with the groups of the sensitive column, got none.")
+        schema = Schema.for_arrays(X.shape[1], classes=[str(code) for code in range(len(np.unique(y)))])
+    if schema.private_draft and math.isfinite(epsilon):
+        raise MissingPublicFact(
+            "Expected a schema whose facts are public, got a draft made from the rows; check each line, then approve "
+            "it with 'fairveil schema approve FILE --yes'."
+        )
+    return Front(schema, None if sensitive is None else schema.sensitive_named(sensitive), epsilon, delta)
+
+
+def typed_classes(classes: tuple[str, ...], dtype: Any) -> NDArray[Any]:
+    """Return the schema's classes in the type of the label column (its type is structure, not a value)."""
+    kind = getattr(dtype, "kind", "O")
+    if kind == "b" and set(classes) <= {"True", "False"}:
+        return np.array([name == "True" for name in classes])
+    if kind in "iuf":
+        try:
+            return np.array([float(name) for name in classes]).astype(dtype)
+        except ValueError:
+            pass  # a number column cut into named classes
+    return np.array(classes, dtype=object)

@@ -1,0 +1,137 @@
+"""Events in, (epsilon, delta) out, by privacy loss distributions in both directions."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from fairveil._validate import check_delta
+from fairveil.errors import InvalidParameter
+from fairveil.privacy.events import Charge, Event
+from fairveil.privacy.losses import Array, Losses
+from fairveil.privacy.pricing import Neighbours, has_replace_pair, loss_distribution
+from fairveil.privacy.sizes import grid_for
+from fairveil.privacy.ways import Ways, ways_through
+
+__all__ = ["Neighbours", "delta_of", "epsilon_near", "epsilon_of", "loss_distribution", "two_step_epsilon"]
+
+ROUGH_FIRST = 4.0
+"""The first pass is this much coarser than the estimate asks for; it only serves to place the second."""
+
+ENOUGH = 1.25
+"""A grid that would suit an answer this much larger is left as it is."""
+
+MAX_PASSES = 4
+"""How often the grid follows the answer it gave."""
+
+
+def epsilon_of(
+    charges: Iterable[Charge | Event], delta: float, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE
+) -> float:
+    """Return the epsilon of everything released together.
+
+    Parameters
+    ----------
+    charges : iterable of Charge or Event
+        What was released; a bare event read the whole data. Parts of one split compose in parallel, all else
+        in sequence.
+    delta : float
+        The delta at which epsilon is stated.
+    neighbours : Neighbours
+        Add or remove one record, or replace one. Where the latter has no price of its own (sampled noise that
+        is not Gaussian), group privacy of size two stands in for the whole.
+
+    Returns
+    -------
+    float
+        An upper bound, at most about 0.03 % above the exact value for delta down to 1e-9; 0 if nothing was
+        released; infinite if something was released without a guarantee, or if delta is below the rounding of
+        the computation (4e-17 for each use).
+
+    Examples
+    --------
+    >>> from fairveil.privacy.events import GaussianRelease, PoissonSampled, Repeated
+    >>> steps = Repeated(PoissonSampled(0.02, GaussianRelease(2.0)), 500)
+    >>> round(epsilon_of([steps], delta=1e-5), 3)
+    0.921
+    """
+    delta, neighbours, ways = check_delta(delta), _relation(neighbours), ways_through(charges)
+    size = ways.size
+    answer, grid = ROUGH_FIRST * size.epsilon(delta), math.inf
+    for _ in range(MAX_PASSES):
+        if not 0 < answer < math.inf or grid <= grid_for(ENOUGH * answer, size):
+            break
+        grid = grid_for(answer, size)
+        answer = _epsilon_on(ways, delta, neighbours, grid)
+    return answer
+
+
+def epsilon_near(
+    charges: Iterable[Charge | Event], delta: float, neighbours: Neighbours, expected: float
+) -> float:
+    """Return epsilon on the grid that suits an answer of `expected`; elsewhere coarser, but never too low."""
+    ways = ways_through(charges)
+    rough = ways.size.epsilon(delta)
+    if not 0 < rough < math.inf:
+        return rough
+    return _epsilon_on(ways, delta, neighbours, grid_for(max(expected, rough / 8), ways.size))
+
+
+def delta_of(
+    charges: Iterable[Charge | Event], epsilon: float, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE
+) -> float:
+    """Return the delta of everything released together at this epsilon; the twin of `epsilon_of`."""
+    if not epsilon >= 0:
+        raise InvalidParameter(f"Expected epsilon >= 0, got {epsilon!r}.")
+    neighbours, ways = _relation(neighbours), ways_through(charges)
+    spread = math.sqrt(ways.size.variance)
+    if not 0 < spread < math.inf:
+        return float(spread > 0)
+    # delta moves faster than epsilon, so it needs a finer grid
+    grid = grid_for(max(min(epsilon, 1e6), spread) / 4, ways.size)
+    if _is_priced(ways, neighbours):
+        return max(_delta(losses, epsilon) for losses in ways.losses(grid, neighbours))
+    half = np.array([epsilon / 2])
+    laws = ways.losses(grid, Neighbours.ADD_OR_REMOVE_ONE)
+    return min(1.0, max(math.exp(min(0.0, _group_log_delta(losses, half)[0])) for losses in laws))
+
+
+def _relation(neighbours: Neighbours) -> Neighbours:
+    if not isinstance(neighbours, Neighbours):
+        raise InvalidParameter(f"Expected neighbours to be a member of Neighbours, got {neighbours!r}.")
+    return neighbours
+
+
+def _is_priced(ways: Ways, neighbours: Neighbours) -> bool:
+    return neighbours is Neighbours.ADD_OR_REMOVE_ONE or all(map(has_replace_pair, ways.events))
+
+
+def _delta(losses: Losses, epsilon: float) -> float:
+    return float(losses.hockey_stick(np.array([epsilon]))[0])
+
+
+def _epsilon_on(ways: Ways, delta: float, neighbours: Neighbours, grid: float) -> float:
+    if _is_priced(ways, neighbours):
+        return max(losses.smallest_epsilon(delta) for losses in ways.losses(grid, neighbours))
+    return max(two_step_epsilon(losses, delta) for losses in ways.losses(grid, Neighbours.ADD_OR_REMOVE_ONE))
+
+
+def two_step_epsilon(losses: Losses, delta: float) -> float:
+    """Return the epsilon for replacing one record from the losses of adding or removing one.
+
+    Two steps that are (e, d)-private make one that is (2 e, (1 + e^e) d)-private; the smallest e that fits.
+    """
+    grid, top = losses.remove.grid, max(losses.remove.losses[-1], losses.add.losses[-1])
+    coarse = np.arange(0, math.ceil(top / grid) + 1) * grid
+    fits = np.flatnonzero(_group_log_delta(losses, coarse) <= math.log(delta))
+    if len(fits) == 0 or fits[0] == 0:
+        return math.inf if len(fits) == 0 else 0.0
+    fine = np.linspace(coarse[fits[0] - 1], coarse[fits[0]], 257)
+    fits = np.flatnonzero(_group_log_delta(losses, fine) <= math.log(delta))
+    return 2 * float(fine[fits[0]]) if len(fits) else 2 * float(fine[-1])
+
+
+def _group_log_delta(losses: Losses, epsilons: Array) -> Array:
+    """Return log((1 + e^epsilon) H(epsilon)), safe where the factor is huge."""
+    heights = np.maximum(losses.hockey_stick(epsilons), 1e-300)
+    return np.logaddexp(0.0, epsilons) + np.log(heights)

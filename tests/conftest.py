@@ -1,0 +1,35 @@
+"""Shared by all tests: coins seeded by the test's own name, and the folder of real data sets."""
+
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairveil.coins import seeded_for_tests
+
+REPOSITORY = Path(__file__).parent.parent
+DATA = Path(os.environ.get("FAIRVEIL_DATA", REPOSITORY.parent / "shared" / "data"))
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator seeded by the test's name: no shopping for seeds."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def seeded(request: pytest.FixtureRequest):
+    """Secret coins that repeat, seeded by the test's name; what is released then counts as not private."""
+    with seeded_for_tests(request.node.nodeid):
+        yield
+
+
+@pytest.fixture
+def data_folder(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of real data sets."""
+    if not DATA.is_dir():
+        pytest.skip(f"the real data sets are not at {DATA}; set FAIRVEIL_DATA")
+    monkeypatch.setenv("FAIRVEIL_DATA", str(DATA))
+    return DATA

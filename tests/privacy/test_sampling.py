@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from fairveil.coins import secret_coins
+from fairveil.errors import InvalidParameter
+from fairveil.privacy.sampling import assign_parts, poisson_batches, poisson_draws
+from fairveil.privacy.units import Units
+
+
+def take(stream, n):
+    return [next(stream) for _ in range(n)]
+
+
+@pytest.mark.parametrize(("n", "rate"), [(50, 0.03), (50, 0.5), (7, 0.9), (3000, 0.2)])
+def test_every_unit_is_drawn_with_its_rate(n, rate, seeded):
+    batches = take(poisson_draws(n, rate, secret_coins()), 2000)
+    drawn = np.bincount(np.concatenate(batches), minlength=n)
+    assert len(drawn) == n
+    # Binomial counts of all units: chi-square, p 1e-6; a rate off by a factor 1.2 is far outside.
+    statistic = ((drawn - 2000 * rate) ** 2 / (2000 * rate * (1 - rate))).sum()
+    assert stats.chi2.sf(statistic, n) > 1e-6
+    assert stats.chi2.sf(((drawn - 2400 * rate) ** 2 / (2000 * rate * (1 - rate))).sum(), n) < 1e-6
+
+
+def test_units_are_drawn_independently(seeded):
+    """Sizes vary like a binomial's: a fixed-size batch sold as Poisson has no variance at all."""
+    sizes = np.array([len(batch) for batch in take(poisson_draws(400, 0.1, secret_coins()), 4000)])
+    ratio = sizes.var() / (400 * 0.1 * 0.9)
+    assert 0.85 < ratio < 1.15  # six standard errors of a variance of 4000 draws is 0.13
+
+
+def test_steps_do_not_share_coins(seeded):
+    batches = take(poisson_draws(200, 0.3, secret_coins()), 64)
+    overlap = [len(np.intersect1d(a, b)) for a, b in zip(batches, batches[1:], strict=False)]
+    assert abs(np.mean(overlap) - 200 * 0.09) < 5
+    assert all(len(np.unique(batch)) == len(batch) for batch in batches)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, np.nan])
+def test_bad_rates_are_refused(rate):
+    with pytest.raises(InvalidParameter, match="sampling_rate"):
+        next(poisson_draws(10, rate, secret_coins()))
+
+
+def test_everyone_and_nobody():
+    assert np.array_equal(next(poisson_draws(5, 1.0, secret_coins())), np.arange(5))
+    assert len(next(poisson_draws(0, 0.5, secret_coins()))) == 0
+
+
+def test_strata_have_their_own_rates(seeded):
+    strata = [np.arange(0, 100), np.arange(100, 130)]
+    batches = take(poisson_batches(strata, [0.05, 0.8], secret_coins()), 1000)
+    drawn = np.bincount(np.concatenate(batches), minlength=130) / 1000
+    assert abs(drawn[:100].mean() - 0.05) < 0.005
+    assert abs(drawn[100:].mean() - 0.8) < 0.02
+
+
+def test_parts_are_disjoint_complete_and_of_their_share(seeded):
+    parts = assign_parts(20_000, {"train": 0.85, "holdout": 0.15}, secret_coins())
+    assert np.array_equal(np.sort(np.concatenate(list(parts.values()))), np.arange(20_000))
+    assert abs(len(parts["holdout"]) - 3000) < 6 * np.sqrt(20_000 * 0.15 * 0.85)
+
+
+def test_parts_follow_each_units_own_coin(seeded):
+    """The size of a part varies: a shuffle-and-cut split, which ties units together, would fix it."""
+    coins = secret_coins()
+    sizes = [len(assign_parts(1000, {"a": 0.5, "b": 0.5}, coins)["a"]) for _ in range(300)]
+    assert 0.5 < np.var(sizes) / 250 < 1.6
+
+
+def test_shares_must_add_up():
+    with pytest.raises(InvalidParameter, match="add up to 1"):
+        assign_parts(10, {"a": 0.5, "b": 0.4}, secret_coins())
+
+
+def test_a_person_is_drawn_as_one_of_their_rows(seeded):
+    persons = np.array([7, 3, 7, 7, 9, 3])
+    units = Units.of_persons(persons)
+    assert units.count == 3
+    coins = secret_coins()
+    picks = [units.one_row(np.arange(3), coins) for _ in range(300)]
+    assert all(persons[pick].tolist() == [3, 7, 9] for pick in picks)
+    assert {int(pick[1]) for pick in picks} == {0, 2, 3}
+    assert sorted(units.rows_of(np.array([1, 2]))) == [0, 2, 3, 4]
+
+
+def test_strata_of_persons_follow_their_first_row():
+    units = Units.of_persons(np.array([5, 5, 6]))
+    strata = units.strata(np.array([1, 0, 0]), [0, 1, -1])
+    assert [part.tolist() for part in strata] == [[1], [0], []]

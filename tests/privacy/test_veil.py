@@ -1,0 +1,231 @@
+"""The veil: what comes through is bounded, noisy, planned and paid for."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from fairveil.coins import secret_coins
+from fairveil.errors import BadStructure, BudgetExceeded, InvalidParameter, UnplannedRelease
+from fairveil.models import LinearSoftmax, Perceptron
+from fairveil.privacy.accounting import epsilon_of
+from fairveil.privacy.ledger import Budget, Ledger
+from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.rows import row_function
+from fairveil.privacy.veil import Veil, open_veils
+from fairveil.training.objectives import CrossEntropy, Everyone
+
+
+def make_records(rng, n=300, d=6, k=3, persons=None, block_rows=4096):
+    X = rng.normal(size=(n, d)).astype(np.float32)
+    y = rng.integers(0, k, n).astype(np.int16)
+    cells = rng.integers(-1, 2, n).astype(np.int16)
+    return MemoryRecords(X, y, cells, persons, block_rows)
+
+
+def plan_of(*releases, rate=1.0, n_steps=1, epsilon=1.0):
+    return Plan((Part("train", releases, 1.0, {-1: rate}, n_steps),), epsilon, 1e-5)
+
+
+@row_function
+@dataclass(frozen=True)
+class Raw:
+    factor: float
+    n_values: int = 6
+
+    def values_of(self, rows):
+        return rows.X * self.factor
+
+
+@dataclass(frozen=True)
+class Stranger:
+    n_cells: int = 1
+
+    def cells_of(self, rows):
+        return np.zeros(len(rows.y), dtype=int)
+
+
+def open_train(records, plan, ledger=None):
+    return open_veils(records, plan, ledger or Ledger(), secret_coins(), "a test")["train"]
+
+
+QUIET = Release("gradient", "gaussian", 0.0)
+
+
+@pytest.mark.parametrize("model", [LinearSoftmax(6, 3), Perceptron(6, (5,), 3)])
+@pytest.mark.parametrize("block_rows", [1, 7, 4096])
+def test_gradients_equal_a_loop_over_records_whatever_the_block(model, block_rows, rng):
+    records = make_records(rng, block_rows=block_rows)
+    params = rng.normal(size=model.n_params).astype(np.float32)
+    batch = open_train(records, plan_of(QUIET, epsilon=np.inf)).draw()
+    total = batch.release_gradient(model, params, CrossEntropy(), 0.5)
+    expected = np.zeros(model.n_params)
+    for i in range(len(records.y)):
+        logits = model.logits(params, records.X[i : i + 1])[:, 0].astype(float)
+        pull = np.exp(logits - logits.max())
+        pull /= pull.sum()
+        pull[records.y[i]] -= 1
+        one = model.clipped_gradient(params, records.X[i : i + 1], pull[:, None].astype(np.float32), np.inf)
+        expected += one * min(1, 0.5 / np.linalg.norm(one))
+    assert np.allclose(total, expected, atol=1e-5 * len(records.y) ** 0.5, rtol=1e-4)
+
+
+def test_noise_is_the_planned_multiple_of_the_enforced_bound(seeded, rng):
+    """Sample standard deviation of 4000 coordinates is within 7 % (six standard errors) of the plan's."""
+    model = LinearSoftmax(999, 4)
+    records = MemoryRecords(
+        np.zeros((1, 999), np.float32), np.zeros(1, np.int16), np.zeros(1, np.int16)
+    )
+    batch = open_train(records, plan_of(Release("gradient", "gaussian", 3.0))).draw()
+    noise = batch.release_gradient(model, np.zeros(4000, np.float32), CrossEntropy(), 0.25)
+    assert abs(noise.std() / 0.75 - 1) < 0.07
+
+
+def test_noise_follows_the_largest_of_several_clip_norms(seeded, rng):
+    model = LinearSoftmax(999, 4)
+    records = MemoryRecords(np.zeros((1, 999), np.float32), np.zeros(1, np.int16), np.zeros(1, np.int16))
+    batch = open_train(records, plan_of(Release("gradient", "gaussian", 1.0))).draw()
+    norms = np.array([0.1, 8.0], dtype=np.float32)
+    noise = batch.release_gradient(model, np.zeros(4000, np.float32), CrossEntropy(), norms)
+    assert abs(noise.std() / 8 - 1) < 0.07
+
+
+def test_sums_of_vectors_are_clipped_record_by_record(rng):
+    records = make_records(rng, n=40)
+    plan = plan_of(Release("sum", "gaussian", 0.0), epsilon=np.inf)
+    total = open_train(records, plan).draw().release_sum(Raw(100.0), 1.0)
+    lengths = np.linalg.norm(records.X, axis=1, keepdims=True)
+    assert np.allclose(total, (records.X / lengths).sum(axis=0), atol=1e-4)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e38])
+def test_one_bad_record_moves_a_sum_by_no_more_than_the_bound(bad, rng):
+    records = make_records(rng, n=40)
+    spoiled = MemoryRecords(records.X.copy(), records.y, records.cells)
+    spoiled.X[0] = bad
+    plan = plan_of(Release("sum", "gaussian", 0.0), epsilon=np.inf)
+    sums = [open_train(one, plan).draw().release_sum(Raw(1e3), 2.0) for one in (records, spoiled)]
+    assert np.linalg.norm(sums[0] - sums[1]) <= 4 + 1e-6
+    assert np.isfinite(sums[1]).all()
+
+
+def test_a_batch_answers_only_what_is_planned_and_once(rng):
+    records = make_records(rng)
+    veil = open_train(records, plan_of(Release("size", "discrete_laplace", 2.0), n_steps=2))
+    batch = veil.draw()
+    with pytest.raises(UnplannedRelease, match="got 'counts'"):
+        batch.release_counts(Everyone())
+    batch.release_counts(Everyone(), name="size")
+    with pytest.raises(UnplannedRelease):
+        batch.release_counts(Everyone(), name="size")
+    veil.draw()
+    with pytest.raises(UnplannedRelease, match="at most 2 draws"):
+        veil.draw()
+
+
+def test_the_law_must_fit_the_release(rng):
+    batch = open_train(make_records(rng), plan_of(Release("gradient", "discrete_laplace", 1.0))).draw()
+    with pytest.raises(UnplannedRelease, match="gaussian"):
+        batch.release_gradient(LinearSoftmax(6, 3), np.zeros(21, np.float32), CrossEntropy(), 1.0)
+
+
+def test_an_unregistered_row_function_is_refused(rng):
+    batch = open_train(make_records(rng), plan_of(Release("size", "discrete_laplace", 1.0))).draw()
+    with pytest.raises(UnplannedRelease, match="row_function"):
+        batch.release_counts(Stranger(), name="size")
+
+
+def test_only_frozen_dataclasses_register():
+    with pytest.raises(TypeError, match="frozen"):
+        row_function(type("Loose", (), {}))
+
+
+def test_an_infinite_clip_norm_needs_an_unnoised_plan(rng):
+    batch = open_train(make_records(rng), plan_of(Release("gradient", "gaussian", 1.0))).draw()
+    with pytest.raises(InvalidParameter, match="clip_norm"):
+        batch.release_gradient(LinearSoftmax(6, 3), np.zeros(21, np.float32), CrossEntropy(), np.inf)
+
+
+def test_a_veil_needs_a_receipt(rng):
+    with pytest.raises(UnplannedRelease, match="receipt"):
+        Veil(make_records(rng), plan_of(QUIET).parts[0], None, secret_coins())
+
+
+def test_the_plan_is_booked_before_the_first_draw(rng):
+    plan = plan_of(Release("gradient", "gaussian", 2.0), rate=0.05, n_steps=500)
+    ledger = Ledger()
+    open_veils(make_records(rng), plan, ledger, secret_coins(), "a test")
+    assert ledger.epsilon(1e-5) == pytest.approx(epsilon_of(plan.charges(), 1e-5))
+    assert ledger.epsilon(1e-5) == pytest.approx(2.53, abs=0.01)
+
+
+def test_a_refused_debit_opens_no_veil(rng):
+    ledger = Ledger(budget=Budget(0.1, 1e-5))
+    with pytest.raises(BudgetExceeded):
+        open_train(make_records(rng), plan_of(Release("size", "discrete_laplace", 1.0)), ledger)
+    assert ledger.entries == ()
+
+
+def test_seeded_coins_are_booked_as_not_private(seeded, rng):
+    ledger = Ledger()
+    open_train(make_records(rng), plan_of(Release("size", "discrete_laplace", 1.0)), ledger)
+    assert ledger.epsilon(1e-5) == np.inf
+
+
+def test_parts_of_a_split_cost_the_larger_one(rng):
+    parts = (
+        Part("train", (Release("a", "discrete_laplace", 1 / 0.5),), 0.8),
+        Part("holdout", (Release("b", "discrete_laplace", 1 / 0.9),), 0.2),
+        Part("size", (Release("c", "discrete_laplace", 1 / 0.1),)),
+    )
+    plan = Plan(parts, 1.0, 1e-5)
+    assert epsilon_of(plan.charges(), 1e-9) == pytest.approx(1.0, abs=1e-3)
+    ledger = Ledger()
+    records = make_records(rng)
+    veils = open_veils(records, plan, ledger, secret_coins(), "a test")
+    rows = [len(veils[name]._records.y) for name in ("train", "holdout", "size")]
+    assert rows[0] + rows[1] == rows[2] == 300
+    assert ledger.epsilon(1e-9) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_joint_releases_are_priced_together():
+    part = Part("train", (Release("a", "gaussian", 1.0), Release("b", "gaussian", 1.0)), 1.0, {-1: 0.01}, 1000)
+    assert epsilon_of([part.event], 1e-5) == pytest.approx(4.48, abs=0.01)
+
+
+def test_rates_of_cells_are_accounted_at_the_largest():
+    part = Part("train", (Release("a", "gaussian", 2.0),), 1.0, {0: 0.01, 1: 0.05}, 500)
+    assert epsilon_of([part.event], 1e-5) == pytest.approx(2.53, abs=0.01)
+
+
+def test_part_survives_json():
+    part = Part("train", (Release("a", "gaussian", 2.0),), 1.0, {0: 0.01, -1: 0.05}, 500)
+    assert Part.from_dict(part.to_dict()) == part
+
+
+def test_shares_of_a_plan_must_add_up():
+    with pytest.raises(InvalidParameter, match="add up"):
+        Plan((Part("train", (QUIET,), 0.5),), 1.0, 1e-5)
+
+
+def test_records_of_unequal_length_are_refused():
+    with pytest.raises(BadStructure, match="equal length"):
+        MemoryRecords(np.zeros((2, 1), np.float32), np.zeros(3, np.int16), np.zeros(3, np.int16))
+
+
+def test_records_do_not_show_themselves(rng):
+    assert "private" in repr(make_records(rng))
+
+
+def test_persons_add_one_row_each(rng):
+    persons = np.repeat(np.arange(30), 10)
+    veil = open_train(make_records(rng, persons=persons), plan_of(Release("size", "gaussian", 0.0), epsilon=np.inf))
+    assert veil.draw().release_counts(Everyone(), name="size")[0] == 30
+
+
+def test_empty_records_answer_with_noise_alone(rng):
+    records = make_records(rng, n=0)
+    batch = open_train(records, plan_of(Release("gradient", "gaussian", 1.0), rate=0.1)).draw()
+    total = batch.release_gradient(LinearSoftmax(6, 3), np.zeros(21, np.float32), CrossEntropy(), 1.0)
+    assert np.isfinite(total).all()
