@@ -8,7 +8,7 @@ from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructure, MissingPublicFact
 
-__all__ = ["Source", "ledger_file", "prepared_schema", "source_of"]
+__all__ = ["Source", "ledger_file", "prepared_schema", "schema_of", "source_of"]
 
 LEDGER_NAME = "ledger.jsonl"
 
@@ -38,7 +38,7 @@ def source_of(data: str) -> Source:
     return Source(path.name, path, False)
 
 
-def _schema_of(source: Source, schema: Path | None) -> Schema:
+def schema_of(source: Source, schema: Path | None) -> Schema:
     if schema is not None:
         return Schema.read(schema)
     if source.is_known:
@@ -51,7 +51,7 @@ def _schema_of(source: Source, schema: Path | None) -> Schema:
 
 def prepared_schema(source: Source, options: RunOptions) -> tuple[Schema, str | None]:
     """Return the schema as the options want it, and the sensitive column if there is one."""
-    schema = _schema_of(source, options.schema)
+    schema = schema_of(source, options.schema)
     if options.target is not None and options.target != schema.target.column:
         raise BadStructure(
             f'Expected the target that the schema declares, "{schema.target.column}", got "{options.target}"; '

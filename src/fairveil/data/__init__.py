@@ -13,6 +13,6 @@
     check.py          file + schema -> what does not fit: exact, for the data holder only
     draft.py          rows -> a first schema: not private (choosing.py: counts -> cuts and categories)
 
-Nothing public may depend on the rows: encoding follows from the schema alone, a bad value follows a stated rule
-in silence, and only bad structure or a missing public fact is an error.
+Nothing public may depend on the rows: encoding follows from the schema alone, a bad value follows a stated
+rule in silence, and only bad structure or a missing public fact is an error.
 """

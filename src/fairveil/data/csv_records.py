@@ -2,7 +2,7 @@
 
 A general CSV reader lets one open quote swallow the rest of the file: one record would then decide what
 happens to all others. Here a line is a record by itself. Only a quoted cell may run over several lines, and
-only if its quote closes within `MAX_LINES` lines and the record then has exactly as many cells as the header.
+only if its quote closes in the next `MAX_LINES` lines and the record then has as many cells as the header.
 """
 
 import re

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.facts import Sensitive
 from fairveil.data.schema import Schema
-from fairveil.data.tables import CHUNK_ROWS, read_chunks
+from fairveil.data.tables import CHUNK_ROWS, read_chunks, table_columns
 
-__all__ = ["EncodedTable", "columns_needed", "load_encoded", "read_table"]
+__all__ = ["EncodedTable", "columns_needed", "load_encoded", "read_table", "table_columns"]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fairveil._validate import check_delta, check_epsilon
 from fairveil.coins import public_coins, reproducible_coins, secret_coins
 from fairveil.data.encoding import Encoder
 from fairveil.data.schema import Schema
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructure, InvalidParameter
 from fairveil.estimators.saving import load_rule, save_rule
 from fairveil.estimators.tables import Front, open_front, typed_classes
 from fairveil.fairness.metrics import Evaluation
@@ -112,19 +112,17 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         progress : callable
             Wraps the range of steps, a progress bar for instance.
         """
-        X, y = self._checked(X, y)
+        if self.schema is None:
+            X, y = self._checked(X, y)
         front = self._front(X, y)
-        classes, labels = self._classes(front, y)
-        return self._fit(front, classes, lambda: front.records(X, labels, sensitive_features), progress)
+        return self._fit(front, lambda: self._from_table(front, X, y, sensitive_features), progress)
 
     def fit_file(
         self, path: str | Path, *, delimiter: str = ",", progress: Progress = quiet
     ) -> "PrivateClassifier":
         """Train on a CSV or Parquet file that follows the schema, read chunk by chunk."""
         front = self._front(None, None)
-        self.n_features_in_ = len(front.schema.columns)
-        classes = typed_classes(front.schema.target.classes, np.dtype(object))
-        return self._fit(front, classes, lambda: front.records_of_file(path, delimiter), progress)
+        return self._fit(front, lambda: self._from_file(front, path, delimiter), progress)
 
     def planned(self) -> Plan:
         """Return the plan that a fit would follow, from public facts alone."""
@@ -139,9 +137,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         check_delta(self.delta)
         return open_front(self.schema, self.sensitive, self.epsilon, self.delta, X, y)
 
-    def _fit(
-        self, front: Front, classes: NDArray[Any], records: Callable[[], Records], progress: Progress
-    ) -> "PrivateClassifier":
+    def _fit(self, front: Front, read: Callable[[], Records], progress: Progress) -> "PrivateClassifier":
         """Settle the plan, ask the ledger, and only then read the records."""
         recipe, ledger = self._recipe, self._open_ledger()
         plan = make_plan(recipe, front.task, self.holdout)
@@ -149,29 +145,35 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
         purpose = f"fit of {type(self).__name__}"
         rng = public_coins(self.random_state)
-        trained = carry_out(plan, recipe, front.task, records(), ledger, coins, rng, progress, purpose)
-        self.plan_, self.ledger_, self.classes_ = plan, ledger, classes
+        trained = carry_out(plan, recipe, front.task, read(), ledger, coins, rng, progress, purpose)
+        self.plan_, self.ledger_ = plan, ledger
         self._keep(front, trained)
         return self
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Check structure only; values follow the schema's rules."""
-        if self.schema is None:
-            X, y = validate_data(self, X, y, ensure_all_finite=False, dtype="numeric")
-            check_classification_targets(y)
-            return X, y
-        if y is None:
-            raise BadStructure("Expected labels y, got None.")
-        self.n_features_in_ = np.shape(X)[1]
+        """Check plain arrays as scikit-learn does; NaN and infinity follow the default rules."""
+        X, y = validate_data(self, X, y, ensure_all_finite=False, dtype="numeric")
+        check_classification_targets(y)
+        if len(np.unique(y)) < 2:
+            raise InvalidParameter("Expected at least two classes in y, got one class.")
         return X, y
 
-    def _classes(self, front: Front, y: Any) -> tuple[NDArray[Any], Any]:
-        """Return the classes in the labels' own type, and labels as the front reads them."""
+    def _from_table(self, front: Front, X: Any, y: Any, sensitive_features: Any) -> Records:
+        if y is None:
+            raise BadStructure("Expected labels y, got None.")
         if self.schema is None:
-            classes, codes = np.unique(y, return_inverse=True)
-            return classes, codes
-        dtype = y.dtype if hasattr(y, "dtype") else np.asarray(y).dtype
-        return typed_classes(front.schema.target.classes, dtype), y
+            self.classes_, y = np.unique(y, return_inverse=True)
+        else:
+            dtype = y.dtype if hasattr(y, "dtype") else np.asarray(y).dtype
+            self.classes_ = typed_classes(front.schema.target.classes, dtype)
+        records = front.records(X, y, sensitive_features)
+        self.n_features_in_ = X.shape[1]
+        return records
+
+    def _from_file(self, front: Front, path: str | Path, delimiter: str) -> Records:
+        self.classes_ = typed_classes(front.schema.target.classes, np.dtype(object))
+        self.n_features_in_ = len(front.schema.columns)
+        return front.records_of_file(path, delimiter)
 
     def _open_ledger(self) -> Ledger:
         ledger = session_ledger() if self.ledger is None else self.ledger
@@ -188,20 +190,22 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             positive = front.schema.target.classes.index(front.schema.target.positive)
             self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, groups, positive)
 
-    def _logits(self, X: Any) -> NDArray[np.float32]:
+    def _logits(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "params_")
         if self.schema is None:
             X = validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
         rows = Encoder(self.schema_).rows(X)
-        return self.model_.logits(self.params_, rows)
+        # In double precision a row's answer does not depend on how many rows are asked for with it.
+        return self.model_.logits(self.params_.astype(np.float64), rows.astype(np.float64))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the model's probability of each class, one row a record."""
-        return softmax(self._logits(X)).T.astype(np.float64)
+        return softmax(self._logits(X)).T
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of each record."""
-        return self.classes_[self._logits(X).argmax(axis=0)]
+        decisions = self._logits(X).argmax(axis=0)
+        return self.classes_[decisions]
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted rule into a new folder, as JSON and safetensors."""

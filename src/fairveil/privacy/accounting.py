@@ -21,7 +21,7 @@ ROUGH_FIRST = 4.0
 ENOUGH = 1.25
 """A grid that would suit an answer this much larger is left as it is."""
 
-MAX_PASSES = 4
+MAX_PASSES = 3
 """How often the grid follows the answer it gave."""
 
 
@@ -57,7 +57,11 @@ def epsilon_of(
     """
     delta, neighbours, ways = check_delta(delta), _relation(neighbours), ways_through(charges)
     size = ways.size
-    answer, grid = ROUGH_FIRST * size.epsilon(delta), math.inf
+    if size.is_trivial:
+        return size.variance
+    # the estimate only places the first grid; every answer comes from the laws themselves
+    grid = grid_for(max(ROUGH_FIRST * size.epsilon(delta), math.sqrt(size.variance)), size)
+    answer = _epsilon_on(ways, delta, neighbours, grid)
     for _ in range(MAX_PASSES):
         if not 0 < answer < math.inf or grid <= grid_for(ENOUGH * answer, size):
             break
@@ -71,10 +75,10 @@ def epsilon_near(
 ) -> float:
     """Return epsilon on the grid that suits an answer of `expected`; elsewhere coarser, but never too low."""
     ways = ways_through(charges)
-    rough = ways.size.epsilon(delta)
-    if not 0 < rough < math.inf:
-        return rough
-    return _epsilon_on(ways, delta, neighbours, grid_for(max(expected, rough / 8), ways.size))
+    size = ways.size
+    if size.is_trivial:
+        return size.variance
+    return _epsilon_on(ways, delta, neighbours, grid_for(max(expected, size.epsilon(delta) / 8), size))
 
 
 def delta_of(
@@ -84,11 +88,11 @@ def delta_of(
     if not epsilon >= 0:
         raise InvalidParameter(f"Expected epsilon >= 0, got {epsilon!r}.")
     neighbours, ways = _relation(neighbours), ways_through(charges)
-    spread = math.sqrt(ways.size.variance)
-    if not 0 < spread < math.inf:
-        return float(spread > 0)
+    size = ways.size
+    if size.is_trivial:
+        return float(size.variance > 0)
     # delta moves faster than epsilon, so it needs a finer grid
-    grid = grid_for(max(min(epsilon, 1e6), spread) / 4, ways.size)
+    grid = grid_for(max(min(epsilon, 1e6), math.sqrt(size.variance)) / 4, size)
     if _is_priced(ways, neighbours):
         return max(_delta(losses, epsilon) for losses in ways.losses(grid, neighbours))
     half = np.array([epsilon / 2])

@@ -105,7 +105,7 @@ def _slope(first: tuple[float, float], second: tuple[float, float], before: floa
 def _next(nearest: tuple[float, float], slope: float, bracket: tuple[float, float], n_seen: int) -> float:
     """Return where the secant from the nearest point enters the private side, kept inside the bracket."""
     step = nearest[1] / -slope + SLACK / 3
-    reach = 1.5**n_seen
+    reach = 3.0**n_seen
     x = min(max(nearest[0] + min(max(step, -reach), reach), LOWEST), HIGHEST)
     low, high = bracket
     is_stuck = n_seen % 6 == 0 or not low < x < high

@@ -44,6 +44,13 @@ def _check_event(name: str, value: Any) -> "Event":
 class Event:
     """One release, described by public numbers only. Subclasses are facts; the accountant prices them."""
 
+    def __init_subclass__(cls) -> None:
+        # a subclass of a priced event would inherit its price, which nobody checked
+        if cls.__bases__ != (Event,):
+            raise TypeError(
+                f"Expected {cls.__name__} to derive from Event alone, so that its price is its own."
+            )
+
     def _keep(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
@@ -197,7 +204,7 @@ class Charge:
     """An event and the part of the data it read.
 
     An empty `split` means the whole data. Otherwise `split` names a partition of the records by secret coins
-    that do not look at the records, and `part` the piece that was read; pieces of one split compose in parallel.
+    that do not look at the records, and `part` the piece that was read; such pieces compose in parallel.
     """
 
     event: Event

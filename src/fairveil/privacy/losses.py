@@ -23,7 +23,7 @@ TAIL_MASS = 1e-15
 """Mass that a composition may move to infinity."""
 
 ROUNDING = 4e-17
-"""What the Fourier transform may lose of delta per use, twice the largest loss seen; it is put at infinity."""
+"""What the Fourier transform may lose of delta per use, twice the largest loss seen; put at infinity."""
 
 
 @dataclass(frozen=True)
@@ -101,25 +101,28 @@ class Losses:
 
 def connect_dots(remove: Profile, add: Profile, grid: float) -> Losses:
     """Return the least laws on the grid whose curves lie nowhere below the profiles'."""
-    law = _connect(remove, add, grid)
-    return Losses(law, law if add is remove else _connect(add, remove, grid))
+    right = _heights(remove, grid)
+    if add is remove:
+        law = _connect(right, right, grid)
+        return Losses(law, law)
+    left = _heights(add, grid)
+    return Losses(_connect(right, left, grid), _connect(left, right, grid))
 
 
-def _connect(ahead: Profile, back: Profile, grid: float) -> LossLaw:
+def _connect(ahead: Array, back: Array, grid: float) -> LossLaw:
     """Return one direction; below 0 its curve comes from the other one: H(-l) = 1 - e^-l + e^-l H_back(l).
 
     Only the last term is kept there: it is small in the tail, where rounding would hurt, and the first two
     carry no mass.
     """
-    right, left = _heights(ahead, grid), _heights(back, grid)
-    left *= np.exp(-grid * np.arange(len(left)))
     decay, width = math.exp(-grid), -math.expm1(-grid)
-    slopes = np.append(-np.diff(right) / width, 0.0)
-    rises = np.append(-np.diff(left) / width, left[-1])
+    tail = back * np.exp(-grid * np.arange(len(back)))
+    slopes = np.append(-np.diff(ahead) / width, 0.0)
+    rises = np.append(-np.diff(tail) / width, tail[-1])
     below = (decay * rises[:-1] - rises[1:])[::-1]
     above = slopes[:-1] - decay * slopes[1:]
     masses = np.concatenate([below, [1 - rises[0] - decay * slopes[0]], above])
-    return LossLaw(grid, 1 - len(left), np.maximum(masses, 0.0), float(right[-1]))
+    return LossLaw(grid, 1 - len(back), np.maximum(masses, 0.0), float(ahead[-1]))
 
 
 def _heights(profile: Profile, grid: float) -> Array:

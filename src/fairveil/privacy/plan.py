@@ -81,7 +81,7 @@ class Part:
         check_integer("n_steps", self.n_steps)
         for rate in self.sampling_rates.values():
             check_probability("sampling_rate", rate)
-        object.__setattr__(self, "sampling_rates", MappingProxyType(dict(self.sampling_rates)))
+        object.__setattr__(self, "sampling_rates", dict(self.sampling_rates))
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "Part":

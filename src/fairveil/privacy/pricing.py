@@ -1,4 +1,4 @@
-"""What one use of each event costs, as a privacy loss law: one handler per event, unknown ones are refused."""
+"""What one use of each event costs, as a privacy loss law: one handler per event, the unknown are refused."""
 
 import math
 from collections import Counter
@@ -68,7 +68,7 @@ def gaussian_multiplier(event: ev.Event) -> float | None:
 
 
 def has_replace_pair(event: ev.Event) -> bool:
-    """Say whether REPLACE_ONE can be priced directly: of the known events only sampled non-Gaussians cannot."""
+    """Say whether REPLACE_ONE has a price of its own; sampled noise that is not Gaussian has none."""
     if isinstance(event, ev.PoissonSampled):
         is_gaussian = gaussian_multiplier(event.event) is not None
         return is_gaussian or (event.rate == 1 and has_replace_pair(event.event))

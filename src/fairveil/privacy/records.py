@@ -64,7 +64,7 @@ class MemoryRecords:
     @cached_property
     def norms(self) -> Floats:
         """The Euclidean norm of each row's input."""
-        return np.sqrt(np.einsum("ij,ij->i", self.X, self.X))
+        return np.sqrt(np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)).astype(np.float32)
 
     @cached_property
     def units(self) -> "Units":
@@ -92,10 +92,7 @@ class MemoryRecords:
     def blocks(self, batch: Index) -> Iterator[Rows]:
         """Yield the rows of a batch in blocks."""
         for start in range(0, len(batch), self.block_rows):
-            rows = batch[start : start + self.block_rows]
-            yield Rows(
-                self.X.take(rows, axis=0), self.y.take(rows), self.cells.take(rows), self.norms.take(rows)
-            )
+            yield Rows(self, batch[start : start + self.block_rows])
 
     @_SILENT
     def count_cells(self, batch: Index, function: CellFunction) -> NDArray[np.int64]:
@@ -111,15 +108,21 @@ class MemoryRecords:
         self, batch: Index, model: Differentiable, params: Floats, objective: Objective, clip_norm: float | Floats
     ) -> NDArray[np.float64]:
         """Return the sum of per-record gradients, each clipped; an array of clip norms holds one per cell."""
-        total = np.zeros(len(params), dtype=np.float64)
+        total: NDArray[np.float64] | None = None
         for rows in self.blocks(batch):
             activations = model.forward(params, rows.X)
             dlogits = objective.dlogits(activations[-1], rows)
-            bound = clip_norm if np.isscalar(clip_norm) else clip_norm.take(rows.cells)  # type: ignore[union-attr]
-            total += model.clipped_gradient(
-                params, rows.X, dlogits, bound, activations=activations, row_norms=rows.norms
+            bound = clip_norm if isinstance(clip_norm, float) else clip_norm.take(rows.cells)
+            block = model.clipped_gradient(
+                params, rows.X, dlogits, bound, activations=activations, row_norms=self._norms_for(rows, bound)
             )
-        return total
+            total = block.astype(np.float64) if total is None else total + block
+        return np.zeros(len(params)) if total is None else total
+
+    @staticmethod
+    def _norms_for(rows: Rows, bound: float | Floats) -> Floats | None:
+        """Return the norms, which an unclipped sum does not need."""
+        return None if isinstance(bound, float) and bound == float("inf") else rows.norms
 
     @_SILENT
     def sum_vectors(self, batch: Index, function: VectorFunction, clip_norm: float) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ A row function sees a block of rows and answers each row by itself. It is a froz
 """
 
 import dataclasses
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -20,14 +20,55 @@ T = TypeVar("T", bound=type)
 _registry: set[type] = set()
 
 
-@dataclass(frozen=True)
 class Rows:
-    """A block of rows on the private side: inputs, labels, cells, and the norms of the inputs."""
+    """A block of rows on the private side: inputs, labels, cells, and norms, each gathered when it is first read."""
 
-    X: Floats
-    y: NDArray[np.int16]
-    cells: NDArray[np.int16]
-    norms: Floats
+    def __init__(self, source: "Columns", index: NDArray[np.int64]) -> None:
+        self._source = source
+        self._index = index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @cached_property
+    def X(self) -> Floats:
+        """The inputs, one row a record."""
+        return self._source.X.take(self._index, axis=0)
+
+    @cached_property
+    def y(self) -> NDArray[np.int16]:
+        """The class codes."""
+        return self._source.y.take(self._index, mode="clip")
+
+    @cached_property
+    def cells(self) -> NDArray[np.int16]:
+        """The group or cell codes, -1 for none."""
+        return self._source.cells.take(self._index, mode="clip")
+
+    @cached_property
+    def norms(self) -> Floats:
+        """The Euclidean norms of the inputs."""
+        return self._source.norms.take(self._index, mode="clip")
+
+
+class Columns(Protocol):
+    """Where a block of rows is gathered from."""
+
+    @property
+    def X(self) -> Floats:
+        """All inputs."""
+
+    @property
+    def y(self) -> NDArray[np.int16]:
+        """All labels."""
+
+    @property
+    def cells(self) -> NDArray[np.int16]:
+        """All cells."""
+
+    @property
+    def norms(self) -> Floats:
+        """All norms."""
 
 
 class Differentiable(Protocol):

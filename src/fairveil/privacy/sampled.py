@@ -1,6 +1,6 @@
 """Poisson sampling of any mechanism: the curve of the sampled mechanism from the curve of the base.
 
-Let P be the output law with the record and Q without; sampled, they are (1 - q) Q + q P and Q. For g = e^epsilon
+Let P be the output law with the record and Q without; sampled they are (1 - q) Q + q P and Q. For g = e^eps
 
     H_g((1 - q) Q + q P || Q) = q H_g'(P || Q),                 g' = (g - 1 + q) / q
     H_g(Q || (1 - q) Q + q P) = (1 - g (1 - q)) H_g''(Q || P),  g'' = g q / (1 - g (1 - q))

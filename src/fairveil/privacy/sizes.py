@@ -37,9 +37,14 @@ class Size:
         return normal_epsilon(math.sqrt(self.variance), delta)
 
     @property
+    def is_trivial(self) -> bool:
+        """Whether nothing was used (variance 0), or something without any guarantee (variance infinite)."""
+        return self.n_uses == 0 or math.isinf(self.variance)
+
+    @property
     def base_grid(self) -> float:
         """A grid fine against this loss, for a base that is sampled afterwards."""
-        return _power_of_two(max(math.sqrt(self.variance) / 256, self.reach / MAX_CELLS))
+        return _power_of_two(max(math.sqrt(self.variance) / 4096, self.reach / MAX_CELLS))
 
 
 def normal_epsilon(shift: float, delta: float) -> float:
@@ -76,7 +81,7 @@ def grid_for(epsilon: float, size: Size) -> float:
 def total_size(uses: Mapping[ev.Event, int]) -> Size:
     """Return the size of all uses in sequence; the reach stays that of the largest one."""
     sizes = [(rough_size(event), count) for event, count in uses.items()]
-    variance = sum(size.variance * count for size, count in sizes)
+    variance = math.fsum(size.variance * count for size, count in sizes)
     reach = max((size.reach for size, _ in sizes), default=0.0)
     return Size(variance, reach, sum(count for _, count in sizes))
 

@@ -123,7 +123,9 @@ class Batch:
         """Return the noisy sum of clipped gradients; noise follows the largest clip norm."""
         release = self._use(name, {"gaussian"})
         check_registered(objective)
-        bound = check_positive("clip_norm", float(np.max(clip_norm)), infinite=release.noise_multiplier == 0)
+        clip_norm = clip_norm if isinstance(clip_norm, np.ndarray) else float(clip_norm)
+        largest = clip_norm if isinstance(clip_norm, float) else float(np.max(clip_norm))
+        bound = check_positive("clip_norm", largest, infinite=release.noise_multiplier == 0)
         total = self._records.sum_gradients(self._drawn, model, params, objective, clip_norm)
         std = release.noise_multiplier * bound if release.noise_multiplier else 0.0
         return add_gaussian(total, std, self._coins)

@@ -1,5 +1,6 @@
 """What one record may have met: the whole data's events, and one part of every split."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Ways:
         heaviest = [max(map(total_size, split), key=lambda size: size.variance) for split in self.splits]
         sizes = [total_size(self.whole), *heaviest]
         return Size(
-            sum(size.variance for size in sizes),
+            math.fsum(size.variance for size in sizes),
             max(size.reach for size in sizes),
             sum(size.n_uses for size in sizes),
         )

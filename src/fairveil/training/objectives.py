@@ -31,7 +31,7 @@ class Everyone:
 
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return cell 0 for each row."""
-        return np.zeros(len(rows.y), dtype=np.int64)
+        return np.zeros(len(rows), dtype=np.int64)
 
 
 @row_function

@@ -1,6 +1,5 @@
 """One budget in, one plan out: every noise level of a run is settled before any data is touched."""
 
-import math
 from collections.abc import Callable
 
 from fairveil.errors import InvalidParameter
@@ -37,8 +36,9 @@ def _size_parts(task: Task) -> tuple[Part, ...]:
     return (Part("size", (Release("size", "discrete_laplace", scale),)),)
 
 
-def _outcomes_part(scale: float, share: float) -> Part:
-    return Part("holdout", (Release("outcomes", "discrete_laplace", scale),), share)
+def _outcomes_part(std: float, share: float) -> Part:
+    # Gaussian, because the outcomes of several runs on the same people then compose as gently as their trainings do.
+    return Part("holdout", (Release("outcomes", "discrete_gaussian", std),), share)
 
 
 def _calibrated(part_at: Callable[[float], Part], size: tuple[Part, ...], task: Task) -> Part:
@@ -47,11 +47,3 @@ def _calibrated(part_at: Callable[[float], Part], size: tuple[Part, ...], task: 
         return part_at(0.0)
     fixed = [part.event for part in size]
     return part_at(calibrate(lambda noise: [*fixed, part_at(noise).event], task.epsilon, task.delta))
-
-
-def discrete_laplace_variance(scale: float) -> float:
-    """Return the variance of discrete Laplace noise; scale 0 means none."""
-    if scale == 0:
-        return 0.0
-    ratio = math.exp(-1 / scale)
-    return 2 * ratio / (1 - ratio) ** 2

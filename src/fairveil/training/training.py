@@ -11,7 +11,6 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.veil import Records, Veil, open_veils
 from fairveil.training.objectives import Everyone, Outcomes
-from fairveil.training.planning import discrete_laplace_variance
 from fairveil.training.task import Progress, Recipe, Task, quiet
 
 __all__ = ["Trained", "carry_out"]
@@ -54,8 +53,8 @@ def carry_out(
         return Trained(model, params, size, None, 0.0)
     outcomes = Outcomes(model, params, task.n_groups)
     counts = veils["holdout"].draw().release_counts(outcomes, name="outcomes")
-    scale = plan.part("holdout").releases[0].noise_multiplier
-    return Trained(model, params, size, counts.reshape(outcomes.shape), discrete_laplace_variance(scale))
+    std = plan.part("holdout").releases[0].noise_multiplier  # a discrete Gaussian varies by no more than std^2
+    return Trained(model, params, size, counts.reshape(outcomes.shape), std**2)
 
 
 def _size(veils: dict[str, Veil], task: Task) -> float:

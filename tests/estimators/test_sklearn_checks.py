@@ -1,0 +1,23 @@
+"""scikit-learn's own checks at epsilon = infinity, with every exception in one table."""
+
+import math
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fairveil import Descent, PrivateClassifier
+
+EXCEPTIONS: dict[str, str] = {}
+
+
+def expected_failures(_estimator):
+    return EXCEPTIONS
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(
+    [PrivateClassifier(epsilon=math.inf, training=Descent(sampling_rate=1.0))],
+    expected_failed_checks=expected_failures,
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
