@@ -21,8 +21,8 @@ import time
 from statistics import median
 
 import numpy as np
-import peers
 
+import peers
 from fairveil.coins import secret_coins
 from fairveil.models import LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.privacy.calibration import calibrate
@@ -135,7 +135,9 @@ def command_line() -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
     quiet = parser.parse_args().json
     figures: dict[str, float] = {}

@@ -48,13 +48,19 @@ def test_rooms_look_down_only(path):
         return
     for _, module in imports(ast.parse(path.read_text())):
         if module.startswith("fairveil.") and room_of(module) != own:
-            assert FLOORS[room_of(module)] < FLOORS[own], f"{path.name} on floor {FLOORS[own]} imports {module}"
+            assert FLOORS[room_of(module)] < FLOORS[own], (
+                f"{path.name} on floor {FLOORS[own]} imports {module}"
+            )
 
 
 @pytest.mark.parametrize("path", FILES, ids=identify)
 def test_imports_stand_at_the_top(path):
     tree = ast.parse(path.read_text())
-    top = {id(node) for parent in [tree, *(n for n in tree.body if isinstance(n, ast.If))] for node in parent.body}
+    top = {
+        id(node)
+        for parent in [tree, *(n for n in tree.body if isinstance(n, ast.If))]
+        for node in parent.body
+    }
     for node, module in imports(tree):
         assert id(node) in top or module.split(".")[0] in OPTIONAL, f"{module} hides inside {path.name}"
 
@@ -76,7 +82,11 @@ def test_every_module_says_its_job(path):
 
 
 def test_only_the_accounting_files_know_dp_accounting():
-    users = {path.name for path in FILES if "dp_accounting" in {m.split(".")[0] for _, m in imports(ast.parse(path.read_text()))}}
+    users = {
+        path.name
+        for path in FILES
+        if "dp_accounting" in {m.split(".")[0] for _, m in imports(ast.parse(path.read_text()))}
+    }
     assert users
     assert all((PACKAGE / "privacy" / name).exists() for name in users)
 

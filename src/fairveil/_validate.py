@@ -8,7 +8,14 @@ import numpy as np
 
 from fairveil.errors import InvalidParameter
 
-__all__ = ["check_choice", "check_delta", "check_epsilon", "check_integer", "check_positive", "check_probability"]
+__all__ = [
+    "check_choice",
+    "check_delta",
+    "check_epsilon",
+    "check_integer",
+    "check_positive",
+    "check_probability",
+]
 
 
 def _is_number(value: Any) -> bool:

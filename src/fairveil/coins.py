@@ -45,7 +45,9 @@ class Coins:
     def generator(self) -> np.random.Generator:
         """The stream, refused to a forked process: it would repeat the parent's noise."""
         if os.getpid() != self._process:
-            raise FairveilError("Expected coins to stay in the process that made them; make new ones after a fork.")
+            raise FairveilError(
+                "Expected coins to stay in the process that made them; make new ones after a fork."
+            )
         return self._generator
 
     def below(self, bound: int) -> int:

@@ -78,7 +78,9 @@ def test_an_empty_group_is_unknown_never_zero(rng):
     counts = counted(*people(rng))
     counts[1] = 0
     gap = gap_of(counts, "demographic_parity", 1.0)
-    assert gap.value == pytest.approx(abs(np.subtract(*[rate.value for rate in rates_of(counts, "selection", 1.0)][::2])))
+    assert gap.value == pytest.approx(
+        abs(np.subtract(*[rate.value for rate in rates_of(counts, "selection", 1.0)][::2]))
+    )
     assert rates_of(counts, "selection", 1.0)[1].value is None
     assert gap_of(np.zeros((3, 2, 2)), "demographic_parity", 1.0).value is None
     assert accuracy_of(np.zeros((3, 2, 2)), 1.0).value is None

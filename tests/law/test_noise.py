@@ -1,7 +1,7 @@
 """Is the noise what we account for? Each test accepts the right law and rejects scale x 2/3 and x 3/2.
 
-With the sample sizes below, each test accepts the right law with probability 1 - 1e-6 and rejects a scale that is off by
-a factor 1.5 with probability above 1 - 1e-9.
+With the sample sizes below, each test accepts the right law with probability 1 - 1e-6 and rejects a scale that is
+off by a factor 1.5 with probability above 1 - 1e-9.
 """
 
 from fractions import Fraction
@@ -45,7 +45,9 @@ def p_value(sample, pmf, scale):
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 3.7, 50.0])
-@pytest.mark.parametrize(("sampler", "pmf"), [(discrete_laplace, laplace_pmf), (discrete_gaussian, gaussian_pmf)])
+@pytest.mark.parametrize(
+    ("sampler", "pmf"), [(discrete_laplace, laplace_pmf), (discrete_gaussian, gaussian_pmf)]
+)
 def test_discrete_noise_has_its_law_and_no_other(sampler, pmf, scale, seeded):
     coins, exact = secret_coins(), public_scale(scale)
     sample = np.array([sampler(exact, coins) for _ in range(6000)])

@@ -88,6 +88,16 @@ def test_boxes_are_what_they_say(epsilon: float) -> None:
     assert epsilon_of([ApproximateBox(epsilon, 1e-3)], DELTA) == math.inf
 
 
+def test_pure_epsilons_never_cost_more_than_their_sum() -> None:
+    assert epsilon_of([PureBox(0.7), PureBox(0.3)], 1e-12) <= 1.0
+    assert epsilon_of([Charge(PureBox(0.7)), Charge(PureBox(0.3), "a", "b")], 1e-12, REPLACE) <= 2.0
+    assert epsilon_of([LaplaceRelease(3.0), DiscreteLaplaceRelease(3.0, 2)], 1e-12) <= 1.0
+    sampled = PoissonSampled(0.3, Joint((PureBox(0.7), Repeated(PureBox(0.1), 3))))
+    assert epsilon_of([sampled], 1e-12) <= math.log1p(0.3 * math.expm1(1.0)) * (1 + 1e-12)
+    answer = RandomizedResponse(0.3, 4)
+    assert epsilon_of([answer], 1e-12, REPLACE) == pytest.approx(math.log(1 + 4 * 0.7 / 0.3), rel=5e-4)
+
+
 def test_a_tiny_box_is_not_rounded_to_nothing() -> None:
     assert 1.9e-6 < epsilon_of([PureBox(2.2e-5)], DELTA) < 2.1e-6
 
@@ -227,7 +237,7 @@ def test_bad_arguments_are_refused(call) -> None:
         call()
 
 
-@pytest.mark.parametrize("noise", [1e-5, 1e-3, 0.1, 1e3, 1e6])
+@pytest.mark.parametrize("noise", [1e-12, 1e-5, 1e-3, 0.1, 1e3, 1e6])
 def test_noise_of_any_size_has_a_price(noise: float) -> None:
     exact = normal_epsilon(1 / noise, DELTA)
     assert exact * (1 - 1e-12) <= epsilon_of([GaussianRelease(noise)], DELTA) <= exact * 1.01
@@ -244,6 +254,11 @@ def test_noise_of_any_size_has_a_price(noise: float) -> None:
 )
 def test_extreme_rates_and_counts(rate, noise, count, low, high) -> None:
     assert low <= epsilon_of([steps(rate, noise, count)], DELTA) <= high
+
+
+def test_absurd_noise_ends_at_infinity_and_not_in_an_overflow() -> None:
+    assert epsilon_of([GaussianRelease(1e-200)], DELTA) == math.inf
+    assert epsilon_of([PureBox(1e200)], DELTA) == pytest.approx(1e200, rel=1e-4)
 
 
 def test_below_the_rounding_nothing_is_claimed() -> None:

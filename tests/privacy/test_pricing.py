@@ -94,6 +94,17 @@ def test_randomized_response_against_an_unknown_record_is_asymmetric_and_cheaper
     assert losses.add.hockey_stick(np.array([0.3]))[0] == pytest.approx(0.75 - math.exp(0.3) * 0.3, rel=1e-3)
 
 
+def test_sampling_keeps_the_directions_of_an_asymmetric_base_apart() -> None:
+    rate, told, uniform = 0.3, np.array([0.7, 0.3]), np.array([0.25, 0.75])
+    mixed = (1 - rate) * uniform + rate * told
+    losses = loss_distribution(PoissonSampled(rate, RandomizedResponse(0.4, 4)), GRID, ADD)
+    for epsilon in (0.0, 0.1, 0.18):
+        there = losses.remove.hockey_stick(np.array([epsilon]))[0]
+        back = losses.add.hockey_stick(np.array([epsilon]))[0]
+        assert there == pytest.approx(direct_delta(mixed, uniform, epsilon, 1), rel=5e-3, abs=1e-4)
+        assert back == pytest.approx(direct_delta(uniform, mixed, epsilon, 1), rel=5e-3, abs=1e-4)
+
+
 def mixture_delta(rate: float, scale: float, sigma: float, epsilon: float, *, remove: bool) -> float:
     """Integrate over the plane: Laplace and Gaussian noise on one batch, one record more or less."""
     x = np.linspace(-14, 15, 2901)[:, None]  # contains the kinks 0 and 1 of the Laplace density

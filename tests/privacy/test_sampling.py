@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -32,7 +34,7 @@ def test_units_are_drawn_independently(seeded):
 
 def test_steps_do_not_share_coins(seeded):
     batches = take(poisson_draws(200, 0.3, secret_coins()), 64)
-    overlap = [len(np.intersect1d(a, b)) for a, b in zip(batches, batches[1:], strict=False)]
+    overlap = [len(np.intersect1d(a, b)) for a, b in pairwise(batches)]
     assert abs(np.mean(overlap) - 200 * 0.09) < 5
     assert all(len(np.unique(batch)) == len(batch) for batch in batches)
 

@@ -74,9 +74,7 @@ def test_gradients_equal_a_loop_over_records_whatever_the_block(model, block_row
 def test_noise_is_the_planned_multiple_of_the_enforced_bound(seeded, rng):
     """Sample standard deviation of 4000 coordinates is within 7 % (six standard errors) of the plan's."""
     model = LinearSoftmax(999, 4)
-    records = MemoryRecords(
-        np.zeros((1, 999), np.float32), np.zeros(1, np.int16), np.zeros(1, np.int16)
-    )
+    records = MemoryRecords(np.zeros((1, 999), np.float32), np.zeros(1, np.int16), np.zeros(1, np.int16))
     batch = open_train(records, plan_of(Release("gradient", "gaussian", 3.0))).draw()
     noise = batch.release_gradient(model, np.zeros(4000, np.float32), CrossEntropy(), 0.25)
     assert abs(noise.std() / 0.75 - 1) < 0.07
@@ -190,7 +188,9 @@ def test_parts_of_a_split_cost_the_larger_one(rng):
 
 
 def test_joint_releases_are_priced_together():
-    part = Part("train", (Release("a", "gaussian", 1.0), Release("b", "gaussian", 1.0)), 1.0, {-1: 0.01}, 1000)
+    part = Part(
+        "train", (Release("a", "gaussian", 1.0), Release("b", "gaussian", 1.0)), 1.0, {-1: 0.01}, 1000
+    )
     assert epsilon_of([part.event], 1e-5) == pytest.approx(4.48, abs=0.01)
 
 
@@ -220,7 +220,9 @@ def test_records_do_not_show_themselves(rng):
 
 def test_persons_add_one_row_each(rng):
     persons = np.repeat(np.arange(30), 10)
-    veil = open_train(make_records(rng, persons=persons), plan_of(Release("size", "gaussian", 0.0), epsilon=np.inf))
+    veil = open_train(
+        make_records(rng, persons=persons), plan_of(Release("size", "gaussian", 0.0), epsilon=np.inf)
+    )
     assert veil.draw().release_counts(Everyone(), name="size")[0] == 30
 
 

@@ -1,9 +1,12 @@
 """Parts of one split cost the worst of them; everything else adds up."""
 
+from itertools import product
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairveil.privacy import ways
 from fairveil.privacy.accounting import Neighbours, epsilon_of, loss_distribution
 from fairveil.privacy.events import (
     ApproximateBox,
@@ -49,7 +52,7 @@ def test_parts_of_one_split_cost_the_worst_of_them() -> None:
 def test_parts_that_no_other_dominates_are_all_tried() -> None:
     sure, rare = PureBox(0.4), ApproximateBox(0.1, 5e-6)
     parts = [Charge(sure, "split", "a"), Charge(rare, "split", "b")]
-    assert len(ways_through(parts).losses(2.0**-10, ADD)) == 2
+    assert len(ways_through(parts).priced(2.0**-10, ADD)) == 2
     for delta in (6e-6, 1e-2):
         assert epsilon_of(parts, delta) == max(epsilon_of([sure], delta), epsilon_of([rare], delta))
 
@@ -74,6 +77,16 @@ def test_too_many_ways_are_over_counted_and_never_under() -> None:
     heavy = epsilon_of([charge.event for charge in charges if charge.part == "a"], DELTA)
     everything = epsilon_of([charge.event for charge in charges], DELTA)
     assert heavy <= epsilon_of(charges, DELTA) <= everything
+
+
+def test_where_ways_are_too_many_each_one_is_still_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "MAX_WAYS", 3)
+    parts = {n: (PureBox(0.1 + n / 100), GaussianRelease(10.0 + n)) for n in range(3)}
+    charges = [Charge(event, f"split {n}", str(event)) for n, events in parts.items() for event in events]
+    tried = ways_through(charges).each()
+    assert len(tried) <= 3
+    for way in product(*parts.values()):
+        assert any(set(way) <= set(longer) for longer in tried)
 
 
 def test_repeating_one_plan_makes_few_ways() -> None:

@@ -18,7 +18,9 @@ from fairveil.training.planning import make_plan
 from fairveil.training.task import Task
 from fairveil.training.training import carry_out
 
-TASK = Task(n_features=4, n_classes=3, n_groups=2, input_norm=math.sqrt(5), n_public=400, epsilon=math.inf, delta=1e-5)
+TASK = Task(
+    n_features=4, n_classes=3, n_groups=2, input_norm=math.sqrt(5), n_public=400, epsilon=math.inf, delta=1e-5
+)
 
 
 def make_records(rng, n=400, k=3):
@@ -85,7 +87,9 @@ def test_the_divisor_is_public_not_the_batch(rng):
     assert np.allclose(one.params, 2 * two.params, atol=1e-6)
 
 
-@pytest.mark.parametrize("recipe", [Descent(n_steps=20), Descent(n_steps=20, group_clipping=True), OutputPerturbation()])
+@pytest.mark.parametrize(
+    "recipe", [Descent(n_steps=20), Descent(n_steps=20, group_clipping=True), OutputPerturbation()]
+)
 @pytest.mark.parametrize("n_public", [400, None])
 @pytest.mark.parametrize("holdout", [0.0, 0.3])
 def test_every_plan_meets_its_budget_and_no_more(recipe, n_public, holdout):
@@ -97,7 +101,12 @@ def test_every_plan_meets_its_budget_and_no_more(recipe, n_public, holdout):
 
 def test_more_steps_or_a_larger_rate_need_more_noise():
     def noise(**choices):
-        return make_plan(Descent(**choices), replace(TASK, epsilon=1.0)).part("train").releases[0].noise_multiplier
+        return (
+            make_plan(Descent(**choices), replace(TASK, epsilon=1.0))
+            .part("train")
+            .releases[0]
+            .noise_multiplier
+        )
 
     assert noise(n_steps=100) < noise(n_steps=400)
     assert noise(sampling_rate=0.05) < noise(sampling_rate=0.2)
@@ -131,7 +140,11 @@ def test_group_clipping_gives_the_clipped_group_more_room(rng):
             seen.append(super()._adapted(batch, model, params, task))
             return seen[-1]
 
-    run(Watching(n_steps=5, sampling_rate=1.0, group_clipping=True, clip_norm=1.0, learning_rate=0.01), TASK, records)
+    run(
+        Watching(n_steps=5, sampling_rate=1.0, group_clipping=True, clip_norm=1.0, learning_rate=0.01),
+        TASK,
+        records,
+    )
     assert all(norms[1] > norms[0] for norms in seen)
 
 
@@ -166,7 +179,14 @@ def test_more_budget_brings_a_better_model(rng, seeded):
 
 @pytest.mark.parametrize(
     "choices",
-    [{"model": "forest"}, {"n_steps": 0}, {"momentum": 1.0}, {"sampling_rate": 0}, {"learning_rate": -1}, {"clip_norm": 0}],
+    [
+        {"model": "forest"},
+        {"n_steps": 0},
+        {"momentum": 1.0},
+        {"sampling_rate": 0},
+        {"learning_rate": -1},
+        {"clip_norm": 0},
+    ],
 )
 def test_bad_choices_are_refused(choices):
     with pytest.raises(InvalidParameter, match=f"Expected.*{next(iter(choices))}"):

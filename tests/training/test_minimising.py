@@ -64,7 +64,9 @@ def test_one_record_moves_the_minimiser_by_no_more_than_claimed(k, rng):
 def test_the_sensitivity_is_that_of_the_design_document():
     ridge = RidgeSoftmax(3, 2, radius=math.sqrt(3), regularization=0.1, size=1000)
     assert ridge.sensitivity == pytest.approx(2 / 100, rel=0.02)
-    assert RidgeSoftmax(3, 3, math.sqrt(3), 0.1, 1000).sensitivity == pytest.approx(math.sqrt(2) * 2 / 100, rel=0.02)
+    assert RidgeSoftmax(3, 3, math.sqrt(3), 0.1, 1000).sensitivity == pytest.approx(
+        math.sqrt(2) * 2 / 100, rel=0.02
+    )
 
 
 def test_long_and_broken_rows_stay_inside_the_radius(rng):
@@ -83,12 +85,20 @@ TASK = Task(3, 2, 0, 1.5, 300, math.inf, 1e-5)
 def test_it_trains_end_to_end(rng):
     records, recipe = make_records(rng, 300, 2), OutputPerturbation(regularization=0.01)
     exact = carry_out(
-        make_plan(recipe, TASK), recipe, TASK, records, Ledger(), reproducible_coins(0), np.random.default_rng(0)
+        make_plan(recipe, TASK),
+        recipe,
+        TASK,
+        records,
+        Ledger(),
+        reproducible_coins(0),
+        np.random.default_rng(0),
     )
     accuracy = (exact.model.logits(exact.params, records.X).argmax(axis=0) == records.y).mean()
     assert accuracy > 0.6
     task = replace(TASK, epsilon=2.0)
-    noisy = carry_out(make_plan(recipe, task), recipe, task, records, Ledger(), secret_coins(), np.random.default_rng(0))
+    noisy = carry_out(
+        make_plan(recipe, task), recipe, task, records, Ledger(), secret_coins(), np.random.default_rng(0)
+    )
     assert noisy.params[0] == 0  # class 0 is the reference
     assert not np.allclose(noisy.params, exact.params)
 

@@ -89,7 +89,9 @@ class RunOptions:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Data = Annotated[str, typer.Argument(help="A known name (adult is bundled) or the path of a CSV or Parquet file.")]
+Data = Annotated[
+    str, typer.Argument(help="A known name (adult is bundled) or the path of a CSV or Parquet file.")
+]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="The public facts, a TOML file.")]
 Delimiter = Annotated[str, typer.Option(help="The character between the cells of a CSV file.")]
 LedgerFile = Annotated[
@@ -102,17 +104,25 @@ def _run_command(action: str, needs_out: bool) -> Callable[..., None]:
 
     def command(
         data: Data,
-        target: Annotated[str | None, typer.Option(help="The column to predict [default: the schema's].")] = None,
+        target: Annotated[
+            str | None, typer.Option(help="The column to predict [default: the schema's].")
+        ] = None,
         sensitive: Annotated[
             str | None, typer.Option(help="The column of groups [default: the schema's first].")
         ] = None,
         epsilon: Annotated[float, typer.Option(help="Privacy budget; inf means not private.")] = 1.0,
         delta: Annotated[float, typer.Option(help="Probability that the privacy bound may fail.")] = 1e-5,
-        constraint: Annotated[Constraint, typer.Option(help="Which gap to measure.")] = Constraint.demographic_parity,
-        tolerance: Annotated[float | None, typer.Option(help="Largest gap; needs a method with a constraint.")] = None,
+        constraint: Annotated[
+            Constraint, typer.Option(help="Which gap to measure.")
+        ] = Constraint.demographic_parity,
+        tolerance: Annotated[
+            float | None, typer.Option(help="Largest gap; needs a method with a constraint.")
+        ] = None,
         aware: Annotated[
             bool | None,
-            typer.Option("--aware/--unaware", help="May the model read the sensitive column? [default: unaware]"),
+            typer.Option(
+                "--aware/--unaware", help="May the model read the sensitive column? [default: unaware]"
+            ),
         ] = None,
         method: Annotated[Method, typer.Option(help="How to train.")] = Method.dpsgd,
         model: Annotated[ModelKind, typer.Option(help="What to train.")] = ModelKind.linear,
@@ -120,9 +130,12 @@ def _run_command(action: str, needs_out: bool) -> Callable[..., None]:
         n_public: Annotated[int | None, typer.Option(help="The number of units, if it is public.")] = None,
         ledger: LedgerFile = None,
         unit: Annotated[
-            Unit | None, typer.Option(help="Whom to hide [default: a person if the schema names an id column].")
+            Unit | None,
+            typer.Option(help="Whom to hide [default: a person if the schema names an id column]."),
         ] = None,
-        holdout: Annotated[float, typer.Option(help="Share of units kept apart to measure privately.")] = 0.15,
+        holdout: Annotated[
+            float, typer.Option(help="Share of units kept apart to measure privately.")
+        ] = 0.15,
         confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
         delimiter: Delimiter = ",",
         out: Annotated[Path | None, typer.Option(help="Folder for model, summary and report.")] = None,
@@ -182,9 +195,13 @@ def schema_draft(
     epsilon: Annotated[
         float | None, typer.Option(help="Draft privately at this cost; the ledger is debited.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="With --epsilon: probability that a rare category shows.")] = 1e-6,
+    delta: Annotated[
+        float, typer.Option(help="With --epsilon: probability that a rare category shows.")
+    ] = 1e-6,
     ledger: LedgerFile = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve at once: all that the draft shows is public.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Approve at once: all that the draft shows is public.")
+    ] = False,
     delimiter: Delimiter = ",",
     as_json: Json = False,
 ) -> None:
@@ -195,7 +212,9 @@ def schema_draft(
 @schema_app.command("approve")
 def schema_approve(
     file: Annotated[Path, typer.Argument(help="The schema.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Yes, every fact in this file is public knowledge.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Yes, every fact in this file is public knowledge.")
+    ] = False,
 ) -> None:
     """Approve a draft: from then on it counts as public knowledge."""
     _do("tables", "approve", file, yes)
@@ -215,7 +234,9 @@ def _do(module: str, action: str, *arguments: Any) -> None:
     try:
         getattr(import_module(f"fairveil.cli.{module}"), action)(*arguments)
     except FairveilError as problem:
-        typer.echo(json.dumps({"error": str(problem)}) if "--json" in sys.argv else f"fairveil: {problem}", err=True)
+        typer.echo(
+            json.dumps({"error": str(problem)}) if "--json" in sys.argv else f"fairveil: {problem}", err=True
+        )
         raise typer.Exit(2) from None
 
 

@@ -64,7 +64,9 @@ def _text(facts: dict[str, Any]) -> str:
         cost = "" if epsilon is None else f"  (epsilon {epsilon:g}, delta {entry['details'].get('delta'):g})"
         lines.append(f"  {entry['at']}  {entry['purpose']}{cost}")
     if total is None:
-        lines.append("  total: no bound can be stated; something was released or chosen outside the accounting")
+        lines.append(
+            "  total: no bound can be stated; something was released or chosen outside the accounting"
+        )
     else:
         replaced = facts["epsilon_spent_total_replace_one"]
         lines.append(

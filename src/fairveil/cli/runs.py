@@ -54,7 +54,7 @@ def explain(options: RunOptions) -> None:
 def _prepared(options: RunOptions) -> tuple[Source, Schema, PrivateClassifier]:
     if options.tolerance is not None:
         raise InvalidParameter(
-            f"Expected no --tolerance, because {options.method} does not constrain the gap (it is measured, not bounded); "
+            f"Expected no --tolerance, because {options.method} measures the gap and does not bound it; "
             "leave --tolerance out."
         )
     if not 0 < options.confidence < 1:

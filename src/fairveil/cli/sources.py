@@ -39,13 +39,14 @@ def source_of(data: str) -> Source:
 
 
 def schema_of(source: Source, schema: Path | None) -> Schema:
+    """Return the schema in the named file, else the one that comes with a known data set."""
     if schema is not None:
         return Schema.read(schema)
     if source.is_known:
         return dataset_schema(source.name)
     raise MissingPublicFact(
-        f"Expected --schema with the public facts about {source.name}, got none; make a first one with 'fairveil schema "
-        f"draft {source.name} --target COLUMN --sensitive COLUMN --out schema.toml', edit it, and approve it."
+        f"Expected --schema with the public facts about {source.name}, got none; make a first one with 'fairveil "
+        f"schema draft {source.name} --target COLUMN --sensitive COLUMN --out schema.toml', edit and approve it."
     )
 
 
@@ -75,7 +76,9 @@ def _declared(schema: Schema, sensitive: str) -> Schema:
 def _with_unit(schema: Schema, options: RunOptions) -> Schema:
     changes: dict[str, object] = {}
     if options.unit == "person" and schema.id_column is None:
-        raise MissingPublicFact('Expected the column that names the person; write id_column = "..." in the schema.')
+        raise MissingPublicFact(
+            'Expected the column that names the person; write id_column = "..." in the schema.'
+        )
     if options.unit == "record" and schema.id_column is not None:
         changes["id_column"] = None
     if options.n_public is not None:

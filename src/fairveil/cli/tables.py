@@ -60,8 +60,9 @@ def _next_step(data: str, out: Path, schema: Schema) -> str:
     lines = [f"Wrote {out}: {len(schema.columns)} features, classes {', '.join(schema.target.classes)}."]
     if schema.private_draft:
         lines.append(
-            "It was read off the rows, so it is as private as they are. Replace every bound, cut and category by what is "
-            f"public knowledge, declare n_public if it is, then run: fairveil schema approve {out} --yes"
+            "It was read off the rows, so it is as private as they are. Replace every bound, cut and category by "
+            "what is public knowledge, declare n_public if it is, then run: "
+            f"fairveil schema approve {out} --yes"
         )
     lines.append(f"Next: fairveil train {data} --schema {out} --epsilon 1 --unaware --out results")
     return "\n".join(lines)
@@ -71,6 +72,8 @@ def approve(file: Path, yes: bool) -> None:
     """Mark a draft as public knowledge."""
     schema = Schema.read(file)
     if not yes:
-        raise InvalidParameter(f"Expected --yes to say that every fact in {file} is public knowledge, got no answer.")
+        raise InvalidParameter(
+            f"Expected --yes to say that every fact in {file} is public knowledge, got no answer."
+        )
     schema.model_copy(update={"private_draft": False}).write(file)
     typer.echo(f"Approved: every fact in {file} now counts as public.")

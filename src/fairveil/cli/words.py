@@ -9,7 +9,11 @@ __all__ = ["explanation", "results"]
 def results(name: str, summary: dict[str, Any], out: Path, ledger: Path) -> str:
     """Return the summary of a finished training."""
     level = f"{100 * summary['confidence']:g} %"
-    measured = "measured privately on held-out rows" if summary["private_evaluation"] else "measured on held-out rows"
+    measured = (
+        "measured privately on held-out rows"
+        if summary["private_evaluation"]
+        else "measured on held-out rows"
+    )
     if summary["accuracy"]["value"] is None:
         measured = "not measured: too few held-out rows, or --holdout 0"
     gap = summary["constraint"].replace("_", " ")
@@ -46,7 +50,9 @@ def _spending(facts: dict[str, Any]) -> list[str]:
     ]
     if "epsilon_spent_total" in facts:
         total = facts["epsilon_spent_total"]
-        lines.append(f"  ever spent {'no bound can be stated' if total is None else f'{total:.4f}'} on these people")
+        lines.append(
+            f"  ever spent {'no bound can be stated' if total is None else f'{total:.4f}'} on these people"
+        )
     return lines
 
 
@@ -70,26 +76,26 @@ def explanation(name: str, facts: dict[str, Any]) -> str:
 
 def _part(part: dict[str, Any]) -> list[str]:
     rates = ", ".join(f"{cell}: {rate:g}" for cell, rate in part["sampling_rates"].items())
-    cost = "no guarantee" if part["epsilon"] is None else f"epsilon {part['epsilon']:.4f}, delta {part['delta']:g}"
-    head = f"  part       {part['part']}: {100 * part['share']:g} % of the units by secret coins; " if part["share"] < 1 else (
-        f"  part       {part['part']}: all units; "
-    )  # fmt: skip
-    lines = [f"{head}{part['n_steps']} Poisson draws (rate {rates}); {cost} by itself"]
-    for release in part["releases"]:
-        lines.append(
-            f"             releases {release['name']}: {release['law']} noise, {release['noise_multiplier']:.6g} x sensitivity"
-        )
-    return lines
+    cost = "no guarantee"
+    if part["epsilon"] is not None:
+        cost = f"epsilon {part['epsilon']:.4f}, delta {part['delta']:g}"
+    whom = "all units" if part["share"] == 1 else f"{100 * part['share']:g} % of the units by secret coins"
+    draws = f"{part['n_steps']} Poisson draws (rate {rates})"
+    return [f"  part       {part['part']}: {whom}; {draws}; {cost} by itself"] + [
+        f"             releases {release['name']}: {release['law']} noise, "
+        f"{release['noise_multiplier']:.6g} x sensitivity"
+        for release in part["releases"]
+    ]
 
 
 def _cover(facts: dict[str, Any]) -> list[str]:
     lines = [
-        f"  hides      whether any one {facts['unit']} is in the data, from whoever sees the model and this summary",
+        f"  hides      whether any one {facts['unit']} is in the data, from whoever sees model and summary",
         "  not hidden timing, the schema (declared public), and what follows from the population as a whole",
     ]
     if facts["n_public"] and facts["delta"] >= 1 / facts["n_public"]:
         lines.append(
-            f"  caution    delta {facts['delta']:g} is not below 1 / {facts['n_public']}: it allows a whole record to leak now "
-            "and then; choose a smaller one"
+            f"  caution    delta {facts['delta']:g} is not below 1 / {facts['n_public']}: it allows a whole record "
+            "to leak now and then; choose a smaller one"
         )
     return lines

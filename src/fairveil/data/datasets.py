@@ -43,7 +43,7 @@ class Dataset:
     name: str
 
     @property
-    def X(self) -> pd.DataFrame:  # noqa: N802 - the name everyone uses
+    def X(self) -> pd.DataFrame:
         """The columns the schema reads except the target: features, and those of its id and row rules."""
         names = [name for name in columns_needed(self.schema) if name != self.schema.target.column]
         return self.frame[names]

@@ -62,7 +62,9 @@ def draft_privately(
     facts = {name: _number(counts[name]) if name in numbers else _category(texts[name]) for name in names}
     return Schema(
         name=Path(path).stem,
-        notes=(f"Drafted with epsilon {epsilon:g}, delta {delta:g}; values too rare to show fall under 'other'.",),
+        notes=(
+            f"Drafted with epsilon {epsilon:g}, delta {delta:g}; values too rare to show fall under 'other'.",
+        ),
         n_public=max(1, round(float(np.mean([_total(count) for count in counts.values()])))),
         target=Target(column=target, classes=_at_least_two(target, texts[target], "classes")),
         sensitive=(Sensitive(column=sensitive, groups=_at_least_two(sensitive, texts[sensitive], "groups")),),
@@ -82,7 +84,9 @@ def _raw_columns(path: str | Path, names: list[str], delimiter: str) -> dict[str
     return {name: RawColumn(np.concatenate(texts[name]), np.concatenate(numbers[name])) for name in names}
 
 
-def _frequent(veil: ColumnVeil, names: list[str], epsilon: float, delta: float) -> dict[str, dict[str, float]]:
+def _frequent(
+    veil: ColumnVeil, names: list[str], epsilon: float, delta: float
+) -> dict[str, dict[str, float]]:
     share = len(names)
     return {name: veil.release_texts(name, epsilon / share, delta / share) for name in names}
 
@@ -120,7 +124,7 @@ def _at_least_two(name: str, counts: dict[str, float], what: str) -> tuple[str, 
     names = categories_from_counts(counts, at_least=0)
     if len(names) < 2:
         raise MissingPublicFact(
-            f'Expected at least two frequent {what} in "{name}" at this budget, got {len(names)}; spend more, or write the '
-            "schema by hand."
+            f'Expected at least two frequent {what} in "{name}" at this budget, got {len(names)}; '
+            "spend more, or write the schema by hand."
         )
     return names

@@ -190,15 +190,16 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             positive = front.schema.target.classes.index(front.schema.target.positive)
             self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, groups, positive)
 
-    def _logits(self, X: Any) -> NDArray[np.float64]:
+    def _logits(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "params_")
         if self.schema is None:
             X = validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
         rows = Encoder(self.schema_).rows(X)
         # In double precision a row's answer does not depend on how many rows are asked for with it.
-        return self.model_.logits(self.params_.astype(np.float64), rows.astype(np.float64))
+        params: Any = self.params_.astype(np.float64)
+        return self.model_.logits(params, rows.astype(np.float64))
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return the model's probability of each class, one row a record."""
         return softmax(self._logits(X)).T
 

@@ -19,7 +19,7 @@ from safetensors.numpy import save as save_tensors
 
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructure
-from fairveil.models import MODELS
+from fairveil.models import MODELS, Model
 from fairveil.privacy.plan import Part, Plan
 
 __all__ = ["FORMAT", "load_rule", "save_rule", "write_folder"]
@@ -56,7 +56,9 @@ def _model_facts(model: Any) -> dict[str, Any]:
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:
     """Write files into a new folder that appears whole or not at all."""
     if folder.exists():
-        raise BadStructure(f"Expected a folder that does not exist yet, got {folder}; remove it or name another one.")
+        raise BadStructure(
+            f"Expected a folder that does not exist yet, got {folder}; remove it or name another one."
+        )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fairveil-") as stage:
@@ -66,7 +68,9 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
                 (whole / name).write_bytes(content)
             whole.rename(folder)
     except OSError as problem:
-        raise BadStructure(f"Expected a folder that can be written, got {problem.strerror} for {folder}.") from None
+        raise BadStructure(
+            f"Expected a folder that can be written, got {problem.strerror} for {folder}."
+        ) from None
 
 
 def load_rule(cls: type[T], folder: Path) -> T:
@@ -92,32 +96,44 @@ def _read(folder: Path) -> tuple[dict[str, Any], np.ndarray]:
             f"Expected a model folder with {FACTS} and {WEIGHTS}, got something else in {folder}; save it again."
         ) from None
     if newer:
-        raise BadStructure(f"Expected a model of format {FORMAT} or older, got a newer one in {folder}; update fairveil.")
+        raise BadStructure(
+            f"Expected a model of format {FORMAT} or older, got a newer one in {folder}; update fairveil."
+        )
     if not intact:
-        raise BadStructure(f"Expected the weights that {FACTS} names, got other ones in {folder}; save it again.")
+        raise BadStructure(
+            f"Expected the weights that {FACTS} names, got other ones in {folder}; save it again."
+        )
     return facts, params
 
 
 def _fitted(facts: dict[str, Any], params: np.ndarray) -> dict[str, Any]:
     try:
         schema = Schema(**tomllib.loads(facts["schema"]))
-        model = dict(facts["model"])
-        kind = MODELS[model.pop("kind")]
-        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in model.items()}
-        plan = Plan(tuple(Part.from_dict(part) for part in facts["plan"]), facts["epsilon"] or math.inf, facts["delta"])
+        model = _model(facts["model"])
+        parts = tuple(Part.from_dict(part) for part in facts["plan"])
         fitted = {
             "schema": schema,
             "schema_": schema,
-            "model_": kind(**fields),
+            "model_": model,
             "params_": params,
             "classes_": np.array(facts["classes"], dtype=facts["classes_dtype"]),
-            "plan_": plan,
+            "plan_": Plan(parts, facts["epsilon"] or math.inf, facts["delta"]),
             "epsilon_spent_": facts["epsilon_spent"] or math.inf,
             "evaluation_": None,
             "n_features_in_": len(schema.columns),
         }
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise BadStructure(f"Expected a sound {FACTS}, got a damaged one ({type(problem).__name__}).") from None
-    if len(params) != fitted["model_"].n_params:
-        raise BadStructure(f"Expected {fitted['model_'].n_params} weights, got {len(params)}; save the model again.")
+        raise BadStructure(
+            f"Expected a sound {FACTS}, got a damaged one ({type(problem).__name__})."
+        ) from None
+    if len(params) != model.n_params:
+        raise BadStructure(f"Expected {model.n_params} weights, got {len(params)}; save the model again.")
     return fitted
+
+
+def _model(facts: dict[str, Any]) -> Model:
+    kind: Any = MODELS[facts["kind"]]
+    fields = {name: value for name, value in facts.items() if name != "kind"}
+    return kind(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    )

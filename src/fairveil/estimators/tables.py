@@ -91,7 +91,9 @@ def _squared_norm(column: Number | Category) -> int:
 
 def _column(X: Any, name: str, what: str) -> pd.Series:
     if not isinstance(X, pd.DataFrame):
-        raise BadStructure(f'Expected a DataFrame with the {what} column "{name}", got an array without names.')
+        raise BadStructure(
+            f'Expected a DataFrame with the {what} column "{name}", got an array without names.'
+        )
     return columns_of(X, [name])[0]
 
 

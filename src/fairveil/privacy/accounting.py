@@ -10,7 +10,7 @@ from fairveil.errors import InvalidParameter
 from fairveil.privacy.events import Charge, Event
 from fairveil.privacy.losses import Array, Losses
 from fairveil.privacy.pricing import Neighbours, has_replace_pair, loss_distribution
-from fairveil.privacy.sizes import grid_for
+from fairveil.privacy.sizes import grid_for, total_size
 from fairveil.privacy.ways import Ways, ways_through
 
 __all__ = ["Neighbours", "delta_of", "epsilon_near", "epsilon_of", "loss_distribution", "two_step_epsilon"]
@@ -94,10 +94,10 @@ def delta_of(
     # delta moves faster than epsilon, so it needs a finer grid
     grid = grid_for(max(min(epsilon, 1e6), math.sqrt(size.variance)) / 4, size)
     if _is_priced(ways, neighbours):
-        return max(_delta(losses, epsilon) for losses in ways.losses(grid, neighbours))
+        return max(_delta(law, epsilon) for _, law in ways.priced(grid, neighbours))
     half = np.array([epsilon / 2])
-    laws = ways.losses(grid, Neighbours.ADD_OR_REMOVE_ONE)
-    return min(1.0, max(math.exp(min(0.0, _group_log_delta(losses, half)[0])) for losses in laws))
+    priced = ways.priced(grid, Neighbours.ADD_OR_REMOVE_ONE)
+    return max(math.exp(min(0.0, _group_log_delta(law, half)[0])) for _, law in priced)
 
 
 def _relation(neighbours: Neighbours) -> Neighbours:
@@ -115,9 +115,13 @@ def _delta(losses: Losses, epsilon: float) -> float:
 
 
 def _epsilon_on(ways: Ways, delta: float, neighbours: Neighbours, grid: float) -> float:
+    # pure epsilons add up (and double when a record is replaced) without any grid: 0.7 and 0.3 make 1
+    doubling = 2 if neighbours is Neighbours.REPLACE_ONE else 1
     if _is_priced(ways, neighbours):
-        return max(losses.smallest_epsilon(delta) for losses in ways.losses(grid, neighbours))
-    return max(two_step_epsilon(losses, delta) for losses in ways.losses(grid, Neighbours.ADD_OR_REMOVE_ONE))
+        priced = ways.priced(grid, neighbours)
+        return max(min(doubling * total_size(way).pure, law.smallest_epsilon(delta)) for way, law in priced)
+    priced = ways.priced(grid, Neighbours.ADD_OR_REMOVE_ONE)
+    return max(min(doubling * total_size(way).pure, two_step_epsilon(law, delta)) for way, law in priced)
 
 
 def two_step_epsilon(losses: Losses, delta: float) -> float:

@@ -112,14 +112,13 @@ def _next(nearest: tuple[float, float], slope: float, bracket: tuple[float, floa
     return (low + high) / 2 if is_stuck and math.isfinite(high - low) else x
 
 
-def _check_reachable(excess: Callable[[float], float]) -> bool:
+def _check_reachable(excess: Callable[[float], float]) -> None:
     over = excess(HIGHEST)
     if over > 0:
         raise InvalidParameter(
             f"Expected a budget that more noise can meet; what does not depend on the noise alone costs "
             f"{math.exp(over):.4g} times epsilon. Raise epsilon or delta, or drop a release."
         )
-    return True
 
 
 def _rechecked(cost: Callable[[float], float], epsilon: float, log_scale: float, slope: float) -> float:

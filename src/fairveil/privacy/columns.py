@@ -54,7 +54,9 @@ class ColumnVeil:
     def _spend(self, epsilon: float, delta: float = 0.0) -> None:
         left = (self._epsilon_left - epsilon, self._delta_left - delta)
         if min(left) < -1e-12:
-            raise UnplannedRelease("Expected the answers to stay within the budget that was booked, got one more.")
+            raise UnplannedRelease(
+                "Expected the answers to stay within the budget that was booked, got one more."
+            )
         self._epsilon_left, self._delta_left = left
 
     def release_counts(self, name: str, edges: Sequence[float], epsilon: float) -> CellCounts:

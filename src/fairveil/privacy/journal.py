@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from fairveil.errors import BadStructure, DamagedLedger
 
@@ -47,9 +47,9 @@ class Journal:
             yield Appender(file, lines, chain)
 
     @contextmanager
-    def _locked(self, mode: str, kind: int) -> Iterator[BinaryIO]:
+    def _locked(self, mode: str, kind: int) -> Iterator[IO[bytes]]:
         try:
-            file = open(self.path, mode)
+            file: IO[bytes] = open(self.path, mode)  # noqa: SIM115 (closed below)
         except OSError as problem:
             raise BadStructure(
                 f"Expected a ledger file that can be written, got {problem.strerror} for {self.path}; "
@@ -82,7 +82,7 @@ class Journal:
 class Appender:
     """The open end of a journal, valid while its lock is held."""
 
-    def __init__(self, file: BinaryIO, lines: list[dict[str, Any]], chain: str) -> None:
+    def __init__(self, file: IO[bytes], lines: list[dict[str, Any]], chain: str) -> None:
         self.lines = lines
         self._file = file
         self._chain = chain

@@ -143,7 +143,11 @@ class Ledger:
         self._append({"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta}, check=False)
 
     def debit(
-        self, charges: Iterable[Charge], purpose: str, details: Mapping[str, Any] | None = None, split: str = ""
+        self,
+        charges: Iterable[Charge],
+        purpose: str,
+        details: Mapping[str, Any] | None = None,
+        split: str = "",
     ) -> Receipt:
         """Book events before they happen, or refuse; on return they are on disk."""
         line = {
@@ -212,7 +216,9 @@ def _entry(line: Mapping[str, Any]) -> Entry:
         charges = tuple(charge_from_dict(charge) for charge in line["charges"])
         return Entry(line["at"], line["purpose"], charges, line["details"])
     except KeyError as missing:
-        raise DamagedLedger(f"Expected a ledger entry with {missing}, got one without; restore a backup.") from None
+        raise DamagedLedger(
+            f"Expected a ledger entry with {missing}, got one without; restore a backup."
+        ) from None
 
 
 def _budget(lines: list[dict[str, Any]]) -> Budget | None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from dp_accounting.pld import common
 from numpy.typing import NDArray
 from scipy import fft, signal
 
@@ -182,8 +181,7 @@ def _self_convolve(law: LossLaw, count: int) -> LossLaw:
     if law.infinite >= 1:
         return law
     law = _trim(law, TAIL_MASS / count)
-    orders = _chernoff_orders(law, count)
-    low, high = common.compute_self_convolve_bounds(law.masses, count, TAIL_MASS, orders)
+    low, high = _bulk(law.masses, count)
     n = fft.next_fast_len(max(high - low + 1, len(law.masses)), real=True)
     masses = fft.irfft(fft.rfft(law.masses, n) ** count, n)
     masses = np.maximum(np.roll(masses, -low)[: high - low + 1], 0.0)
@@ -191,14 +189,25 @@ def _self_convolve(law: LossLaw, count: int) -> LossLaw:
     return LossLaw(law.grid, law.first * count + low, masses, min(1.0, infinite))
 
 
-def _chernoff_orders(law: LossLaw, count: int) -> list[float]:
-    """Return orders up to beyond the one that is best for a normal law; a thick tail needs smaller ones."""
-    cells = np.arange(len(law.masses))
-    mean = np.average(cells, weights=law.masses)
-    variance = np.average((cells - mean) ** 2, weights=law.masses)
-    best = math.sqrt(2 * math.log(2 / TAIL_MASS) / max(count * variance, 1e-9))
-    orders = np.geomspace(min(best, 5 / len(cells)), max(best, 40 / len(cells)), 8)
-    return [*(-orders), *orders]
+def _bulk(masses: Array, count: int) -> tuple[int, int]:
+    """Return the cells outside which `count` uses leave at most TAIL_MASS, by Chernoff bounds on both ends.
+
+    The orders reach from one that suits a thick tail to the one that is best for a normal law.
+    """
+    cells = np.arange(len(masses))
+    mean = np.average(cells, weights=masses)
+    variance = count * np.average((cells - mean) ** 2, weights=masses)
+    margin = math.log(2 / TAIL_MASS)
+    best, last = math.sqrt(2 * margin / max(variance, 1e-9)), len(masses) - 1
+    orders = np.geomspace(min(best, 5 / len(masses)), max(best, 40 / len(masses)), 8)
+    from_below = max(-(count * _log_moment(masses, t) + margin) / t for t in orders)
+    from_above = max(-(count * _log_moment(masses[::-1], t) + margin) / t for t in orders)
+    return max(math.floor(from_below), 0), last * count - max(math.floor(from_above), 0)
+
+
+def _log_moment(masses: Array, order: float) -> float:
+    """Return log of the sum of masses_k e^(-order k)."""
+    return math.log(max(float(masses @ np.exp(-order * np.arange(len(masses)))), 1e-300))
 
 
 def is_dominated(first: Losses, second: Losses) -> bool:

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from fairveil._validate import check_positive
 from fairveil.coins import Coins
 
-__all__ = ["GRID_BITS", "add_gaussian", "add_integers", "discrete_gaussian", "discrete_laplace", "public_scale"]
+__all__ = [
+    "GRID_BITS",
+    "add_gaussian",
+    "add_integers",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "public_scale",
+]
 
 GRID_BITS = 12
 """A noisy sum lies on a grid of at most its noise's standard deviation over 2**12."""
@@ -23,7 +30,9 @@ GRID_BITS = 12
 SCALE_DENOMINATOR = 2**20
 
 
-def add_gaussian(total: NDArray[np.floating], std: float, coins: Coins) -> NDArray[np.float64]:
+def add_gaussian(
+    total: NDArray[np.floating] | NDArray[np.integer], std: float, coins: Coins
+) -> NDArray[np.float64]:
     """Return `total` plus independent Gaussian noise, on a public grid; `std` 0 leaves it as it is."""
     if std == 0:
         return total.astype(np.float64)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from fairveil._validate import check_integer, check_positive
 
@@ -18,6 +19,7 @@ __all__ = ["RidgeSoftmax", "minimise"]
 
 Doubles = NDArray[np.float64]
 
+N_WARM_STEPS = 500
 SOLVER_SHARE = 0.01
 """The part of the sensitivity that is left to the solver's error."""
 
@@ -67,10 +69,12 @@ class RidgeSoftmax:
     @property
     def sensitivity(self) -> float:
         """How far one record can move what is released, when added or removed."""
-        return self.gradient_bound / (self.size * self.regularization) + 2 * self.tolerance / self.regularization
+        return (
+            self.gradient_bound / (self.size * self.regularization) + 2 * self.tolerance / self.regularization
+        )
 
     def smoothness(self, n_rows: int) -> float:
-        """The largest curvature of the objective on that many rows (private: it only sets the solver's step)."""
+        """Return the largest curvature of the objective on that many rows (private: it only sets a step)."""
         curvature = 0.25 if self.n_classes == 2 else 0.5
         return n_rows / self.size * curvature * (self.radius**2 + 1) + self.regularization
 
@@ -81,27 +85,46 @@ class RidgeSoftmax:
         rows *= (self.radius / np.maximum(lengths * (1 + 1e-6), self.radius))[:, None]
         return np.column_stack([rows, np.ones(len(rows))])
 
-    def loss_gradient(self, weights: Doubles, design: Doubles, y: NDArray[np.integer]) -> Doubles:
-        """Return the gradient of the summed loss over a block of rows."""
+    def loss(self, weights: Doubles, design: Doubles, y: NDArray[np.integer]) -> tuple[float, Doubles]:
+        """Return the summed loss over a block of rows, and its gradient."""
         columns = weights.reshape(self.n_features + 1, self.n_classes - 1)
         logits = np.column_stack([np.zeros(len(design)), design @ columns])
-        residual = np.exp(logits - logits.max(axis=1, keepdims=True))
-        residual /= residual.sum(axis=1, keepdims=True)
-        residual[np.arange(len(y)), y] -= 1
-        return (design.T @ residual[:, 1:]).ravel()
+        logits -= logits.max(axis=1, keepdims=True)
+        everyone = np.arange(len(y))
+        own = logits[everyone, y]
+        np.exp(logits, out=logits)
+        totals = logits.sum(axis=1, keepdims=True)
+        logits /= totals
+        logits[everyone, y] -= 1
+        return float(np.sum(np.log(totals[:, 0]) - own)), (design.T @ logits[:, 1:]).ravel()
 
 
-def minimise(gradient: Callable[[Doubles], Doubles], ridge: RidgeSoftmax, n_rows: int) -> Doubles:
+def minimise(loss: Callable[[Doubles], tuple[float, Doubles]], ridge: RidgeSoftmax, n_rows: int) -> Doubles:
     """Return weights at which the regularised mean objective has gradient norm at most `ridge.tolerance`.
 
-    Nesterov's method for strongly convex functions always gets there; how long it takes is not released.
+    L-BFGS goes most of the way; Nesterov's method, which always arrives on a strongly convex function, does the rest.
+    How long it takes is not released.
     """
+
+    def objective(weights: Doubles) -> tuple[float, Doubles]:
+        value, slope = loss(weights)
+        value = value / ridge.size + ridge.regularization / 2 * float(weights @ weights)
+        return value, slope / ridge.size + ridge.regularization * weights
+
+    options = {"gtol": ridge.tolerance / math.sqrt(ridge.n_params), "ftol": 0.0, "maxiter": N_WARM_STEPS}
+    start = minimize(objective, np.zeros(ridge.n_params), jac=True, method="L-BFGS-B", options=options).x
+    return _descend(lambda weights: objective(weights)[1], start, ridge, n_rows)
+
+
+def _descend(
+    slope_at: Callable[[Doubles], Doubles], start: Doubles, ridge: RidgeSoftmax, n_rows: int
+) -> Doubles:
     step = 1 / ridge.smoothness(n_rows)
     root = math.sqrt(step * ridge.regularization)
     momentum = (1 - root) / (1 + root)
-    weights = ahead = np.zeros(ridge.n_params)
+    weights = ahead = start
     while True:
-        slope = gradient(ahead) / ridge.size + ridge.regularization * ahead
+        slope = slope_at(ahead)
         if np.linalg.norm(slope) <= ridge.tolerance:
             return ahead
         before, weights = weights, ahead - step * slope

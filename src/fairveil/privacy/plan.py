@@ -6,7 +6,7 @@ a batch refuses a release that its plan does not list.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -29,7 +29,7 @@ from fairveil.privacy.events import (
 
 __all__ = ["EVERYONE", "LAWS", "Part", "Plan", "Release"]
 
-LAWS: Mapping[str, type[Event]] = MappingProxyType(
+LAWS: Mapping[str, Callable[[float], Event]] = MappingProxyType(
     {
         "gaussian": GaussianRelease,
         "laplace": LaplaceRelease,
@@ -105,7 +105,9 @@ class Part:
         return {
             "part": self.name,
             "share": self.share,
-            "sampling_rates": {ALL if cell == -1 else str(cell): q for cell, q in self.sampling_rates.items()},
+            "sampling_rates": {
+                ALL if cell == -1 else str(cell): q for cell, q in self.sampling_rates.items()
+            },
             "n_steps": self.n_steps,
             "releases": [
                 {

@@ -100,10 +100,10 @@ def loss_distribution(event: ev.Event, grid: float, neighbours: Neighbours) -> L
     )
 
 
-_one_use = lru_cache(maxsize=32)(loss_distribution)
+_one_use = lru_cache(maxsize=8)(loss_distribution)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def _uses(event: ev.Event, count: int, grid: float, neighbours: Neighbours) -> Losses:
     """Return `count` uses of the event: the only place that multiplies."""
     return power(_one_use(event, grid, neighbours), count)
@@ -129,10 +129,6 @@ def _gaussian_profile(noise_multiplier: float) -> Profile:
     return Profile(partial(normal_delta, shift), shift * (10.2 + shift / 2))
 
 
-def _mechanism_profile(loss: mechanisms.AdditiveNoisePrivacyLoss) -> Profile:
-    return Profile(loss.get_delta_for_epsilon, float(loss.connect_dots_bounds().epsilon_upper))
-
-
 @loss_distribution.register
 def _(event: ev.GaussianRelease, grid: float, neighbours: Neighbours) -> Losses:
     profile = _gaussian_profile(event.noise_multiplier / _reach(neighbours))
@@ -141,7 +137,8 @@ def _(event: ev.GaussianRelease, grid: float, neighbours: Neighbours) -> Losses:
 
 @loss_distribution.register
 def _(event: ev.LaplaceRelease, grid: float, neighbours: Neighbours) -> Losses:
-    profile = _mechanism_profile(mechanisms.LaplacePrivacyLoss(event.noise_multiplier / _reach(neighbours)))
+    largest = _reach(neighbours) / event.noise_multiplier
+    profile = Profile(lambda epsilons: -np.expm1(np.minimum(epsilons - largest, 0.0) / 2), largest)
     return connect_dots(profile, profile, grid)
 
 
@@ -250,5 +247,5 @@ def _replaced(event: ev.PoissonSampled, multiplier: float | None, grid: float) -
         )
     replace = mechanisms.AdjacencyType.REPLACE
     loss = mechanisms.GaussianPrivacyLoss(multiplier, sampling_prob=event.rate, adjacency_type=replace)
-    profile = _mechanism_profile(loss)
+    profile = Profile(loss.get_delta_for_epsilon, float(loss.connect_dots_bounds().epsilon_upper))
     return connect_dots(profile, profile, grid)

@@ -51,7 +51,9 @@ class MemoryRecords:
     def __post_init__(self) -> None:
         lengths = {len(self.X), len(self.y), len(self.cells)}
         if len(lengths) != 1 or (self.persons is not None and len(self.persons) != len(self.y)):
-            raise BadStructure("Expected inputs, labels, groups and persons of equal length; got different ones.")
+            raise BadStructure(
+                "Expected inputs, labels, groups and persons of equal length; got different ones."
+            )
 
     @classmethod
     def keeping(
@@ -105,7 +107,12 @@ class MemoryRecords:
 
     @_SILENT
     def sum_gradients(
-        self, batch: Index, model: Differentiable, params: Floats, objective: Objective, clip_norm: float | Floats
+        self,
+        batch: Index,
+        model: Differentiable,
+        params: Floats,
+        objective: Objective,
+        clip_norm: float | Floats,
     ) -> NDArray[np.float64]:
         """Return the sum of per-record gradients, each clipped; an array of clip norms holds one per cell."""
         total: NDArray[np.float64] | None = None
@@ -114,7 +121,12 @@ class MemoryRecords:
             dlogits = objective.dlogits(activations[-1], rows)
             bound = clip_norm if isinstance(clip_norm, float) else clip_norm.take(rows.cells)
             block = model.clipped_gradient(
-                params, rows.X, dlogits, bound, activations=activations, row_norms=self._norms_for(rows, bound)
+                params,
+                rows.X,
+                dlogits,
+                bound,
+                activations=activations,
+                row_norms=self._norms_for(rows, bound),
             )
             total = block.astype(np.float64) if total is None else total + block
         return np.zeros(len(params)) if total is None else total
@@ -140,7 +152,8 @@ class MemoryRecords:
         """Return the minimiser of the regularised loss over the rows of the batch."""
         blocks = [(ridge.design(rows.X, rows.norms), rows.y) for rows in self.blocks(batch)]
 
-        def gradient(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-            return sum((ridge.loss_gradient(weights, X, y) for X, y in blocks), np.zeros(ridge.n_params))
+        def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            values, gradients = zip(*(ridge.loss(weights, X, y) for X, y in blocks), strict=True)
+            return sum(values), np.sum(gradients, axis=0)
 
-        return minimise(gradient, ridge, len(batch))
+        return minimise(loss, ridge, len(batch)) if blocks else np.zeros(ridge.n_params)

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from fairveil.errors import UnplannedRelease
 
-__all__ = ["CellFunction", "Differentiable", "Objective", "Rows", "VectorFunction", "check_registered", "row_function"]
+__all__ = [
+    "CellFunction",
+    "Differentiable",
+    "Objective",
+    "Rows",
+    "VectorFunction",
+    "check_registered",
+    "row_function",
+]
 
 Floats = NDArray[np.float32]
 T = TypeVar("T", bound=type)

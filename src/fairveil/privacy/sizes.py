@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 
 import numpy as np
@@ -26,11 +26,15 @@ MAX_CELLS = 2**18
 
 @dataclass(frozen=True)
 class Size:
-    """The variance of the loss (log of 1 + chi-square), the largest loss that matters, and how many uses."""
+    """The variance of the loss (log of 1 + chi-square), the largest loss that matters, and how many uses.
+
+    These are rough; `pure` is not: no loss is ever larger, so it is an epsilon at delta 0 (often infinite).
+    """
 
     variance: float
     reach: float
     n_uses: float = 1
+    pure: float = math.inf
 
     def epsilon(self, delta: float) -> float:
         """Return a first estimate of epsilon, from the normal law of the same size."""
@@ -49,13 +53,15 @@ class Size:
 
 def normal_epsilon(shift: float, delta: float) -> float:
     """Return the epsilon between two unit normal laws this far apart (Balle and Wang 2018, theorem 8)."""
-    if math.isinf(shift) or 2 * ndtr(shift / 2) - 1 <= delta:
-        return shift if math.isinf(shift) else 0.0
+    bound = shift * shift / 2 + shift * math.sqrt(2 * math.log(1 / delta))
+    if shift > 1e6:  # the bound is tight to 1e-6, and the curve below lost in rounding
+        return bound
+    if 2 * ndtr(shift / 2) - 1 <= delta:
+        return 0.0
 
     def excess(epsilon: float) -> float:
         return float(normal_delta(shift, epsilon)) - delta
 
-    bound = shift**2 / 2 + shift * math.sqrt(2 * math.log(1 / delta))
     return float(brentq(excess, 0.0, bound, rtol=1e-12))
 
 
@@ -67,15 +73,15 @@ def normal_delta(shift: float, epsilon: Array | float) -> Array:
 
 def _power_of_two(grid: float) -> float:
     # nested grids: a finer one never gives a larger answer, and caches meet
-    return 2.0 ** math.floor(math.log2(min(max(grid, 1e-12), 1e12)))
+    return 2.0 ** math.floor(math.log2(min(max(grid, 1e-12), 1e300)))
 
 
 def grid_for(epsilon: float, size: Size) -> float:
     """Return the grid that resolves `epsilon` after all uses and still fits into memory."""
     # a large epsilon is mostly the mean loss, half the variance: the spread is what the grid must resolve
     spread = min(epsilon, math.sqrt(8 * epsilon))
-    wanted = FINENESS * spread / math.sqrt(min(max(size.n_uses, 2000), 2**24))
-    return _power_of_two(max(wanted, size.reach / MAX_CELLS))
+    wanted = FINENESS * spread / math.sqrt(max(size.n_uses, 2000))
+    return _power_of_two(max(wanted, 2e-6 * epsilon, size.reach / MAX_CELLS))
 
 
 def total_size(uses: Mapping[ev.Event, int]) -> Size:
@@ -83,7 +89,8 @@ def total_size(uses: Mapping[ev.Event, int]) -> Size:
     sizes = [(rough_size(event), count) for event, count in uses.items()]
     variance = math.fsum(size.variance * count for size, count in sizes)
     reach = max((size.reach for size, _ in sizes), default=0.0)
-    return Size(variance, reach, sum(count for _, count in sizes))
+    pure = math.fsum(size.pure * count for size, count in sizes)
+    return Size(variance, reach, sum(count for _, count in sizes), pure)
 
 
 @singledispatch
@@ -95,11 +102,11 @@ def rough_size(event: ev.Event) -> Size:
 
 
 def _normal(shift: float) -> Size:
-    return Size(shift**2, 10 * shift + shift**2 / 2)
+    return Size(shift * shift, 10 * shift + shift * shift / 2)
 
 
 def _bounded(epsilon: float) -> Size:
-    return Size(min(epsilon, epsilon**2), epsilon)
+    return Size(min(epsilon, epsilon * epsilon), epsilon, pure=epsilon)
 
 
 @rough_size.register
@@ -127,10 +134,14 @@ def _(event: ev.RandomizedResponse) -> Size:
     return _bounded(math.log1p((1 / event.noise_parameter - 1) * event.n_buckets))
 
 
-@rough_size.register(ev.PureBox)
-@rough_size.register(ev.ApproximateBox)
-def _(event: ev.PureBox | ev.ApproximateBox) -> Size:
+@rough_size.register
+def _(event: ev.PureBox) -> Size:
     return _bounded(event.epsilon)
+
+
+@rough_size.register
+def _(event: ev.ApproximateBox) -> Size:
+    return replace(_bounded(event.epsilon), pure=math.inf)
 
 
 @rough_size.register(ev.NonPrivateRelease)
@@ -142,20 +153,24 @@ def _(event: ev.Event) -> Size:
 @rough_size.register
 def _(event: ev.Repeated) -> Size:
     size = rough_size(event.event)
-    return Size(size.variance * event.count, size.reach * event.count)
+    return Size(size.variance * event.count, size.reach * event.count, pure=size.pure * event.count)
 
 
 @rough_size.register
 def _(event: ev.Joint) -> Size:
     sizes = [rough_size(release) for release in event.releases]
-    return Size(sum(size.variance for size in sizes), sum(size.reach for size in sizes))
+    return Size(
+        sum(size.variance for size in sizes),
+        sum(size.reach for size in sizes),
+        pure=sum(size.pure for size in sizes),
+    )
 
 
 @rough_size.register
 def _(event: ev.PoissonSampled) -> Size:
     base, rate = rough_size(event.event), event.rate
     # chi-square shrinks by q^2, a loss l to log(1 + q (e^l - 1))
-    return Size(_mixed(base.variance, rate**2), _mixed(base.reach, rate))
+    return Size(_mixed(base.variance, rate**2), _mixed(base.reach, rate), pure=_mixed(base.pure, rate))
 
 
 def _mixed(size: float, weight: float) -> float:

@@ -47,7 +47,12 @@ class Records(Protocol):
         """Return exact counts per cell."""
 
     def sum_gradients(
-        self, batch: Any, model: Differentiable, params: Floats, objective: Objective, clip_norm: float | Floats
+        self,
+        batch: Any,
+        model: Differentiable,
+        params: Floats,
+        objective: Objective,
+        clip_norm: float | Floats,
     ) -> NDArray[np.float64]:
         """Return the exact sum of clipped gradients."""
 
@@ -58,9 +63,7 @@ class Records(Protocol):
         """Return the exact minimiser of a regularised loss."""
 
 
-def open_veils(
-    records: Records, plan: Plan, ledger: Ledger, coins: Coins, purpose: str
-) -> dict[str, "Veil"]:
+def open_veils(records: Records, plan: Plan, ledger: Ledger, coins: Coins, purpose: str) -> dict[str, "Veil"]:
     """Book the plan, split the records, and return one veil for each part of the plan.
 
     Guarantees
@@ -93,7 +96,9 @@ class Veil:
     def draw(self) -> "Batch":
         """Return the next Poisson batch, as often as the plan says."""
         if self._n_left == 0:
-            raise UnplannedRelease(f"Expected at most {self.part.n_steps} draws from {self.part.name!r}, got one more.")
+            raise UnplannedRelease(
+                f"Expected at most {self.part.n_steps} draws from {self.part.name!r}, got one more."
+            )
         self._n_left -= 1
         return Batch(self._records, next(self._batches), self.part, self._coins)
 
@@ -140,7 +145,9 @@ class Batch:
         sampler = SAMPLERS[release.law]
         return add_integers(counts, sampler, release.noise_multiplier, self._coins).astype(np.float64)
 
-    def release_sum(self, function: VectorFunction, clip_norm: float, name: str = "sum") -> NDArray[np.float64]:
+    def release_sum(
+        self, function: VectorFunction, clip_norm: float, name: str = "sum"
+    ) -> NDArray[np.float64]:
         """Return the noisy sum of per-record vectors, each clipped to `clip_norm`."""
         release = self._use(name, {"gaussian"})
         check_registered(function)
@@ -156,7 +163,11 @@ class Batch:
     def _use(self, name: str, laws: set[str]) -> Release:
         release = self._open.pop(name, None)
         if release is None:
-            raise UnplannedRelease(f"Expected one of the planned releases {sorted(self._open)}, got {name!r}.")
+            raise UnplannedRelease(
+                f"Expected one of the planned releases {sorted(self._open)}, got {name!r}."
+            )
         if release.law not in laws:
-            raise UnplannedRelease(f"Expected the noise of {name!r} to be one of {sorted(laws)}, got {release.law}.")
+            raise UnplannedRelease(
+                f"Expected the noise of {name!r} to be one of {sorted(laws)}, got {release.law}."
+            )
         return release

@@ -33,12 +33,11 @@ class Ways:
     @property
     def size(self) -> Size:
         """The rough size of the heaviest way."""
-        heaviest = [max(map(total_size, split), key=lambda size: size.variance) for split in self.splits]
-        sizes = [total_size(self.whole), *heaviest]
+        sizes = [[total_size(part) for part in parts] for parts in ((self.whole,), *self.splits)]
         return Size(
-            math.fsum(size.variance for size in sizes),
-            max(size.reach for size in sizes),
-            sum(size.n_uses for size in sizes),
+            math.fsum(max(size.variance for size in parts) for parts in sizes),
+            max(size.reach for parts in sizes for size in parts),
+            sum(max(size.n_uses for size in parts) for parts in sizes),
         )
 
     def each(self) -> list[Uses]:
@@ -50,10 +49,10 @@ class Ways:
             ways = longer if len(longer) <= MAX_WAYS else [way + sum(parts, Uses()) for way in ways]
         return ways
 
-    def losses(self, grid: float, neighbours: Neighbours) -> list[Losses]:
-        """Return the losses of every way that is not plainly lighter than another."""
+    def priced(self, grid: float, neighbours: Neighbours) -> list[tuple[Uses, Losses]]:
+        """Return every way that is not plainly lighter than another, with its losses."""
         splits = tuple(_heaviest(split, grid, neighbours) for split in self.splits)
-        return [composed(uses, grid, neighbours) for uses in Ways(self.whole, splits).each()]
+        return [(uses, composed(uses, grid, neighbours)) for uses in Ways(self.whole, splits).each()]
 
 
 def ways_through(charges: Iterable[Charge | Event]) -> Ways:

@@ -100,7 +100,9 @@ class Descent:
         if self.learning_rate is not None:
             return self.learning_rate
         if math.isinf(self.clip_norm_for(task)):
-            return 3 * (1 + self.momentum) / task.input_norm**2  # descent is stable below 4 (1 + momentum) / norm^2
+            return (
+                3 * (1 + self.momentum) / task.input_norm**2
+            )  # descent is stable below 4 (1 + momentum) / norm^2
         signal = task.epsilon * size / math.sqrt(self.model_for(task).n_params)
         travel = min(LONGEST_TRAVEL, TRAVEL_PER_SIGNAL * signal)  # the longest at epsilon = infinity
         return travel * (1 - self.momentum) / (self.n_steps * self.clip_norm_for(task))

@@ -53,7 +53,9 @@ def carry_out(
         return Trained(model, params, size, None, 0.0)
     outcomes = Outcomes(model, params, task.n_groups)
     counts = veils["holdout"].draw().release_counts(outcomes, name="outcomes")
-    std = plan.part("holdout").releases[0].noise_multiplier  # a discrete Gaussian varies by no more than std^2
+    std = (
+        plan.part("holdout").releases[0].noise_multiplier
+    )  # a discrete Gaussian varies by no more than std^2
     return Trained(model, params, size, counts.reshape(outcomes.shape), std**2)
 
 

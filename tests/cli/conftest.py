@@ -1,0 +1,120 @@
+"""The command line in process and as a real process, a folder with a real table, and what a folder holds."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from fairveil.cli.app import app
+from fairveil.data.datasets import dataset_schema, load_dataset
+from fairveil.data.schema import Schema
+
+N_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left behind on its way out."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def say() -> Callable[..., Said]:
+    """Run a command in this process; whatever is not refused on purpose comes up as it is."""
+    runner = CliRunner()
+
+    def call(*arguments: object) -> Said:
+        result = runner.invoke(app, [str(argument) for argument in arguments])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Said(result.exit_code, result.stdout, result.stderr)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def program() -> list[str]:
+    """The beginning of a real command line."""
+    script = shutil.which("fairveil", path=str(Path(sys.executable).parent))
+    return [script] if script else [sys.executable, "-m", "fairveil.cli"]
+
+
+@pytest.fixture
+def shell(program: list[str]) -> Callable[..., Said]:
+    """Run a command as a process of its own, as a person would."""
+
+    def call(*arguments: object, cwd: Path | None = None) -> Said:
+        result = subprocess.run(
+            [*program, *map(str, arguments)],
+            capture_output=True,
+            cwd=cwd,
+            timeout=120,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            check=False,
+        )
+        return Said(result.returncode, result.stdout.decode(), result.stderr.decode())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def people() -> pd.DataFrame:
+    """Some rows of Adult."""
+    return load_dataset("adult").frame.head(N_ROWS)
+
+
+@pytest.fixture(scope="session")
+def facts() -> Schema:
+    """Their public schema."""
+    return dataset_schema("adult").model_copy(update={"n_public": N_ROWS})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, people: pd.DataFrame, facts: Schema, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with people.csv and schema.toml in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FAIRVEIL_DATA", raising=False)
+    people.to_csv(tmp_path / "people.csv", index=False)
+    facts.write(tmp_path / "schema.toml")
+    return tmp_path
+
+
+@pytest.fixture
+def contents() -> Callable[[Path], dict[str, bytes | None]]:
+    """Say what a folder holds, byte by byte, hidden files included (None stands for a folder)."""
+
+    def read(folder: Path) -> dict[str, bytes | None]:
+        return {
+            str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+        }
+
+    return read
+
+
+@pytest.fixture
+def is_refused(
+    say: Callable[..., Said], contents: Callable[[Path], dict[str, bytes | None]]
+) -> Callable[..., str]:
+    """Run a command that must be refused: exit code 2, one sentence, and not a byte changed; return the sentence."""
+
+    def call(folder: Path, arguments: Sequence[object], run: Callable[..., Said] = say) -> str:
+        before = contents(folder)
+        said = run(*arguments)
+        assert (said.code, said.out) == (2, "")
+        assert said.err.startswith("fairveil: ") and said.err.endswith(".\n")
+        assert said.err.count("\n") == 1
+        assert contents(folder) == before
+        return said.err
+
+    return call
