@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from fairveil.cli.app import app
+from fairveil.cli import main
 from fairveil.data.datasets import dataset_schema, load_dataset
 from fairveil.data.schema import Schema
 
@@ -29,15 +28,15 @@ class Said:
 
 
 @pytest.fixture
-def say() -> Callable[..., Said]:
-    """Run a command in this process; whatever is not refused on purpose comes up as it is."""
-    runner = CliRunner()
+def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Run a command in this process, by the door that the installed program uses."""
 
     def call(*arguments: object) -> Said:
-        result = runner.invoke(app, [str(argument) for argument in arguments])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Said(result.exit_code, result.stdout, result.stderr)
+        monkeypatch.setattr(sys, "argv", ["fairveil", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return Said(int(stop.value.code or 0), *capsys.readouterr())
 
     return call
 
@@ -49,7 +48,7 @@ def program() -> list[str]:
     return [script] if script else [sys.executable, "-m", "fairveil.cli"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shell(program: list[str]) -> Callable[..., Said]:
     """Run a command as a process of its own, as a person would."""
 

@@ -117,7 +117,7 @@ class Ledger:
     >>> ledger = Ledger(budget=Budget(epsilon=1.0, delta=1e-5))
     >>> receipt = ledger.debit([Charge(GaussianRelease(10.0))], purpose="a noisy mean")
     >>> round(ledger.epsilon(delta=1e-5), 3)
-    0.371
+    0.341
     """
 
     def __init__(self, path: str | Path | None = None, *, budget: Budget | None = None) -> None:

@@ -1,0 +1,167 @@
+"""Can the claim be broken? A neighbour game on the veil, and broken twins that must be caught.
+
+The game: a release is drawn many times with and without one worst-case record; the best threshold is chosen on one
+half of the draws, and the other half bounds the true epsilon from below (Clopper-Pearson, both sides together at
+confidence 1 - 1e-6). With 2 x 16,000 draws (8,000 of the exact samplers) an honest mechanism stays below its claim with that probability, and the
+twins' true epsilon lies so far above the claim that missing one is rarer still.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from fairveil.coins import secret_coins
+from fairveil.models import LinearSoftmax
+from fairveil.privacy import veil as veil_module
+from fairveil.privacy.accounting import epsilon_of
+from fairveil.privacy.events import GaussianRelease, PoissonSampled
+from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.veil import open_veils
+from fairveil.training.objectives import CrossEntropy, Everyone
+
+N_DRAWS = 16_000
+N_EXACT_DRAWS = 8_000
+DELTA = 1e-2
+ALPHA = 1e-6
+MODEL = LinearSoftmax(1, 2)
+START = np.zeros(MODEL.n_params, dtype=np.float32)
+
+
+def records_with(canary):
+    """No record, or one whose gradient is far longer than any clip norm."""
+    n = int(canary)
+    return MemoryRecords(np.full((n, 1), 1e4, np.float32), np.zeros(n, np.int16), np.zeros(n, np.int16))
+
+
+def open_game(canary, release, rate):
+    plan = Plan((Part("train", (release,), 1.0, {-1: rate}, N_DRAWS),), 1.0, 1e-5)
+    return open_veils(records_with(canary), plan, Ledger(), secret_coins(), "a game")["train"]
+
+
+def draws(canary, release, rate, ask):
+    veil = open_game(canary, release, rate)
+    n_draws = N_DRAWS if release.law == "gaussian" else N_EXACT_DRAWS
+    return np.array([ask(veil.draw()) for _ in range(n_draws)])
+
+
+def ask_gradient(batch):
+    return (
+        batch.release_gradient(MODEL, START, CrossEntropy(), 1.0)[:2] @ np.array([-1.0, 1.0]) / math.sqrt(2)
+    )
+
+
+def ask_size(batch):
+    return batch.release_counts(Everyone(), name="size")[0]
+
+
+def lower_bound(with_canary, without, delta):
+    """Return a lower bound on epsilon that holds with probability 1 - ALPHA."""
+    half = len(with_canary) // 2
+    best = 0.0
+    for one, other in (
+        (with_canary, without),
+        (without, with_canary),
+        (-with_canary, -without),
+        (-without, -with_canary),
+    ):
+        thresholds = np.quantile(one[:half], np.linspace(0.01, 0.99, 50))
+        scores = [_epsilon(np.mean(one[:half] > t), np.mean(other[:half] > t), delta) for t in thresholds]
+        threshold = thresholds[int(np.argmax(scores))]
+        hits, misses = np.sum(one[half:] > threshold), np.sum(other[half:] > threshold)
+        low = beta.ppf(ALPHA / 8, hits, half - hits + 1) if hits else 0.0
+        high = beta.isf(ALPHA / 8, misses + 1, half - misses)
+        best = max(best, _epsilon(low, high, delta))
+    return best
+
+
+def _epsilon(p, q, delta):
+    return math.log((p - delta) / q) if p > delta and q > 0 else 0.0
+
+
+CASES = {
+    "gradient": (Release("gradient", "gaussian", 1.0), 1.0, ask_gradient),
+    "sampled gradient": (Release("gradient", "gaussian", 0.5), 0.3, ask_gradient),
+    "count": (Release("size", "discrete_laplace", 1.0), 1.0, ask_size),
+    "gaussian count": (Release("size", "discrete_gaussian", 1.0), 1.0, ask_size),
+}
+
+
+def claim(release, rate):
+    event = release.event if rate == 1 else PoissonSampled(rate, release.event)
+    return epsilon_of([event], DELTA)
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_the_claim_stands(case, seeded):
+    release, rate, ask = CASES[case]
+    bound = lower_bound(draws(True, release, rate, ask), draws(False, release, rate, ask)[::-1], DELTA)
+    assert 0.3 * claim(release, rate) < bound <= claim(release, rate)
+
+
+@pytest.mark.parametrize("case", ["gradient", "sampled gradient"])
+def test_half_the_noise_is_caught(case, seeded, monkeypatch):
+    honest = veil_module.add_gaussian
+    monkeypatch.setattr(veil_module, "add_gaussian", lambda total, std, coins: honest(total, std / 2, coins))
+    release, rate, ask = CASES[case]
+    bound = lower_bound(draws(True, release, rate, ask), draws(False, release, rate, ask)[::-1], DELTA)
+    assert bound > claim(release, rate)
+
+
+def test_a_bound_that_is_stated_but_not_enforced_is_caught(seeded, monkeypatch):
+    """A twin that trusts the caller's clip norm: the canary's gradient is longer than 1."""
+
+    def unclipped(self, batch, model, params, objective, clip_norm):
+        total = np.zeros(len(params))
+        for rows in self.blocks(batch):
+            dlogits = objective.dlogits(model.logits(params, rows.X), rows)
+            total += model.clipped_gradient(params, rows.X, dlogits, 3.0)
+        return total
+
+    monkeypatch.setattr(MemoryRecords, "sum_gradients", unclipped)
+    release, rate, ask = CASES["gradient"]
+    bound = lower_bound(draws(True, release, rate, ask), draws(False, release, rate, ask)[::-1], DELTA)
+    assert bound > claim(release, rate)
+
+
+def test_noise_drawn_once_is_caught(seeded, monkeypatch):
+    """A twin that draws its noise once and uses it in every step: two steps cancel it."""
+    kept = np.random.default_rng(0).normal(size=MODEL.n_params)
+    monkeypatch.setattr(veil_module, "add_gaussian", lambda total, std, coins: total + std * kept)
+    release, rate = Release("gradient", "gaussian", 1.0), 0.3
+    answers = []
+    for canary in (True, False):
+        veil = open_game(canary, release, rate)
+        pairs = [(ask_gradient(veil.draw()), ask_gradient(veil.draw())) for _ in range(N_DRAWS // 2)]
+        answers.append(np.abs(np.subtract(*np.transpose(pairs))))
+    two_steps = epsilon_of([PoissonSampled(rate, GaussianRelease(1.0))] * 2, DELTA)
+    assert lower_bound(*answers, DELTA) > two_steps
+
+
+def test_fixed_size_batches_sold_as_poisson_are_caught(seeded, monkeypatch):
+    """A twin that always takes the same number of records: the count of a batch then hides nobody's absence."""
+
+    def fixed(strata, rates, coins):
+        while True:
+            yield np.concatenate(
+                [units[: max(1, round(rate * len(units)))] for units, rate in zip(strata, rates, strict=True)]
+            )
+
+    monkeypatch.setattr("fairveil.privacy.records.poisson_batches", fixed)
+    release, rate = Release("gradient", "gaussian", 1.0), 0.1
+    bound = lower_bound(
+        draws(True, release, rate, ask_gradient), draws(False, release, rate, ask_gradient)[::-1], DELTA
+    )
+    assert bound > claim(release, rate)
+
+
+def test_separate_accounting_of_a_shared_batch_is_caught():
+    """Exact computation: two Gaussians from one batch cost 4.48; priced apart they would claim 2.58."""
+    releases = (Release("a", "gaussian", 1.0), Release("b", "gaussian", 1.0))
+    joint = Part("train", releases, 1.0, {-1: 0.01}, 1000).event
+    apart = [Part("train", (release,), 1.0, {-1: 0.01}, 1000).event for release in releases]
+    assert epsilon_of(apart, 1e-5) == pytest.approx(2.58, abs=0.01)
+    assert epsilon_of([joint], 1e-5) == pytest.approx(4.48, abs=0.01)

@@ -1,0 +1,147 @@
+"""`kill -9` at any moment of a real training: the books never show less than what got out, and nothing is half there.
+
+Some kills come after a while, some the moment a certain file appears. A cold run spends most of its time on imports,
+so most kills strike processes that are forked when all is imported. Whatever moment is hit, the same must hold: nothing
+here can fail by chance.
+"""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairveil import PrivateClassifier
+from fairveil.cli.app import RunOptions
+from fairveil.cli.runs import train
+from fairveil.privacy.ledger import Ledger
+
+PATIENCE = 60.0
+Moment = Callable[[Path, float], bool]
+
+
+def after(seconds: float) -> Moment:
+    return lambda folder, elapsed: elapsed >= seconds
+
+
+def when(pattern: str) -> Moment:
+    """Return the moment at which a path that fits the pattern appears in the folder."""
+    known: set[Path] = set()
+
+    def is_there(folder: Path, elapsed: float) -> bool:
+        found = set(folder.glob(pattern))
+        if not elapsed:
+            known.update(found)
+        return bool(found - known)
+
+    return is_there
+
+
+def when_booked() -> Moment:
+    """Return the moment at which the ledger has grown: the debit is on disk, the release is still to come."""
+    sizes: list[int] = []
+
+    def has_grown(folder: Path, elapsed: float) -> bool:
+        ledger = folder / "ledger.jsonl"
+        sizes.append(ledger.stat().st_size if ledger.exists() else 0)
+        return sizes[-1] > sizes[0]
+
+    return has_grown
+
+
+COLD = [after(0.5), after(1.2), after(1.9)]
+WARM = [
+    after(0.02),
+    when(".fairveil-*"),
+    after(0.15),
+    when_booked(),
+    when(".fairveil-*/model"),
+    when(".fairveil-*/summary.json"),
+    when("model"),
+    after(PATIENCE),  # from here on a result is there to be replaced
+    when_booked(),
+    after(0.3),
+    when(".fairveil-*/model"),
+    when(".fairveil-*/model.old"),
+    after(0.6),
+]
+
+
+def wait_for(moment: Moment, folder: Path, is_running: Callable[[], bool]) -> None:
+    started = time.monotonic()
+    while is_running() and not moment(folder, time.monotonic() - started):
+        assert time.monotonic() - started < PATIENCE
+        time.sleep(0.0002)
+
+
+def finishes_cold(program: list[str], folder: Path, moment: Moment) -> bool:
+    """Start the program, kill it at the moment, say whether it had finished."""
+    moment(folder, 0.0)
+    command = [*program, "train", "adult", "--out", str(folder)]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        wait_for(moment, folder, lambda: process.poll() is None)
+        process.kill()
+    return process.returncode == 0
+
+
+def finishes_warm(start: multiprocessing.context.ForkServerContext, folder: Path, moment: Moment) -> bool:
+    """The same with all modules loaded beforehand."""
+    moment(folder, 0.0)
+    process = start.Process(target=train, args=(options(folder),))
+    process.start()
+    wait_for(moment, folder, process.is_alive)
+    process.kill()
+    process.join()
+    return process.exitcode == 0
+
+
+def options(folder: Path) -> RunOptions:
+    """What `fairveil train adult --out FOLDER --json` asks for."""
+    return RunOptions(
+        data="adult", target=None, sensitive=None, epsilon=1.0, delta=1e-5, constraint="demographic_parity",
+        tolerance=None, aware=None, method="dpsgd", model="linear", schema=None, n_public=None, ledger=None,
+        unit=None, holdout=0.15, confidence=0.95, delimiter=",", out=folder, as_json=True,
+    )  # fmt: skip
+
+
+def weights_in(folder: Path) -> bytes | None:
+    """Assert that what is in the folder is whole; return the weights, if there are any."""
+    if (folder / "summary.json").exists():
+        assert json.loads((folder / "summary.json").read_text())["epsilon_spent"] <= 1.0
+    if not (folder / "model").exists():
+        return None
+    assert PrivateClassifier.load(folder / "model").epsilon_spent_ <= 1.0
+    return (folder / "model" / "params.safetensors").read_bytes()
+
+
+@pytest.fixture
+def start(monkeypatch) -> multiprocessing.context.ForkServerContext:
+    """A way to start processes in which the command line is loaded."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fairveil.cli.runs"])
+    return context
+
+
+def test_a_kill_never_under_counts_and_leaves_nothing_half_written(tmp_path, program, start):
+    folder = tmp_path / "results"
+    books, released = Ledger(folder / "ledger.jsonl"), set()
+    runs = [lambda moment=moment: finishes_cold(program, folder, moment) for moment in COLD]
+    runs += [lambda moment=moment: finishes_warm(start, folder, moment) for moment in WARM]
+    finished = 0
+    for run in runs:
+        finished += run()
+        released.add(weights_in(folder))
+        assert len(books.entries) >= max(len(released - {None}), finished)
+        assert books.epsilon(1e-5) >= 0
+    assert finished < len(runs), "nothing was killed"
+    assert finishes_cold(program, folder, after(PATIENCE))
+    assert weights_in(folder) not in released
+    assert len(books.entries) >= len(released - {None}) + 1
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["epsilon_spent_total"] == books.epsilon(1e-5)

@@ -1,0 +1,48 @@
+"""Help and version: every command explains itself."""
+
+import pytest
+
+import fairveil
+
+COMMANDS = [
+    (),
+    ("train",),
+    ("explain",),
+    ("check",),
+    ("ledger",),
+    ("ledger", "show"),
+    ("ledger", "budget"),
+    ("schema",),
+    ("schema", "draft"),
+    ("schema", "approve"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "fairveil")
+def test_every_command_explains_itself(say, command):
+    said = say(*command, "--help")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("Usage: ") or said.out.lstrip().startswith("Usage: ")
+    assert " ".join(("fairveil", *command)) in said.out
+
+
+def test_every_option_of_the_contract_is_there(say):
+    text = say("train", "--help").out
+    options = "target sensitive epsilon delta constraint tolerance aware unaware method model schema n-public ledger"
+    for option in [*options.split(), "unit", "confidence", "out", "json"]:
+        assert f"--{option}" in text
+
+
+def test_version(say):
+    said = say("--version")
+    assert (said.code, said.out, said.err) == (0, f"fairveil {fairveil.__version__}\n", "")
+
+
+def test_the_installed_program_answers(shell):
+    assert shell("--version").out == f"fairveil {fairveil.__version__}\n"
+
+
+def test_nonsense_is_refused(folder, is_refused):
+    assert "magic" in is_refused(folder, ("magic",))
+    assert "magic" in is_refused(folder, ("ledger", "magic"))
+    assert "data" in is_refused(folder, ("train",)).lower()
