@@ -2,8 +2,8 @@
 
 The game: a release is drawn many times with and without one worst-case record; the best threshold is chosen on one
 half of the draws, and the other half bounds the true epsilon from below (Clopper-Pearson, both sides together at
-confidence 1 - 1e-6). With 2 x 16,000 draws (8,000 of the exact samplers) an honest mechanism stays below its claim with that probability, and the
-twins' true epsilon lies so far above the claim that missing one is rarer still.
+confidence 1 - 1e-6). With 2 x 16,000 draws (8,000 of the exact samplers) an honest mechanism stays below its claim with
+that probability, and the twins' true epsilon lies so far above the claim that missing one is rarer still.
 """
 
 import math

@@ -4,12 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from threadpoolctl import threadpool_limits
 
 from fairveil.cli import main
 from fairveil.data.datasets import dataset_schema, load_dataset
@@ -25,6 +26,13 @@ class Said:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Compute on one thread: on a busy machine several wait for each other most of the time."""
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture

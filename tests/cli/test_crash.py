@@ -53,14 +53,12 @@ def when_booked() -> Moment:
     return has_grown
 
 
-COLD = [after(0.5), after(1.2), after(1.9)]
+COLD = [after(0.7), when_booked()]
 WARM = [
     after(0.02),
     when(".fairveil-*"),
     after(0.15),
-    when_booked(),
     when(".fairveil-*/model"),
-    when(".fairveil-*/summary.json"),
     when("model"),
     after(PATIENCE),  # from here on a result is there to be replaced
     when_booked(),

@@ -11,11 +11,12 @@ import pytest
 from fairveil import PrivateClassifier
 from fairveil.privacy.ledger import Ledger
 
-KEYS = set(
-    "method model constraint tolerance epsilon delta epsilon_spent epsilon_spent_total neighbours epsilon_replace_one "
-    "protects unit aware n_public smallest_tolerance_that_holds accuracy gap private_evaluation seconds version "
-    "plan confidence".split()
-)
+KEYS = {
+    "method", "model", "constraint", "tolerance", "epsilon", "delta", "epsilon_spent", "epsilon_spent_total",
+    "neighbours", "epsilon_replace_one", "protects", "unit", "aware", "n_public",
+    "smallest_tolerance_that_holds", "accuracy", "gap", "private_evaluation", "seconds", "version",
+    "plan", "confidence",
+}  # fmt: skip
 TRAIN = ("train", "people.csv", "--schema", "schema.toml", "--out", "results")
 
 

@@ -23,6 +23,7 @@ def results(name: str, summary: dict[str, Any], out: Path, ledger: Path) -> str:
         f"  accuracy   {_interval(summary['accuracy'], level)}, {measured}",
         f"  gap        {_interval(summary['gap'], level)}, {gap}; {summary['method']} does not bound it",
         *_spending(summary),
+        *_caution(summary),
         f"  seconds    {summary['seconds']:.1f}",
         f"Written: {out / 'summary.json'}, {out / 'model'}; ledger {ledger}",
         f"Next: 'fairveil ledger show {ledger}' lists everything ever released from these people.",
@@ -70,7 +71,7 @@ def explanation(name: str, facts: dict[str, Any]) -> str:
     ]
     lines += [line for part in facts["plan"] for line in _part(part)]
     if facts["epsilon"] is not None:
-        lines += _cover(facts)
+        lines += _cover(facts) + _caution(facts)
     return "\n".join(lines)
 
 
@@ -93,9 +94,14 @@ def _cover(facts: dict[str, Any]) -> list[str]:
         f"  hides      whether any one {facts['unit']} is in the data, from whoever sees model and summary",
         "  not hidden timing, the schema (declared public), and what follows from the population as a whole",
     ]
-    if facts["n_public"] and facts["delta"] >= 1 / facts["n_public"]:
-        lines.append(
-            f"  caution    delta {facts['delta']:g} is not below 1 / {facts['n_public']}: it allows a whole record "
-            "to leak now and then; choose a smaller one"
-        )
     return lines
+
+
+def _caution(facts: dict[str, Any]) -> list[str]:
+    """Return a warning where delta is too large for the declared size; it follows from public facts alone."""
+    if facts["epsilon"] is None or not facts["n_public"] or facts["delta"] < 1 / facts["n_public"]:
+        return []
+    return [
+        f"  caution    delta {facts['delta']:g} is not below 1 / {facts['n_public']}: it allows a whole record to leak "
+        "now and then; choose a smaller one"
+    ]
