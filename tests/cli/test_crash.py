@@ -73,7 +73,7 @@ def wait_for(moment: Moment, folder: Path, is_running: Callable[[], bool]) -> No
     started = time.monotonic()
     while is_running() and not moment(folder, time.monotonic() - started):
         assert time.monotonic() - started < PATIENCE
-        time.sleep(0.0002)
+        time.sleep(0.001)
 
 
 def finishes_cold(program: list[str], folder: Path, moment: Moment) -> bool:

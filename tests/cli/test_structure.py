@@ -10,10 +10,11 @@ import pytest
 TRAIN = ("train", "people.csv", "--schema", "schema.toml", "--out", "results")
 
 
-def with_text(name: str, old: str, new: str) -> None:
-    text = Path(name).read_text()
-    assert old in text
-    Path(name).write_text(text.replace(old, new, 1))
+def edited(name: str, pattern: str, new: str) -> None:
+    """Change the first place of a file that fits the pattern."""
+    text, n_places = re.subn(pattern, new, Path(name).read_text(), count=1)
+    assert n_places
+    Path(name).write_text(text)
 
 
 def without_column(name: str) -> None:
@@ -33,10 +34,10 @@ FILES = {
     "missing target": (lambda: without_column("income"), '"income"'),
     "missing sensitive column": (lambda: without_column("sex"), '"sex"'),
     "missing feature": (lambda: without_column("age"), '"age"'),
-    "duplicate columns": (lambda: with_text("people.csv", "workclass", "age"), '"age" twice'),
+    "duplicate columns": (lambda: edited("people.csv", "workclass", "age"), '"age" twice'),
     "binary": (lambda: Path("people.csv").write_bytes(bytes(range(256)) * 40), "UTF-8 text or Parquet"),
     "blank header": (lambda: Path("people.csv").write_text("\n\n1,2\n"), "column names"),
-    "unclosed quote in the header": (lambda: with_text("people.csv", "age", '"age'), "quotes"),
+    "unclosed quote in the header": (lambda: edited("people.csv", "age", '"age'), "quotes"),
     "truncated parquet": (truncated_parquet, "damaged"),
     "magic bytes alone": (lambda: Path("people.csv").write_bytes(b"PAR1"), "damaged"),
 }
@@ -49,18 +50,21 @@ SCHEMAS = {
     "not TOML": (lambda: Path("schema.toml").write_text("age: 3"), "TOML"),
     "not text": (lambda: Path("schema.toml").write_bytes(b"\xff\xfe\x00"), "not UTF-8"),
     "empty schema": (lambda: Path("schema.toml").write_text(""), "target"),
-    "unknown key": (lambda: with_text("schema.toml", "n_public", "n_publik"), "n_publik"),
-    "unknown key in a column": (lambda: with_text("schema.toml", "bounds", "bound"), "bound"),
-    "bounds reversed": (lambda: with_text("schema.toml", "[15, 100]", "[100, 15]"), "low < high"),
-    "bounds missing": (lambda: with_text("schema.toml", "bounds = [15, 100]", ""), "bounds = [low, high]"),
-    "cuts unsorted": (lambda: with_text("schema.toml", "[19, 21", "[21, 19"), "cuts"),
-    "cuts outside": (lambda: with_text("schema.toml", "[19, 21", "[1, 21"), "inside the bounds"),
-    "one class": (lambda: with_text("schema.toml", '["<=50K", ">50K"]', '[">50K"]'), "classes"),
-    "size zero": (lambda: with_text("schema.toml", "n_public = 2000", "n_public = 0"), "n_public"),
-    "size is text": (lambda: with_text("schema.toml", "n_public = 2000", 'n_public = "many"'), "n_public"),
-    "target is a feature": (lambda: with_text("schema.toml", '"income"', '"age"'), "not to be a feature"),
+    "unknown key": (lambda: edited("schema.toml", "n_public", "n_publik"), "n_publik"),
+    "unknown key in a column": (lambda: edited("schema.toml", "bounds", "bound"), "bound"),
+    "bounds reversed": (
+        lambda: edited("schema.toml", r"bounds = \[(.+?), (.+?)\]", r"bounds = [\2, \1]"),
+        "low < high",
+    ),
+    "bounds missing": (lambda: edited("schema.toml", r"bounds = .*", ""), "bounds = [low, high]"),
+    "cuts unsorted": (lambda: edited("schema.toml", r"cuts = \[(.+?), (.+?),", r"cuts = [\2, \1,"), "cuts"),
+    "cuts outside": (lambda: edited("schema.toml", r"cuts = \[.+?,", "cuts = [-1e9,"), "inside the bounds"),
+    "one class": (lambda: edited("schema.toml", r"classes = .*", 'classes = [">50K"]'), "classes"),
+    "size zero": (lambda: edited("schema.toml", "n_public = 2000", "n_public = 0"), "n_public"),
+    "size is text": (lambda: edited("schema.toml", "n_public = 2000", 'n_public = "many"'), "n_public"),
+    "target is a feature": (lambda: edited("schema.toml", '"income"', '"age"'), "not to be a feature"),
     "private draft": (
-        lambda: with_text("schema.toml", "\n[target]", "private_draft = true\n[target]"),
+        lambda: edited("schema.toml", r"\n\[target\]", "private_draft = true\n[target]"),
         "draft",
     ),
 }
@@ -158,7 +162,6 @@ def test_an_earlier_result_stays_whole(folder, say, is_refused):
 
 
 def test_a_real_process_refuses_alike(folder, shell, is_refused):
-    check_sentence(is_refused(folder, (*TRAIN, "--epsilon", "0"), shell), "epsilon > 0")
     truncated_parquet()
     check_sentence(is_refused(folder, TRAIN, shell), "damaged")
 

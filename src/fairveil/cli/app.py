@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.exceptions import TyperException
 
 from fairveil import __version__
 from fairveil.errors import FairveilError
@@ -97,52 +98,51 @@ Delimiter = Annotated[str, typer.Option(help="The character between the cells of
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="The books of these people [default: beside the data file].")
 ]
+Target = Annotated[str | None, typer.Option(help="The column to predict [default: the schema's].")]
+Groups = Annotated[str | None, typer.Option(help="The column of groups [default: the schema's first].")]
+Epsilon = Annotated[float, typer.Option(help="Privacy budget; inf means not private.")]
+Delta = Annotated[float, typer.Option(help="Probability that the privacy bound may fail.")]
+WhichGap = Annotated[Constraint, typer.Option(help="Which gap to measure.")]
+Tolerance = Annotated[float | None, typer.Option(help="Largest gap; needs a method with a constraint.")]
+Aware = Annotated[
+    bool | None,
+    typer.Option("--aware/--unaware", help="May the model read the sensitive column? [default: unaware]"),
+]
+HowToTrain = Annotated[Method, typer.Option(help="How to train.")]
+WhatToTrain = Annotated[ModelKind, typer.Option(help="What to train.")]
+Size = Annotated[int | None, typer.Option(help="The number of units, if it is public.")]
+Whom = Annotated[
+    Unit | None, typer.Option(help="Whom to hide [default: a person if the schema names an id column].")
+]
+Holdout = Annotated[float, typer.Option(help="Share of units kept apart to measure privately.")]
+Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for model, summary and report.")]
 
 
-def _run_command(action: str, needs_out: bool) -> Callable[..., None]:
+def _run_command(action: str) -> Callable[..., None]:
     """Return the command that `train` and `explain` share: the same options, another action."""
 
     def command(
         data: Data,
-        target: Annotated[
-            str | None, typer.Option(help="The column to predict [default: the schema's].")
-        ] = None,
-        sensitive: Annotated[
-            str | None, typer.Option(help="The column of groups [default: the schema's first].")
-        ] = None,
-        epsilon: Annotated[float, typer.Option(help="Privacy budget; inf means not private.")] = 1.0,
-        delta: Annotated[float, typer.Option(help="Probability that the privacy bound may fail.")] = 1e-5,
-        constraint: Annotated[
-            Constraint, typer.Option(help="Which gap to measure.")
-        ] = Constraint.demographic_parity,
-        tolerance: Annotated[
-            float | None, typer.Option(help="Largest gap; needs a method with a constraint.")
-        ] = None,
-        aware: Annotated[
-            bool | None,
-            typer.Option(
-                "--aware/--unaware", help="May the model read the sensitive column? [default: unaware]"
-            ),
-        ] = None,
-        method: Annotated[Method, typer.Option(help="How to train.")] = Method.dpsgd,
-        model: Annotated[ModelKind, typer.Option(help="What to train.")] = ModelKind.linear,
+        target: Target = None,
+        sensitive: Groups = None,
+        epsilon: Epsilon = 1.0,
+        delta: Delta = 1e-5,
+        constraint: WhichGap = Constraint.demographic_parity,
+        tolerance: Tolerance = None,
+        aware: Aware = None,
+        method: HowToTrain = Method.dpsgd,
+        model: WhatToTrain = ModelKind.linear,
         schema: SchemaFile = None,
-        n_public: Annotated[int | None, typer.Option(help="The number of units, if it is public.")] = None,
+        n_public: Size = None,
         ledger: LedgerFile = None,
-        unit: Annotated[
-            Unit | None,
-            typer.Option(help="Whom to hide [default: a person if the schema names an id column]."),
-        ] = None,
-        holdout: Annotated[
-            float, typer.Option(help="Share of units kept apart to measure privately.")
-        ] = 0.15,
-        confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+        unit: Whom = None,
+        holdout: Holdout = 0.15,
+        confidence: Confidence = 0.95,
         delimiter: Delimiter = ",",
-        out: Annotated[Path | None, typer.Option(help="Folder for model, summary and report.")] = None,
+        out: Out = None,
         as_json: Json = False,
     ) -> None:
-        if needs_out and out is None:
-            raise typer.BadParameter("Expected a folder for the results, got none; write --out DIR.")
         options = RunOptions(
             data, target, sensitive, epsilon, delta, str(constraint), tolerance, aware, str(method), str(model),
             schema, n_public, ledger, None if unit is None else str(unit), holdout, confidence, delimiter, out, as_json,
@@ -153,10 +153,10 @@ def _run_command(action: str, needs_out: bool) -> Callable[..., None]:
 
 
 app.command("train", help="Train a private classifier; writes model/ and summary.json, debits the ledger.")(
-    _run_command("train", needs_out=True)
+    _run_command("train")
 )
 app.command("explain", help="Say what training would do and guarantee, before any data is touched.")(
-    _run_command("explain", needs_out=False)
+    _run_command("explain")
 )
 
 
@@ -230,16 +230,25 @@ def _version(
 
 
 def _do(module: str, action: str, *arguments: Any) -> None:
-    """Load a command's module and call it; what fairveil refuses on purpose is one sentence and exit code 2."""
-    try:
-        getattr(import_module(f"fairveil.cli.{module}"), action)(*arguments)
-    except FairveilError as problem:
-        typer.echo(
-            json.dumps({"error": str(problem)}) if "--json" in sys.argv else f"fairveil: {problem}", err=True
-        )
-        raise typer.Exit(2) from None
+    """Load a command's module and call it."""
+    getattr(import_module(f"fairveil.cli.{module}"), action)(*arguments)
+
+
+def _refuse(sentence: str) -> None:
+    """Say in one sentence why nothing was done, and leave with exit code 2."""
+    sentence = " ".join(sentence.split()).rstrip(".") + "."
+    typer.echo(json.dumps({"error": sentence}) if "--json" in sys.argv else f"fairveil: {sentence}", err=True)
+    sys.exit(2)
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; what is refused on purpose is one sentence and exit code 2."""
+    try:
+        code = app(standalone_mode=False, prog_name="fairveil")
+    except FairveilError as problem:
+        _refuse(str(problem))
+    except typer.Abort:
+        _refuse("Expected to finish, got an interruption; what was booked stays booked")
+    except TyperException as problem:
+        _refuse(problem.format_message())
+    sys.exit(code or 0)

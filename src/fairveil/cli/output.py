@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -17,17 +17,19 @@ from rich.progress import track
 from fairveil.errors import BadStructure
 from fairveil.training.task import Progress, quiet
 
-__all__ = ["Folder", "progress_bar", "say"]
+__all__ = ["Folder", "check_place", "progress_bar", "say"]
 
 
 class Folder:
     """An output folder whose files appear together at the end, or not at all."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, results: Mapping[str, str]) -> None:
         self.path = path
+        self._results = results
         self._made: list[Path] = []
 
     def __enter__(self) -> "Folder":
+        self._check_places()
         try:
             self._make(self.path)
             self.stage = Path(tempfile.mkdtemp(dir=self.path, prefix=".fairveil-"))
@@ -38,6 +40,15 @@ class Folder:
                 "one with --out."
             ) from None
         return self
+
+    def _check_places(self) -> None:
+        """Refuse early where a file stands in a result's place that cannot be one of an earlier run."""
+        for name, kind in self._results.items():
+            place = self.path / name
+            if place.exists() and place.is_dir() != (kind == "folder"):
+                raise BadStructure(
+                    f"Expected {place} to be a {kind} or free, got something else; move it away."
+                )
 
     def _make(self, path: Path) -> None:
         if not path.exists():
@@ -68,6 +79,19 @@ class Folder:
             if any(path.iterdir()):
                 return
             path.rmdir()
+
+
+def check_place(path: Path) -> None:
+    """Refuse, before anything is paid for, a place where no file can be written."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(0, "a folder")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as problem:
+        raise BadStructure(
+            f"Expected to write {path}, got {problem.strerror}; name another place with --out."
+        ) from None
 
 
 @contextmanager

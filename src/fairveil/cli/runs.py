@@ -3,7 +3,6 @@
 import json
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 from fairveil import __version__
@@ -28,9 +27,11 @@ __all__ = ["explain", "train"]
 def train(options: RunOptions) -> None:
     """Train, measure on the hold-out, write the folder, debit the ledger."""
     started = time.perf_counter()
+    if options.out is None:
+        raise InvalidParameter("Expected a folder for the results, got none; write --out DIR.")
     source, schema, clf = _prepared(options)
-    out = options.out or Path()
-    with Folder(out) as folder:
+    out = options.out
+    with Folder(out, {"model": "folder", "summary.json": "file"}) as folder:
         path = ledger_file(source, options.ledger, options.out)
         clf.ledger = Ledger(path)
         with progress_bar(options.as_json) as progress:

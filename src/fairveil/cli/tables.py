@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from fairveil.cli.output import say
+from fairveil.cli.output import check_place, say
 from fairveil.cli.sources import ledger_file, schema_of, source_of
 from fairveil.data.check import check_table
 from fairveil.data.draft import draft_schema
@@ -44,6 +44,7 @@ def draft(
 ) -> None:
     """Write a first schema: without epsilon a private draft to be approved, with epsilon a public one."""
     source = source_of(data)
+    check_place(out)
     if epsilon is None:
         schema = draft_schema(source.file(), target, [sensitive], delimiter=delimiter)
         if yes:

@@ -117,7 +117,7 @@ def _check_reachable(excess: Callable[[float], float]) -> None:
     if over > 0:
         raise InvalidParameter(
             f"Expected a budget that more noise can meet; what does not depend on the noise alone costs "
-            f"{math.exp(over):.4g} times epsilon. Raise epsilon or delta, or drop a release."
+            f"{math.exp(over):.4g} times epsilon; raise epsilon or delta, or drop a release."
         )
 
 

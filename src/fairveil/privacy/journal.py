@@ -18,7 +18,7 @@ from fairveil.errors import BadStructure, DamagedLedger
 
 __all__ = ["Journal"]
 
-FIRST = "fairveil ledger 1"
+HEADER = b'{"fairveil_ledger": 1}\n'
 
 
 class Journal:
@@ -44,6 +44,8 @@ class Journal:
             file.seek(0)
             lines, length, chain = self._parse(file.read())
             file.truncate(length)
+            if length == 0:
+                _write(file, HEADER)
             yield Appender(file, lines, chain)
 
     @contextmanager
@@ -61,9 +63,13 @@ class Journal:
 
     def _parse(self, content: bytes) -> tuple[list[dict[str, Any]], int, str]:
         """Return the lines, the length of the sound beginning, and the hash that the next line must carry."""
+        if not (content.startswith(HEADER) or HEADER.startswith(content)):
+            raise DamagedLedger(
+                f"Expected a ledger, got another kind of file in {self.path}; name another one."
+            )
         whole = content.rfind(b"\n") + 1
-        lines, chain = [], _hash(FIRST.encode())
-        for number, raw in enumerate(content[:whole].splitlines(), start=1):
+        lines, chain = [], _hash(HEADER)
+        for number, raw in enumerate(content[len(HEADER) : whole].split(b"\n")[:-1], start=2):
             try:
                 line = json.loads(raw)
                 sound = line.pop("chain") == chain
@@ -90,16 +96,21 @@ class Appender:
     def append(self, line: dict[str, Any]) -> None:
         """Write one line and return when it is on disk."""
         raw = json.dumps({**line, "chain": self._chain}, allow_nan=False, sort_keys=True).encode()
-        try:
-            self._file.write(raw + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as problem:
-            raise BadStructure(
-                f"Expected room for one more ledger entry, got {problem.strerror}; nothing was released."
-            ) from None
+        _write(self._file, raw + b"\n")
         self._chain = _hash(raw)
         self.lines.append(line)
+
+
+def _write(file: IO[bytes], content: bytes) -> None:
+    """Append and return when it is on disk."""
+    try:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    except OSError as problem:
+        raise BadStructure(
+            f"Expected room for one more ledger entry, got {problem.strerror}; nothing was released."
+        ) from None
 
 
 def _hash(raw: bytes) -> str:

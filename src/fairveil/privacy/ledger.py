@@ -4,7 +4,6 @@ It books events, not epsilons, so that the total is the composed total of all of
 release and is on disk before the first draw: a crash can only leave too much on the books.
 """
 
-import math
 import multiprocessing
 import os
 import threading
@@ -17,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from fairveil._validate import check_delta, check_epsilon
+from fairveil._validate import check_delta, check_positive
 from fairveil.errors import BudgetExceeded, DamagedLedger, SealedLedger
 from fairveil.privacy.accounting import Neighbours, epsilon_of
 from fairveil.privacy.events import Charge, UnpricedChoice, charge_from_dict, charge_to_dict
@@ -36,7 +35,7 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
+        check_positive("epsilon", self.epsilon)
         check_delta(self.delta)
 
 
@@ -94,8 +93,8 @@ class _Memory:
 
 def _sealed(what: str) -> str:
     return (
-        f"Expected the original ledger, but {what}: its debits would be lost. "
-        "Fit in the process that holds the ledger (n_jobs=1)."
+        f"Expected the original ledger, but {what}: its debits would be lost; "
+        "fit in the process that holds the ledger (n_jobs=1)."
     )
 
 
@@ -183,7 +182,7 @@ class Ledger:
 
     def _check_budget(self, lines: list[dict[str, Any]], charges: list[Charge]) -> None:
         budget = _budget(lines)
-        if budget is None or math.isinf(budget.epsilon):
+        if budget is None:
             return
         past = [charge for line in lines if line["kind"] == "debit" for charge in _entry(line).charges]
         total = epsilon_of([*past, *charges], budget.delta)
@@ -191,7 +190,7 @@ class Ledger:
             spent = epsilon_of(past, budget.delta)
             raise BudgetExceeded(
                 f"Expected a total epsilon of at most {budget.epsilon:g} at delta {budget.delta:g}, got {total:.4g} "
-                f"({spent:.4g} is already spent). Nothing was released; ask for less or raise the budget."
+                f"({spent:.4g} is already spent); nothing was released: ask for less or raise the budget."
             )
 
     def __sklearn_clone__(self) -> "Ledger":
