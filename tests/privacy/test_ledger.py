@@ -126,7 +126,7 @@ def test_other_damage_is_reported_with_its_line(tmp_path, spoil):
     else:
         lines[2] = b"\x00\xff not json\n"
     path.write_bytes(b"".join(lines))
-    with pytest.raises(DamagedLedger, match=r"line [34]"):
+    with pytest.raises(DamagedLedger, match="line 3"):
         _ = Ledger(path).entries
 
 

@@ -1,6 +1,6 @@
 """An append-only file of facts that survives a crash at any moment.
 
-Each line is a JSON object that carries the hash of the line before it. A line is on disk (fsync) before the caller
+Each line is a JSON object that carries the hash of itself and all lines before it. A line is on disk (fsync) before the caller
 goes on, so whatever was released was written first. A last line that was cut off by a crash was never acted on and
 is dropped; any other break in the chain is reported as damage.
 """
@@ -68,11 +68,13 @@ class Journal:
                 f"Expected a ledger, got another kind of file in {self.path}; name another one."
             )
         whole = content.rfind(b"\n") + 1
-        lines, chain = [], _hash(HEADER)
+        lines, chain = [], HEADER.decode()
         for number, raw in enumerate(content[len(HEADER) : whole].split(b"\n")[:-1], start=2):
             try:
                 line = json.loads(raw)
-                sound = line.pop("chain") == chain
+                stated = line.pop("chain")
+                chain = _link(chain, line)
+                sound = stated == chain
             except (ValueError, KeyError, AttributeError, TypeError):
                 sound = False
             if not sound:
@@ -81,7 +83,6 @@ class Journal:
                     "restore the file from a backup, or account for its people as unknown."
                 )
             lines.append(line)
-            chain = _hash(raw)
         return lines, whole, chain
 
 
@@ -95,9 +96,9 @@ class Appender:
 
     def append(self, line: dict[str, Any]) -> None:
         """Write one line and return when it is on disk."""
+        self._chain = _link(self._chain, line)
         raw = json.dumps({**line, "chain": self._chain}, allow_nan=False, sort_keys=True).encode()
         _write(self._file, raw + b"\n")
-        self._chain = _hash(raw)
         self.lines.append(line)
 
 
@@ -113,8 +114,10 @@ def _write(file: IO[bytes], content: bytes) -> None:
         ) from None
 
 
-def _hash(raw: bytes) -> str:
-    return hashlib.sha256(raw).hexdigest()[:32]
+def _link(chain: str, line: dict[str, Any]) -> str:
+    """Return the hash of a line and of all that stands before it."""
+    body = json.dumps(line, allow_nan=False, sort_keys=True)
+    return hashlib.sha256(f"{chain}{body}".encode()).hexdigest()[:32]
 
 
 def _sync_folder(folder: Path) -> None:
