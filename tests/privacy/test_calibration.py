@@ -144,7 +144,7 @@ def test_few_evaluations_are_needed(plan: str, monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_an_unreachable_budget_is_refused_in_one_sentence(charges_at) -> None:
-    with pytest.raises(InvalidParameter, match=r"more noise can meet.*Raise epsilon or delta"):
+    with pytest.raises(InvalidParameter, match=r"more noise can meet.*raise epsilon or delta"):
         calibrate(charges_at, 1.0, DELTA)
 
 

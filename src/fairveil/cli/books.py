@@ -28,6 +28,7 @@ def show(file: Path, delta: float, as_json: bool) -> None:
         "delta": delta,
         "epsilon_spent_total": _finite(ledger.epsilon(delta)),
         "epsilon_spent_total_replace_one": _finite(ledger.epsilon(delta, Neighbours.REPLACE_ONE)),
+        "unit": " and ".join(ledger.units) or None,
         "budget": None if allowed is None else {"epsilon": allowed.epsilon, "delta": allowed.delta},
         "entries": [_entry(entry) for entry in entries],
     }
@@ -52,6 +53,12 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
 
 
+def _why(unit: str | None) -> str:
+    if unit == "person and record":
+        return "some entries hide records and some hide persons"
+    return "something was released or chosen outside the accounting"
+
+
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
@@ -63,14 +70,13 @@ def _text(facts: dict[str, Any]) -> str:
         epsilon = entry["details"].get("epsilon")
         cost = "" if epsilon is None else f"  (epsilon {epsilon:g}, delta {entry['details'].get('delta'):g})"
         lines.append(f"  {entry['at']}  {entry['purpose']}{cost}")
+    unit = facts["unit"] or "unit"
     if total is None:
-        lines.append(
-            "  total: no bound can be stated; something was released or chosen outside the accounting"
-        )
+        lines.append(f"  total: no bound can be stated; {_why(facts['unit'])}")
     else:
         replaced = facts["epsilon_spent_total_replace_one"]
         lines.append(
-            f"  total: epsilon {total:.4f} at delta {facts['delta']:g} (one unit added or removed); "
+            f"  total: epsilon {total:.4f} at delta {facts['delta']:g} (one {unit} added or removed); "
             f"{replaced:.4f} (one replaced)"
         )
     if allowed is not None:

@@ -91,5 +91,6 @@ def ledger_file(source: Source, ledger: Path | None, out: Path | None) -> Path:
     if ledger is not None:
         return ledger
     if source.path is not None:
-        return source.path.with_name(source.path.name + "." + LEDGER_NAME)
+        path = source.path.resolve()  # one file has one ledger, whatever links lead to it
+        return path.with_name(path.name + "." + LEDGER_NAME)
     return (out or Path()) / LEDGER_NAME

@@ -112,7 +112,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         progress : callable
             Wraps the range of steps, a progress bar for instance.
         """
-        if self.schema is None:
+        check_epsilon(self.epsilon)
+        if self.schema is None and math.isinf(self.epsilon):
             X, y = self._checked(X, y)
         front = self._front(X, y)
         return self._fit(front, lambda: self._from_table(front, X, y, sensitive_features), progress)
@@ -164,14 +165,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         if self.schema is None:
             self.classes_, y = np.unique(y, return_inverse=True)
         else:
-            dtype = y.dtype if hasattr(y, "dtype") else np.asarray(y).dtype
-            self.classes_ = typed_classes(front.schema.target.classes, dtype)
+            self.classes_ = typed_classes(front.schema.target.classes)
         records = front.records(X, y, sensitive_features)
         self.n_features_in_ = X.shape[1]
         return records
 
     def _from_file(self, front: Front, path: str | Path, delimiter: str) -> Records:
-        self.classes_ = typed_classes(front.schema.target.classes, np.dtype(object))
+        self.classes_ = typed_classes(front.schema.target.classes)
         self.n_features_in_ = len(front.schema.columns)
         return front.records_of_file(path, delimiter)
 

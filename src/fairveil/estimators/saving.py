@@ -42,6 +42,7 @@ def save_rule(rule: Any, folder: Path) -> None:
         "plan": [part.to_dict() for part in rule.plan_.parts],
         "epsilon": rule.plan_.epsilon if rule.plan_.is_private else None,
         "delta": rule.plan_.delta,
+        "unit": rule.plan_.unit,
         "epsilon_spent": rule.epsilon_spent_ if rule.plan_.is_private else None,
         "sha256": hashlib.sha256(weights).hexdigest(),
     }
@@ -117,7 +118,7 @@ def _fitted(facts: dict[str, Any], params: np.ndarray) -> dict[str, Any]:
             "model_": model,
             "params_": params,
             "classes_": np.array(facts["classes"], dtype=facts["classes_dtype"]),
-            "plan_": Plan(parts, facts["epsilon"] or math.inf, facts["delta"]),
+            "plan_": Plan(parts, facts["epsilon"] or math.inf, facts["delta"], facts["unit"]),
             "epsilon_spent_": facts["epsilon_spent"] or math.inf,
             "evaluation_": None,
             "n_features_in_": len(schema.columns),

@@ -44,6 +44,7 @@ class Front:
             n_public=self.schema.n_public,
             epsilon=self.epsilon,
             delta=self.delta,
+            unit="record" if self.schema.id_column is None else "person",
         )
 
     def records(self, X: Any, y: Any, sensitive_features: Any = None) -> MemoryRecords:
@@ -118,14 +119,16 @@ def open_front(
     return Front(schema, None if sensitive is None else schema.sensitive_named(sensitive), epsilon, delta)
 
 
-def typed_classes(classes: tuple[str, ...], dtype: Any) -> NDArray[Any]:
-    """Return the schema's classes in the type of the label column (its type is structure, not a value)."""
-    kind = getattr(dtype, "kind", "O")
-    if kind == "b" and set(classes) <= {"True", "False"}:
+def typed_classes(classes: tuple[str, ...]) -> NDArray[Any]:
+    """Return the schema's classes in the type that their names spell: truth values, whole numbers, numbers or text.
+
+    The labels' own type would depend on the rows: one missing label turns whole numbers into floats.
+    """
+    if set(classes) <= {"True", "False"}:
         return np.array([name == "True" for name in classes])
-    if kind in "iuf":
+    for number in (int, float):
         try:
-            return np.array([float(name) for name in classes]).astype(dtype)
+            return np.array([number(name) for name in classes])
         except ValueError:
-            pass  # a number column cut into named classes
+            continue
     return np.array(classes, dtype=object)

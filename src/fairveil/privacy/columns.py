@@ -25,7 +25,7 @@ from fairveil.privacy.mechanisms import add_integers, discrete_laplace
 __all__ = ["CellCounts", "ColumnVeil", "RawColumn", "open_columns"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RawColumn:
     """The cells of a column, private: their texts (None where missing) and numbers (NaN where there is none)."""
 
@@ -53,7 +53,7 @@ class ColumnVeil:
 
     def _spend(self, epsilon: float, delta: float = 0.0) -> None:
         left = (self._epsilon_left - epsilon, self._delta_left - delta)
-        if min(left) < -1e-12:
+        if left[0] < -1e-9 * epsilon or left[1] < -1e-9 * delta:
             raise UnplannedRelease(
                 "Expected the answers to stay within the budget that was booked, got one more."
             )
@@ -80,7 +80,8 @@ class ColumnVeil:
         exact = np.array(list(counts.values()), dtype=np.int64)
         noisy = add_integers(exact, discrete_laplace, 1 / epsilon, self._coins)
         threshold = 1 + math.ceil(math.log(1 / delta) / epsilon)
-        return {text: float(count) for text, count in zip(counts, noisy, strict=True) if count >= threshold}
+        shown = {text: float(count) for text, count in zip(counts, noisy, strict=True) if count >= threshold}
+        return dict(sorted(shown.items()))  # the order of the rows must not show
 
 
 def open_columns(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fairveil._validate import check_delta, check_integer, check_positive, check_probability
+from fairveil._validate import check_choice, check_delta, check_integer, check_positive, check_probability
 from fairveil.errors import DamagedLedger, InvalidParameter, UnsupportedEvent
 
 __all__ = [
@@ -26,6 +26,9 @@ __all__ = [
     "event_from_dict",
     "event_to_dict",
 ]
+
+
+UNITS = ("record", "person")
 
 
 def _check_text(name: str, value: Any) -> str:
@@ -205,14 +208,17 @@ class Charge:
 
     An empty `split` means the whole data. Otherwise `split` names a partition of the records by secret coins
     that do not look at the records, and `part` the piece that was read; such pieces compose in parallel.
+    `unit` is whom the event hides, "record" or "person"; costs for different units do not add up.
     """
 
     event: Event
     split: str = ""
     part: str = ""
+    unit: str = "record"
 
     def __post_init__(self) -> None:
         _check_event("event", self.event)
+        check_choice("unit", self.unit, UNITS)
         are_texts = isinstance(self.split, str) and isinstance(self.part, str)
         if not are_texts or bool(self.split) != bool(self.part):
             raise InvalidParameter(
@@ -287,12 +293,17 @@ def _build(kind: type, values: dict[str, Any]) -> Any:
 
 def charge_to_dict(charge: Charge) -> dict[str, Any]:
     """Return the charge as plain JSON values."""
-    return {"event": event_to_dict(charge.event), "split": charge.split, "part": charge.part}
+    return {
+        "event": event_to_dict(charge.event),
+        "split": charge.split,
+        "part": charge.part,
+        "unit": charge.unit,
+    }
 
 
 def charge_from_dict(data: Any) -> Charge:
     """Return the charge that `charge_to_dict` wrote; anything else is refused."""
     if not isinstance(data, dict):
-        raise DamagedLedger("Expected a charge with event, split and part; restore the file.")
+        raise DamagedLedger("Expected a charge with event, split, part and unit; restore the file.")
     charge: Charge = _build(Charge, data)
     return charge

@@ -1,8 +1,8 @@
 """An append-only file of facts that survives a crash at any moment.
 
-Each line is a JSON object that carries the hash of itself and all lines before it. A line is on disk (fsync) before the caller
-goes on, so whatever was released was written first. A last line that was cut off by a crash was never acted on and
-is dropped; any other break in the chain is reported as damage.
+Each line is a JSON object that carries the hash of itself and all lines before it. A line is on disk (fsync) before
+the caller goes on, so whatever was released was written first. A last line that was cut off by a crash was never
+acted on and is dropped; any other break in the chain is reported as damage.
 """
 
 import fcntl

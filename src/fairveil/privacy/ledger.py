@@ -4,6 +4,7 @@ It books events, not epsilons, so that the total is the composed total of all of
 release and is on disk before the first draw: a crash can only leave too much on the books.
 """
 
+import math
 import multiprocessing
 import os
 import threading
@@ -130,7 +131,7 @@ class Ledger:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All debits so far, oldest first."""
-        return tuple(_entry(line) for line in self._store.read() if line["kind"] == "debit")
+        return tuple(_entry(line) for line in _debits(self._store.read()))
 
     @property
     def budget(self) -> Budget | None:
@@ -164,7 +165,12 @@ class Ledger:
     def epsilon(self, delta: float, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE) -> float:
         """Return the composed total of everything ever released, at this delta."""
         charges = [charge for entry in self.entries for charge in entry.charges]
-        return epsilon_of(charges, check_delta(delta), neighbours)
+        return _total(charges, check_delta(delta), neighbours)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Whom the entries hide: ("record",), ("person",), or both, and then no total can be stated."""
+        return tuple(sorted({charge.unit for entry in self.entries for charge in entry.charges}))
 
     def check(self, charges: Iterable[Charge]) -> None:
         """Refuse now, before any data is touched, what `debit` would refuse later."""
@@ -184,10 +190,10 @@ class Ledger:
         budget = _budget(lines)
         if budget is None:
             return
-        past = [charge for line in lines if line["kind"] == "debit" for charge in _entry(line).charges]
-        total = epsilon_of([*past, *charges], budget.delta)
+        past = [charge for line in _debits(lines) for charge in _entry(line).charges]
+        total = _total([*past, *charges], budget.delta)
         if total > budget.epsilon * ROUNDING:
-            spent = epsilon_of(past, budget.delta)
+            spent = _total(past, budget.delta)
             raise BudgetExceeded(
                 f"Expected a total epsilon of at most {budget.epsilon:g} at delta {budget.delta:g}, got {total:.4g} "
                 f"({spent:.4g} is already spent); nothing was released: ask for less or raise the budget."
@@ -210,6 +216,15 @@ def _sealed_copy(path: str | None, token: str) -> Ledger:
     return ledger
 
 
+def _total(
+    charges: list[Charge], delta: float, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE
+) -> float:
+    """Return the composed cost; what hides records and what hides persons have no common one."""
+    return (
+        math.inf if len({charge.unit for charge in charges}) > 1 else epsilon_of(charges, delta, neighbours)
+    )
+
+
 def _entry(line: Mapping[str, Any]) -> Entry:
     try:
         charges = tuple(charge_from_dict(charge) for charge in line["charges"])
@@ -220,9 +235,19 @@ def _entry(line: Mapping[str, Any]) -> Entry:
         ) from None
 
 
+def _debits(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    strangers = {line.get("kind") for line in lines} - {"debit", "budget"}
+    if strangers:
+        raise DamagedLedger(f"Expected debits and budgets only, got {strangers.pop()!r}; update fairveil.")
+    return [line for line in lines if line["kind"] == "debit"]
+
+
 def _budget(lines: list[dict[str, Any]]) -> Budget | None:
     budgets = [line for line in lines if line["kind"] == "budget"]
     return Budget(budgets[-1]["epsilon"], budgets[-1]["delta"]) if budgets else None
+
+
+_FIRST_PROCESS = os.getpid()
 
 
 @cache
@@ -232,6 +257,6 @@ def _process_ledger() -> Ledger:
 
 def session_ledger() -> Ledger:
     """Return the books of this process, for estimators that were given none: every fit is on them, whoever's data."""
-    if multiprocessing.parent_process() is not None:
+    if os.getpid() != _FIRST_PROCESS or multiprocessing.parent_process() is not None:
         raise SealedLedger(_sealed("this is a worker process"))
     return _process_ledger()

@@ -7,7 +7,7 @@ a batch refuses a release that its plan does not list.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +26,7 @@ from fairveil.privacy.events import (
     PoissonSampled,
     Repeated,
 )
+from fairveil.privacy.mechanisms import public_scale
 
 __all__ = ["EVERYONE", "LAWS", "Part", "Plan", "Release"]
 
@@ -41,7 +42,7 @@ LAWS: Mapping[str, Callable[[float], Event]] = MappingProxyType(
 PURE_LAWS = frozenset({"laplace", "discrete_laplace"})
 
 ALL = "all"
-EVERYONE: Mapping[int, float] = MappingProxyType({-1: 1.0})
+EVERYONE = ((-1, 1.0),)
 """Sampling rates that take every record."""
 
 
@@ -57,6 +58,9 @@ class Release:
         check_choice("law", self.law, LAWS)
         if not self.noise_multiplier >= 0:
             raise InvalidParameter(f"Expected noise_multiplier >= 0, got {self.noise_multiplier!r}.")
+        if self.law.startswith("discrete") and self.noise_multiplier:
+            # The exact samplers take fractions: account for the very scale that is used.
+            object.__setattr__(self, "noise_multiplier", float(public_scale(self.noise_multiplier)))
 
     @property
     def event(self) -> Event:
@@ -73,15 +77,20 @@ class Part:
     name: str
     releases: tuple[Release, ...]
     share: float = 1.0
-    sampling_rates: Mapping[int, float] = field(default_factory=lambda: EVERYONE)
+    rates: Mapping[int, float] | tuple[tuple[int, float], ...] = EVERYONE
     n_steps: int = 1
 
     def __post_init__(self) -> None:
         check_probability("share", self.share)
         check_integer("n_steps", self.n_steps)
+        object.__setattr__(self, "rates", tuple(dict(self.rates).items()))
         for rate in self.sampling_rates.values():
             check_probability("sampling_rate", rate)
-        object.__setattr__(self, "sampling_rates", dict(self.sampling_rates))
+
+    @property
+    def sampling_rates(self) -> dict[int, float]:
+        """The public rate of each cell; -1 stands for all others."""
+        return dict(self.rates)
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "Part":
@@ -125,13 +134,14 @@ class Part:
 class Plan:
     """Parts that a secret coin of each unit keeps apart, and parts that are the whole data (share 1).
 
-    `epsilon` and `delta` are what the plan was calibrated to; `math.inf` means no privacy is claimed.
+    `epsilon` and `delta` are what the plan was calibrated to (`math.inf`: no privacy is claimed), `unit` whom one unit
+    stands for: "record" or "person".
     """
 
     parts: tuple[Part, ...]
     epsilon: float
     delta: float
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = "record"
 
     def __post_init__(self) -> None:
         split = sum(part.share for part in self.parts if part.share < 1)
@@ -166,14 +176,14 @@ class Plan:
 
     def charges(self, split: str = "split") -> tuple[Charge, ...]:
         """Return what the ledger books: parts of the split in parallel, whole-data parts in sequence."""
-        return tuple(_charge_of(part, split) for part in self.parts)
+        return tuple(self._charge_of(part, split) for part in self.parts)
 
-
-def _charge_of(part: Part, split: str) -> Charge:
-    """Return the event of a part with the place in the data where it happens."""
-    return Charge(part.event, split, part.name) if part.share < 1 else Charge(part.event)
+    def _charge_of(self, part: Part, split: str) -> Charge:
+        if part.share == 1:
+            return Charge(part.event, unit=self.unit)
+        return Charge(part.event, split, part.name, self.unit)
 
 
 def only_nonprivate(charges: Iterable[Charge], reason: str) -> tuple[Charge, ...]:
     """Return the same charges without any claim, for releases whose coins are not secret."""
-    return tuple(Charge(NonPrivateRelease(reason), charge.split, charge.part) for charge in charges)
+    return tuple(replace(charge, event=NonPrivateRelease(reason)) for charge in charges)

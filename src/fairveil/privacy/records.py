@@ -2,17 +2,23 @@
 
 They answer three questions about the rows of a batch: how many fall into each cell, the sum of clipped gradients, the
 sum of clipped vectors. Each answer is a sum over rows, so it adds up over blocks and, elsewhere, over shards.
+
+Floating point ties rows together: the rounding of a product depends on where a row stands in its block, and on the
+partial sum it is added to. So units lie in a secret random order, and a unit's own secret key, not its rank, decides
+its block: one unit more or less changes one block and leaves the others as they are, bit for bit.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.coins import Coins
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructure, UnplannedRelease
 from fairveil.privacy.minimiser import RidgeSoftmax, minimise
 from fairveil.privacy.rows import CellFunction, Differentiable, Floats, Objective, Rows, VectorFunction
 from fairveil.privacy.sampling import Index, assign_parts, poisson_batches
@@ -20,7 +26,8 @@ from fairveil.privacy.units import Units
 
 __all__ = ["MemoryRecords"]
 
-BLOCK_ROWS = 4096
+T = TypeVar("T", bound=np.generic)
+
 ROUNDING = 1 - 1e-6
 _SILENT = np.errstate(all="ignore")  # a warning about a value would be an output that one record decides
 
@@ -38,15 +45,15 @@ class MemoryRecords:
         Group or cell codes; -1 belongs to none.
     persons : array of int64, shape (n,), optional
         Person codes; where given, the unit is the person.
-    block_rows : int
-        How many rows are worked on at once; results do not depend on it.
+    keys : array of float64, shape (n,), optional
+        The secret key in [0, 1) of each row's unit, ascending (see `arranged`).
     """
 
     X: Floats
     y: NDArray[np.int16]
     cells: NDArray[np.int16]
     persons: NDArray[np.int64] | None = None
-    block_rows: int = BLOCK_ROWS
+    keys: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         lengths = {len(self.X), len(self.y), len(self.cells)}
@@ -76,6 +83,13 @@ class MemoryRecords:
     def __repr__(self) -> str:
         return "MemoryRecords(<private>)"
 
+    def arranged(self, coins: Coins) -> "MemoryRecords":
+        """Return the same records in the order of fresh secret keys, one for each unit."""
+        keys = coins.generator.random(self.units.count)
+        order = np.argsort(keys)
+        rows = self.units.rows_of(order)
+        return replace(self._of_rows(rows), keys=np.repeat(keys[order], self.units.sizes_of(order)))
+
     def split(self, shares: Mapping[str, float], coins: Coins) -> dict[str, "MemoryRecords"]:
         """Return disjoint parts; each unit falls into one by its own secret coin."""
         parts = assign_parts(self.units.count, shares, coins)
@@ -83,25 +97,31 @@ class MemoryRecords:
 
     def _of_rows(self, rows: Index) -> "MemoryRecords":
         persons = None if self.persons is None else self.persons[rows]
-        return MemoryRecords(self.X[rows], self.y[rows], self.cells[rows], persons, self.block_rows)
+        return MemoryRecords(self.X[rows], self.y[rows], self.cells[rows], persons)
 
     def draw(self, rates: Mapping[int, float], coins: Coins) -> Iterator[Index]:
         """Yield Poisson batches for ever, as row numbers; `rates` gives a public rate per cell (-1: all others)."""
         strata = self.units.strata(self.cells, list(rates))
-        for units in poisson_batches(strata, list(rates.values()), coins):
-            yield self.units.one_row(units, coins)
+        batches = poisson_batches(strata, list(rates.values()), coins)
+        if self.persons is None:
+            return batches
+        return (np.sort(self.units.one_row(units, coins)) for units in batches)
 
-    def blocks(self, batch: Index) -> Iterator[Rows]:
-        """Yield the rows of a batch in blocks."""
-        for start in range(0, len(batch), self.block_rows):
-            yield Rows(self, batch[start : start + self.block_rows])
+    def blocks(self, batch: Index, n_blocks: int) -> Iterator[Rows]:
+        """Yield the rows of a batch (ascending) in blocks, by which of `n_blocks` equal ranges their key lies in."""
+        if n_blocks == 1 or self.keys is None:
+            yield Rows(self, batch)
+            return
+        inner = np.searchsorted(self.keys.take(batch), np.arange(1, n_blocks) / n_blocks)
+        for start, end in pairwise([0, *inner.tolist(), len(batch)]):
+            yield Rows(self, batch[start:end])
 
     @_SILENT
-    def count_cells(self, batch: Index, function: CellFunction) -> NDArray[np.int64]:
+    def count_cells(self, batch: Index, function: CellFunction, n_blocks: int = 1) -> NDArray[np.int64]:
         """Return how many rows of the batch fall into each cell; a row counts in one cell at most."""
         counts = np.zeros(function.n_cells, dtype=np.int64)
-        for rows in self.blocks(batch):
-            cells = function.cells_of(rows)
+        for rows in self.blocks(batch, n_blocks):
+            cells = _one_each(function.cells_of(rows), rows)
             counts += np.bincount(cells[cells >= 0], minlength=function.n_cells)
         return counts
 
@@ -113,10 +133,11 @@ class MemoryRecords:
         params: Floats,
         objective: Objective,
         clip_norm: float | Floats,
+        n_blocks: int = 1,
     ) -> NDArray[np.float64]:
         """Return the sum of per-record gradients, each clipped; an array of clip norms holds one per cell."""
         total: NDArray[np.float64] | None = None
-        for rows in self.blocks(batch):
+        for rows in self.blocks(batch, n_blocks):
             activations = model.forward(params, rows.X)
             dlogits = objective.dlogits(activations[-1], rows)
             bound = clip_norm if isinstance(clip_norm, float) else clip_norm.take(rows.cells)
@@ -137,11 +158,13 @@ class MemoryRecords:
         return None if isinstance(bound, float) and bound == float("inf") else rows.norms
 
     @_SILENT
-    def sum_vectors(self, batch: Index, function: VectorFunction, clip_norm: float) -> NDArray[np.float64]:
+    def sum_vectors(
+        self, batch: Index, function: VectorFunction, clip_norm: float, n_blocks: int = 1
+    ) -> NDArray[np.float64]:
         """Return the sum of per-record vectors, each clipped to `clip_norm` in L2; a non-finite one adds nothing."""
         total = np.zeros(function.n_values, dtype=np.float64)
-        for rows in self.blocks(batch):
-            values = np.asarray(function.values_of(rows), dtype=np.float64)
+        for rows in self.blocks(batch, n_blocks):
+            values = _one_each(np.asarray(function.values_of(rows), dtype=np.float64), rows)
             values = np.where(np.isfinite(values).all(axis=1, keepdims=True), values, 0.0)
             norms = np.sqrt(np.einsum("ij,ij->i", values, values))
             total += np.minimum(1.0, ROUNDING * clip_norm / np.maximum(norms, clip_norm)) @ values
@@ -150,10 +173,17 @@ class MemoryRecords:
     @_SILENT
     def minimise(self, batch: Index, ridge: RidgeSoftmax) -> NDArray[np.float64]:
         """Return the minimiser of the regularised loss over the rows of the batch."""
-        blocks = [(ridge.design(rows.X, rows.norms), rows.y) for rows in self.blocks(batch)]
+        blocks = [(ridge.design(rows.X, rows.norms), rows.y) for rows in self.blocks(batch, 1)]
 
         def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             values, gradients = zip(*(ridge.loss(weights, X, y) for X, y in blocks), strict=True)
             return sum(values), np.sum(gradients, axis=0)
 
         return minimise(loss, ridge, len(batch)) if blocks else np.zeros(ridge.n_params)
+
+
+def _one_each(answers: NDArray[T], rows: Rows) -> NDArray[T]:
+    """Refuse a row function that does not answer each row once."""
+    if len(answers) != len(rows):
+        raise UnplannedRelease("Expected a row function to answer each row once, got more or fewer answers.")
+    return answers

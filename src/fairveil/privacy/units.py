@@ -40,6 +40,10 @@ class Units:
         first = np.repeat(self.starts[units] - np.cumsum(sizes) + sizes, sizes)
         return self.order[first + np.arange(sizes.sum())]
 
+    def sizes_of(self, units: Index) -> Index:
+        """Return how many rows each given unit has."""
+        return np.ones(len(units), dtype=np.int64) if self.sizes is None else self.sizes[units]
+
     def one_row(self, units: Index, coins: Coins) -> Index:
         """Return one row of each given unit, picked by a secret coin."""
         if self.order is None or self.starts is None or self.sizes is None:

@@ -26,7 +26,7 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     parts = (*size, train)
     if holdout:
         parts += (_calibrated(lambda noise: _outcomes_part(noise, holdout), size, task),)
-    return Plan(parts, task.epsilon, task.delta)
+    return Plan(parts, task.epsilon, task.delta, task.unit)
 
 
 def _size_parts(task: Task) -> tuple[Part, ...]:

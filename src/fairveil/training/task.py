@@ -34,6 +34,7 @@ class Task:
     n_public: int | None
     epsilon: float
     delta: float
+    unit: str = "record"
 
     def __post_init__(self) -> None:
         check_integer("n_classes", self.n_classes, at_least=1)

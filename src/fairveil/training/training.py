@@ -47,10 +47,12 @@ def carry_out(
     """
     veils = open_veils(records, plan, ledger, coins, purpose)
     size = _size(veils, task) * plan.part("train").share
+    veils["train"].expect(size)
     model = recipe.model_for(task)
     params = recipe.train(veils["train"], task, size, rng, progress)
     if "holdout" not in veils:
         return Trained(model, params, size, None, 0.0)
+    veils["holdout"].expect(size * plan.part("holdout").share / plan.part("train").share)
     outcomes = Outcomes(model, params, task.n_groups)
     counts = veils["holdout"].draw().release_counts(outcomes, name="outcomes")
     std = (
