@@ -49,6 +49,7 @@ class Ours:
         plan = Plan((part,), 1.0 if is_private else math.inf, 1e-5)
         records = MemoryRecords(X, y.astype(np.int16), np.zeros(len(y), np.int16))
         self.veil = open_veils(records, plan, Ledger(), secret_coins(), "speed")["train"]
+        self.veil.expect(len(X))
         self.optimizer = Sgd(0.1, momentum=0.9)
         self.params = model.initial(np.random.default_rng(0))
         self.state = self.optimizer.start(self.params)

@@ -40,6 +40,26 @@ def test_two_runs_on_a_known_name_compose_in_the_output_folder(tmp_path, monkeyp
     assert summary["epsilon_spent_total"] == Ledger("results/ledger.jsonl").epsilon(1e-5)
 
 
+def test_one_file_has_one_ledger_whatever_name_leads_to_it(folder, say):
+    Path("elsewhere").mkdir()
+    Path("elsewhere/link.csv").symlink_to(folder / "people.csv")
+    for name in ("people.csv", "elsewhere/link.csv", str(folder / "people.csv"), "elsewhere/../people.csv"):
+        assert say("train", name, *TRAIN[2:]).code == 0
+    assert len(totals(say)["entries"]) == 4
+
+
+def test_records_and_persons_do_not_add_up(folder, people, facts, say):
+    people.assign(id=range(len(people))).to_csv("people.csv", index=False)
+    facts.model_copy(update={"id_column": "id"}).write("schema.toml")
+    person = json.loads(say(*TRAIN, "--json").out)
+    assert person["unit"] == "person"
+    assert person["epsilon_spent_total"] == pytest.approx(person["epsilon_spent"])
+    record = json.loads(say(*TRAIN, "--unit", "record", "--json").out)
+    assert record["unit"] == "record"
+    assert record["epsilon_spent_total"] is totals(say)["epsilon_spent_total"] is None
+    assert "no bound can be stated" in say("ledger", "show", BOOKS).out
+
+
 def test_each_run_splits_the_people_anew(folder, say):
     """Parts of two splits are not disjoint: only within one run may they count in parallel."""
     say(*TRAIN)
@@ -55,7 +75,7 @@ def test_the_text_lists_debits_total_and_budget(folder, say):
     lines = say("ledger", "show", BOOKS).out.splitlines()
     assert lines[0].startswith("1 debit") and BOOKS in lines[0]
     assert "(epsilon 1, delta 1e-05)" in lines[1]
-    assert "total: epsilon 1.0000 at delta 1e-05 (one unit added or removed)" in lines[2]
+    assert "total: epsilon 1.0000 at delta 1e-05 (one record added or removed)" in lines[2]
     assert lines[3].strip() == "budget: epsilon 5 at delta 1e-05"
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fairveil import PrivateClassifier
+
 TRAIN = ("train", "people.csv", "--schema", "schema.toml", "--out", "results")
 
 
@@ -159,6 +161,17 @@ def test_an_earlier_result_stays_whole(folder, say, is_refused):
     without_column("age")
     is_refused(folder, TRAIN)
     is_refused(folder, (*TRAIN, "--epsilon", "0"))
+
+
+def test_an_interruption_leaves_nothing_behind(folder, say, contents, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PrivateClassifier, "fit_file", interrupted)
+    before = contents(folder)
+    said = say(*TRAIN)
+    assert said.code == 130 and "Traceback" not in said.err
+    assert contents(folder) == before
 
 
 def test_a_real_process_refuses_alike(folder, shell, is_refused):

@@ -74,7 +74,8 @@ SMALL = {"unknown labels only", "one row", "no rows", "an empty group"}
 
 
 def shape(text: str, *, may_be_unknown: bool) -> str:
-    """Return a text without its numbers."""
+    """Return a text without its numbers, and without the folder."""
+    text = re.sub(r"[^ ']*/people\.csv", "people.csv", text)
     if may_be_unknown:
         text = re.sub(r"unknown|\d\.\d+  \(95 %: \d\.\d+ to \d\.\d+\)", "#", text)
         text = re.sub(r"not measured: .*|measured privately .*", "measured", text)

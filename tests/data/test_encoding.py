@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -252,3 +253,39 @@ def test_persons_are_told_apart_by_the_text_of_their_id(schema: Schema) -> None:
     assert (ids[:6] >= 0).all()
     assert ids[6:].tolist() == [-1, -1]
     assert encoder.persons([7])[0] == ids[0]
+
+
+LARGE_IDS = [10**18 + place for place in range(50)]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pd.Series([*LARGE_IDS, None]),
+        pd.Series([*LARGE_IDS, None], dtype="Float64"),
+        pd.Series([*LARGE_IDS, None]).astype("category"),
+        pd.Series([1.0, 2.0], dtype=pd.ArrowDtype(pa.float64())),
+        pd.Series([1.0, 2.0], dtype=pd.SparseDtype(float)),
+        pd.Series([], dtype=float),
+        pd.Index([1.0]),
+        *(np.array([1.0, 2.0], dtype=kind) for kind in ("f2", "f4", "f8", "g", "c16")),
+    ],
+    ids=lambda ids: f"{type(ids).__name__} {ids.dtype}",
+)
+def test_a_column_of_decimals_names_no_persons(schema: Schema, ids: object) -> None:
+    with pytest.raises(BadStructure) as caught:
+        Encoder(schema).persons(ids)
+    assert str(caught.value) == (
+        "Expected ids as text or whole numbers, got a column of decimals; read it with dtype str or Int64."
+    )
+
+
+@pytest.mark.parametrize(
+    "dtype", ["Int64", "object", "string", "category", pd.ArrowDtype(pa.int64())], ids=str
+)
+def test_large_ids_stay_apart_beside_a_missing_one(schema: Schema, dtype: object) -> None:
+    ids = pd.Series([*LARGE_IDS, None], dtype="Int64").astype(dtype)
+    numbers = Encoder(schema).persons(ids)
+    assert numbers[-1] == -1
+    np.testing.assert_array_equal(numbers[:-1], Encoder(schema).persons(np.array(LARGE_IDS)))
+    assert len(set(numbers.tolist())) == 51

@@ -7,9 +7,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fairveil.data.loaders import EncodedTable, load_encoded, read_table, table_columns
 from fairveil.data.schema import Schema, Where
+from fairveil.data.tables import read_chunks
 from fairveil.errors import BadStructure, InvalidParameter
 
 NASTY = [
@@ -187,6 +190,36 @@ def test_a_malformed_line_contributes_nothing(csv_path: Path, schema: Schema, li
     assert same(load_encoded(dirty, schema, "sex"), clean)
 
 
+@settings(max_examples=50)
+@given(
+    st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b'"')), max_size=6),
+    st.integers(1, 4),
+)
+def test_what_a_line_becomes_depends_on_that_line_alone(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], chunk_rows: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "lines.csv"
+
+    def rows(*some: bytes) -> list[list[str]]:
+        written(path, b"\n".join([b"a,b", *some, b""]))
+        chunks = read_table(path, chunk_rows=chunk_rows, keep_malformed=True)
+        return [row for chunk in chunks for row in chunk.to_numpy().tolist()]
+
+    assert rows(*lines) == [row for line in lines for row in rows(line)]
+
+
+def test_one_line_cannot_swallow_the_others(csv_path: Path, schema: Schema) -> None:
+    rows = ["20,1,1,f,no"] * 998 + ['20,1,1,q 10",no']
+    text = "\n".join(["age,pay,hours,sex,hired", *rows])
+    assert len(load_encoded(written(csv_path, text + '\n"x\n'), schema).y) == 999
+    assert len(load_encoded(written(csv_path, text.replace("hired\n", 'hired\n"x\n')), schema).y) == 999
+
+
+def test_nothing_that_holds_rows_prints_them(csv_path: Path, schema: Schema) -> None:
+    for private in (load_encoded(csv_path, schema), next(read_chunks(csv_path, None, 10, ","))):
+        assert repr(private).startswith(f"<{type(private).__module__}.{type(private).__name__} object at")
+
+
 def test_bytes_that_are_not_text_are_one_bad_cell(csv_path: Path, schema: Schema) -> None:
     lines = csv_path.read_bytes().splitlines()
     dirty = written(csv_path, b"\n".join([*lines, b"20,1,1,\xff\xfe\x80,yes", b"2\xc3,1,1,f\0,yes"]))
@@ -232,6 +265,24 @@ def test_large_ids_do_not_depend_on_nulls_beside_them(
     table = load_encoded(tmp_path / "t.parquet", named)
     assert table.persons is not None
     assert len(set(table.persons.tolist())) == 4
+
+
+def test_a_parquet_column_of_decimal_ids_is_bad_structure(
+    tmp_path: Path, people: pd.DataFrame, schema: Schema
+) -> None:
+    named = schema.model_copy(update={"id_column": "who"})
+    for rows in (people, people.iloc[:0]):
+        rows.assign(who=np.arange(len(rows)) / 1).to_parquet(tmp_path / "t.parquet")
+        with pytest.raises(BadStructure, match="Expected ids as text or whole numbers"):
+            load_encoded(tmp_path / "t.parquet", named)
+
+
+def test_ids_in_other_bytes_stay_apart(tmp_path: Path, schema: Schema) -> None:
+    lines = [b"who,age,pay,hours,sex,hired", b"M\xf6ller,20,1,1,f,no", b"M\xfcller,20,1,1,f,no"]
+    path = written(tmp_path / "t.csv", b"\n".join(lines))
+    table = load_encoded(path, schema.model_copy(update={"id_column": "who"}))
+    assert table.persons is not None
+    assert len(set(table.persons.tolist())) == 2
 
 
 def test_parquet_columns_with_dots_and_an_index_are_plain_columns(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@
     facts.py          the public facts of columns, target, groups and row rules
     schema.py         all facts of a table, as a TOML file (schema_toml.py, schema_errors.py)
     encoding.py       schema + rows -> numbers for a model (row_rules.py, persons.py)
-    tables.py         CSV and Parquet files -> chunks of rows (csv_records.py)
+    tables.py         CSV and Parquet files -> chunks of rows (csv_records.py, arrow_columns.py)
     loaders.py        file + schema -> encoded rows that count
     datasets.py       known names -> tables with schemas (bundled/)
     check.py          file + schema -> what does not fit: exact, for the data holder only

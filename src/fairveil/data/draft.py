@@ -24,7 +24,7 @@ MAX_CODES = 12  # a number column with at most so many values is taken for codes
 NUMBER_SHARE = 0.95
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Column:
     """The distinct cells of a column that are not missing, with their exact counts: private."""
 

@@ -1,12 +1,14 @@
-"""Files in, chunks of rows or encoded arrays out; structure is checked loudly, values never are.
+r"""Files in, chunks of rows or encoded arrays out; structure is checked loudly, values never are.
 
 Bad structure (no such file, no header, a missing or repeated column, a file that is no table) raises
-`BadStructure`. Bad values follow fixed rules and say nothing, in CSV files these:
+`BadStructure`. Bad values follow fixed rules and say nothing, in Parquet files by the type of the column
+(`arrow_columns`), in CSV files these:
 
 * every cell is read as text, so that the type of a column never depends on its rows;
-* bytes that are not UTF-8 become the replacement character; other control characters stay in the cell;
+* a line is a record, also inside quotes: cells with line breaks are not supported (`csv_records`);
+* a byte that is not UTF-8 is written `\xNN`; control characters stay in the cell;
 * a line with too few cells is filled up with empty cells, blank lines are passed over;
-* a line with too many cells or with quotes that do not match up contributes nothing (`csv_records`).
+* a line with too many cells or with quotes that do not match up contributes nothing.
 
 A table with a header and no rows is a table: it gives zero rows.
 """
@@ -27,7 +29,7 @@ from fairveil.data.tables import CHUNK_ROWS, read_chunks, table_columns
 __all__ = ["EncodedTable", "columns_needed", "load_encoded", "read_table", "table_columns"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # rows are private: no print or log shows them
 class EncodedTable:
     """The rows of a table that count, encoded: private, all of it.
 
@@ -49,7 +51,7 @@ class EncodedTable:
     persons: NDArray[np.int64] | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Piece:
     codes: NDArray[np.uint16]
     numbers: NDArray[np.float32]

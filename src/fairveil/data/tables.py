@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairveil._validate import check_integer
-from fairveil.data.csv_records import Lines, plain_columns, records, split_line
+from fairveil.data.arrow_columns import as_frame, is_supported, no_rows
+from fairveil.data.csv_records import plain_columns, records, split_line
 from fairveil.data.schema_errors import close_match
 from fairveil.errors import BadStructure, InvalidParameter
 
@@ -22,21 +23,9 @@ __all__ = ["CHUNK_ROWS", "Chunk", "read_chunks", "table_columns"]
 CHUNK_ROWS = 65_536
 MAX_HEADER_BYTES = 2**20
 _PARQUET_MAGIC = b"PAR1"
-# Plain pandas turns whole numbers into floats beside a null: one row would change the ids of others.
-_NULLABLE = {
-    pa.int8(): pd.Int8Dtype(),
-    pa.int16(): pd.Int16Dtype(),
-    pa.int32(): pd.Int32Dtype(),
-    pa.int64(): pd.Int64Dtype(),
-    pa.uint8(): pd.UInt8Dtype(),
-    pa.uint16(): pd.UInt16Dtype(),
-    pa.uint32(): pd.UInt32Dtype(),
-    pa.uint64(): pd.UInt64Dtype(),
-    pa.bool_(): pd.BooleanDtype(),
-}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # rows are private: no print or log shows them
 class Chunk:
     """Some rows of a file, and where malformed lines stood among them.
 
@@ -83,6 +72,7 @@ def read_chunks(
     wanted = names if columns is None else list(columns)
     _check_present(path, wanted, names)
     if _is_parquet(path):
+        _check_types(path, wanted)
         return _parquet_chunks(path, wanted, chunk_rows)
     return _csv_chunks(path, wanted, chunk_rows, delimiter)
 
@@ -165,23 +155,22 @@ def _line(text: str) -> str:
 def _csv_chunks(path: Path, wanted: list[str], chunk_rows: int, delimiter: str) -> Iterator[Chunk]:
     with path.open("rb") as file:
         names = [name.strip() for name in _header(file, path, delimiter)]
-        lines = Lines(_line(raw.decode("utf-8", "replace")) for raw in file)
         places = {name: names.index(name) for name in wanted}
-        yield _csv_chunk(lines, places, chunk_rows, delimiter, len(names))
-        while not lines.is_at_end:
-            yield _csv_chunk(lines, places, chunk_rows, delimiter, len(names))
+        lines = (_line(raw.decode("utf-8", "backslashreplace")) for raw in file)
+        blocks = iter(lambda: list(islice(lines, chunk_rows)), [])
+        yield _csv_chunk(next(blocks, []), places, delimiter, len(names))
+        for block in blocks:
+            yield _csv_chunk(block, places, delimiter, len(names))
 
 
-def _csv_chunk(lines: Lines, places: dict[str, int], chunk_rows: int, delimiter: str, width: int) -> Chunk:
-    taken = lines.take(chunk_rows)
-    columns = plain_columns(taken, delimiter, width)
+def _csv_chunk(lines: list[str], places: dict[str, int], delimiter: str, width: int) -> Chunk:
+    columns = plain_columns(lines, delimiter, width)
     if columns is not None:
         return Chunk(_text_frame({name: columns[place] for name, place in places.items()}))
-    lines.put_back(taken)
-    chunk = list(islice(records(lines, delimiter, width), chunk_rows))
-    rows = [cells for cells in chunk if cells is not None]
+    found = list(records(lines, delimiter, width))
+    rows = [cells for cells in found if cells is not None]
     frame = _text_frame({name: [cells[place] for cells in rows] for name, place in places.items()})
-    return Chunk(frame, tuple(cells is None for cells in chunk))
+    return Chunk(frame, tuple(cells is None for cells in found))
 
 
 def _text_frame(columns: dict[str, list[str]]) -> pd.DataFrame:
@@ -199,11 +188,28 @@ def _damaged(path: Path) -> BadStructure:
     return BadStructure(f"Expected a whole Parquet file in {path}, got a damaged one; copy it again.")
 
 
-def _parquet_names(path: Path) -> list[str]:
+def _parquet_schema(path: Path) -> pa.Schema:
     with _parquet_file(path) as file:
-        names = list(file.schema_arrow.names)
+        return file.schema_arrow
+
+
+def _parquet_names(path: Path) -> list[str]:
+    try:
+        names = list(_parquet_schema(path).names)
+    except UnicodeDecodeError:
+        raise _damaged(path) from None
     _check_repeats(path, names)
     return names
+
+
+def _check_types(path: Path, wanted: list[str]) -> None:
+    for field in _parquet_schema(path):
+        name = field.name.strip()
+        if name in wanted and not is_supported(field.type):
+            raise BadStructure(
+                f'Expected plain values in column "{name}" of {path}, got the type {str(field.type)[:100]}; '
+                "write it as text or numbers, or drop it."
+            )
 
 
 def _parquet_chunks(path: Path, wanted: list[str], chunk_rows: int) -> Iterator[Chunk]:
@@ -211,14 +217,9 @@ def _parquet_chunks(path: Path, wanted: list[str], chunk_rows: int) -> Iterator[
         raw_names = {name.strip(): name for name in file.schema_arrow.names}
         raw = [raw_names[name] for name in wanted]
         if not file.metadata.num_rows:
-            yield Chunk(_as_frame(file.schema_arrow.empty_table(), raw, wanted))
+            yield Chunk(as_frame(no_rows(file.schema_arrow, raw), wanted))
         try:
             for batch in file.iter_batches(batch_size=chunk_rows, columns=raw):
-                yield Chunk(_as_frame(batch, raw, wanted))
+                yield Chunk(as_frame([batch.column(name) for name in raw], wanted))
         except (pa.ArrowException, OSError):
             raise _damaged(path) from None
-
-
-def _as_frame(batch: pa.RecordBatch | pa.Table, raw: list[str], wanted: list[str]) -> pd.DataFrame:
-    frame = batch.select(raw).to_pandas(types_mapper=_NULLABLE.get, ignore_metadata=True)
-    return frame.set_axis(wanted, axis=1)

@@ -30,7 +30,7 @@ Cells: TypeAlias = "pd.Series | NDArray[Any]"
 
 # A leading zero marks a code ("01234"); an exponent without a sign may be one too ("12e4").
 _NUMERAL = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-][0-9]+)?")
-_DIGITS = re.compile(r"[+-]?[0-9]+")
+_WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 _TRUTH = {"True": 1.0, "False": 0.0}
 _NUMERIC_TYPES = frozenset(
     {bool, int, float, np.bool_, np.int8, np.int16, np.int32, np.int64}
@@ -197,7 +197,7 @@ def _float_text(value: Any) -> str | None:
 
 def _stripped(value: Any) -> str:
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace").strip()
+        return value.decode("utf-8", "backslashreplace").strip()
     return (_safe_str(value) or "").strip()
 
 
@@ -211,7 +211,8 @@ def _safe_str(value: Any) -> str | None:
 def _numeral_text(text: str) -> str:
     if _NUMERAL.fullmatch(text) is None:
         return text
-    if _DIGITS.fullmatch(text):
-        return "0" if text.lstrip("+-") == "0" else text.lstrip("+")
+    whole = _WHOLE.fullmatch(text)
+    if whole is not None:  # digit by digit: a float would make large ids that differ the same
+        return "0" if whole[1].lstrip("+-") == "0" else whole[1].lstrip("+")
     number = float(text)
     return (_float_text(number) or text) if math.isfinite(number) else text
