@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from statistics import median
 
 import numpy as np
@@ -35,11 +36,11 @@ from fairveil.training.objectives import CrossEntropy
 
 N_ROWS = 36_000
 N_WARMUP = 50
-ROUNDS = 5
+ROUNDS = 7
 
 
 class Ours:
-    """Our own step, timed in rounds that alternate with the others, so that a slow minute hits all alike."""
+    """Our own training step, through the veil."""
 
     def __init__(self, model: Model, X: np.ndarray, y: np.ndarray, batch: int, is_private: bool) -> None:
         self.model, self.batch = model, batch
@@ -53,30 +54,29 @@ class Ours:
         self.optimizer = Sgd(0.1, momentum=0.9)
         self.params = model.initial(np.random.default_rng(0))
         self.state = self.optimizer.start(self.params)
-        self.times: list[float] = []
-        self.run(N_WARMUP)
-        self.times.clear()
+        self.ms(N_WARMUP)
 
-    def run(self, n_steps: int) -> None:
-        objective = CrossEntropy()
+    def ms(self, n_steps: int) -> float:
+        """Return the median milliseconds of some steps."""
+        objective, times = CrossEntropy(), []
         for _ in range(n_steps):
             start = time.perf_counter()
             gradient = self.veil.draw().release_gradient(self.model, self.params, objective, self.clip_norm)
             gradient /= self.batch
             self.params, self.state = self.optimizer.step(self.params, gradient, self.state)
-            self.times.append(time.perf_counter() - start)
-
-    @property
-    def ms(self) -> float:
-        return 1e3 * median(self.times)
+            times.append(time.perf_counter() - start)
+        return 1e3 * median(times)
 
 
-def in_turn(runners: list[Ours], n_steps: int) -> list[float]:
-    """Return the median time of each, measured in alternating rounds."""
-    for _ in range(ROUNDS):
-        for runner in runners:
-            runner.run(n_steps // ROUNDS)
-    return [runner.ms for runner in runners]
+def in_turn(contenders: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+    """Return the milliseconds of each contender in each round; all take turns, so that a slow minute hits all alike."""
+    rounds = [{name: measure() for name, measure in contenders.items()} for _ in range(ROUNDS)]
+    return {name: [one[name] for one in rounds] for name in contenders}
+
+
+def ratio(above: list[float], below: list[float]) -> float:
+    """Return the median over rounds of a ratio measured within each round."""
+    return median(one / other for one, other in zip(above, below, strict=True))
 
 
 def rows(n_features: int) -> tuple[np.ndarray, np.ndarray]:
@@ -87,37 +87,57 @@ def rows(n_features: int) -> tuple[np.ndarray, np.ndarray]:
 
 def linear() -> dict[str, float]:
     X, y = rows(102)
-    model = LinearSoftmax(102, 2)
-    sgd, dpsgd = in_turn([Ours(model, X, y, 512, False), Ours(model, X, y, 512, True)], 3000)
-    torch_sgd = peers.torch_sgd_ms(X, y, 512, 500)
-    large_sgd, large_dpsgd = in_turn([Ours(model, X, y, 2048, False), Ours(model, X, y, 2048, True)], 2000)
+    ours = {
+        (batch, private): Ours(LinearSoftmax(102, 2), X, y, batch, private)
+        for batch in (512, 2048)
+        for private in (False, True)
+    }
+    ms = in_turn(
+        {
+            "torch": lambda: peers.torch_sgd_ms(X, y, 512, 100),
+            "sgd": lambda: ours[512, False].ms(300),
+            "dpsgd": lambda: ours[512, True].ms(300),
+            "loader": lambda: peers.opacus_loader_ms(X, y, 512, 40),
+            "ghost": lambda: peers.opacus_ghost_ms(X, y, 512, 60),
+            "tensor": lambda: peers.opacus_tensor_ms(X, y, 512, 60),
+            "sgd_2048": lambda: ours[2048, False].ms(200),
+            "dpsgd_2048": lambda: ours[2048, True].ms(200),
+        }
+    )
     return {
-        "torch_sgd_ms": torch_sgd,
-        "sgd_ms": sgd,
-        "sgd_over_torch": sgd / torch_sgd,
-        "dpsgd_ms": dpsgd,
-        "dpsgd_adds_us": 1e3 * (dpsgd - sgd),
-        "dpsgd_over_sgd": dpsgd / sgd,
-        "sgd_2048_ms": large_sgd,
-        "dpsgd_2048_ms": large_dpsgd,
-        "dpsgd_over_sgd_2048": large_dpsgd / large_sgd,
-        "opacus_loader_over_dpsgd": peers.opacus_loader_ms(X, y, 512, 200) / dpsgd,
-        "opacus_ghost_over_dpsgd": peers.opacus_ghost_ms(X, y, 512, 300) / dpsgd,
-        "opacus_tensor_over_dpsgd": peers.opacus_tensor_ms(X, y, 512, 300) / dpsgd,
+        "torch_sgd_ms": median(ms["torch"]),
+        "sgd_ms": median(ms["sgd"]),
+        "sgd_over_torch": ratio(ms["sgd"], ms["torch"]),
+        "dpsgd_ms": median(ms["dpsgd"]),
+        "dpsgd_adds_us": 1e3 * median(dp - sgd for dp, sgd in zip(ms["dpsgd"], ms["sgd"], strict=True)),
+        "dpsgd_over_sgd": ratio(ms["dpsgd"], ms["sgd"]),
+        "dpsgd_over_sgd_2048": ratio(ms["dpsgd_2048"], ms["sgd_2048"]),
+        "opacus_loader_over_dpsgd": ratio(ms["loader"], ms["dpsgd"]),
+        "opacus_ghost_over_dpsgd": ratio(ms["ghost"], ms["dpsgd"]),
+        "opacus_tensor_over_dpsgd": ratio(ms["tensor"], ms["dpsgd"]),
     }
 
 
 def mlp() -> dict[str, float]:
     X, y = rows(100)
-    model, hidden = Perceptron(100, (64, 64), 2), (64, 64)
-    sgd, dpsgd = in_turn([Ours(model, X, y, 2048, False), Ours(model, X, y, 2048, True)], 500)
+    hidden = (64, 64)
+    sgd, dpsgd = (Ours(Perceptron(100, hidden, 2), X, y, 2048, private) for private in (False, True))
+    ms = in_turn(
+        {
+            "torch": lambda: peers.torch_sgd_ms(X, y, 2048, 20, hidden),
+            "sgd": lambda: sgd.ms(60),
+            "dpsgd": lambda: dpsgd.ms(60),
+            "ghost": lambda: peers.opacus_ghost_ms(X, y, 2048, 10, hidden),
+            "tensor": lambda: peers.opacus_tensor_ms(X, y, 2048, 6, hidden),
+        }
+    )
     return {
-        "mlp_torch_sgd_ms": peers.torch_sgd_ms(X, y, 2048, 100, hidden),
-        "mlp_sgd_ms": sgd,
-        "mlp_dpsgd_ms": dpsgd,
-        "mlp_dpsgd_over_sgd": dpsgd / sgd,
-        "mlp_opacus_over_dpsgd": peers.opacus_tensor_ms(X, y, 2048, 40, hidden) / dpsgd,
-        "mlp_opacus_ghost_over_dpsgd": peers.opacus_ghost_ms(X, y, 2048, 40, hidden) / dpsgd,
+        "mlp_torch_sgd_ms": median(ms["torch"]),
+        "mlp_sgd_ms": median(ms["sgd"]),
+        "mlp_dpsgd_ms": median(ms["dpsgd"]),
+        "mlp_dpsgd_over_sgd": ratio(ms["dpsgd"], ms["sgd"]),
+        "mlp_opacus_over_dpsgd": ratio(ms["tensor"], ms["dpsgd"]),
+        "mlp_opacus_ghost_over_dpsgd": ratio(ms["ghost"], ms["dpsgd"]),
     }
 
 

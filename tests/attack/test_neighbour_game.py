@@ -144,13 +144,11 @@ def test_noise_drawn_once_is_caught(seeded, monkeypatch):
 def test_fixed_size_batches_sold_as_poisson_are_caught(seeded, monkeypatch):
     """A twin that always takes the same number of records: the count of a batch then hides nobody's absence."""
 
-    def fixed(strata, rates, coins):
+    def fixed(n_units, rate, coins):
         while True:
-            yield np.concatenate(
-                [units[: max(1, round(rate * len(units)))] for units, rate in zip(strata, rates, strict=True)]
-            )
+            yield np.arange(min(n_units, max(1, round(rate * n_units))))
 
-    monkeypatch.setattr("fairveil.privacy.records.poisson_batches", fixed)
+    monkeypatch.setattr("fairveil.privacy.records.poisson_draws", fixed)
     release, rate = Release("gradient", "gaussian", 1.0), 0.1
     bound = lower_bound(
         draws(True, release, rate, ask_gradient), draws(False, release, rate, ask_gradient)[::-1], DELTA

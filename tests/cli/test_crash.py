@@ -11,6 +11,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,20 @@ def after(seconds: float) -> Moment:
     return lambda folder, elapsed: elapsed >= seconds
 
 
+def stamps(folder: Path, pattern: str) -> set[tuple[Path, int]]:
+    found = set()
+    for path in folder.glob(pattern):
+        with suppress(FileNotFoundError):
+            found.add((path, path.stat().st_mtime_ns))
+    return found
+
+
 def when(pattern: str) -> Moment:
-    """Return the moment at which a path that fits the pattern appears in the folder."""
-    known: set[Path] = set()
+    """Return the moment at which a path that fits the pattern appears in the folder, or another takes its place."""
+    known: set[tuple[Path, int]] = set()
 
     def is_there(folder: Path, elapsed: float) -> bool:
-        found = set(folder.glob(pattern))
+        found = stamps(folder, pattern)
         if not elapsed:
             known.update(found)
         return bool(found - known)
@@ -59,12 +68,13 @@ WARM = [
     when(".fairveil-*"),
     after(0.15),
     when(".fairveil-*/model"),
-    when("model"),
+    when("model/*"),
     after(PATIENCE),  # from here on a result is there to be replaced
     when_booked(),
     after(0.3),
     when(".fairveil-*/model"),
     when(".fairveil-*/model.old"),
+    when("model/*"),
     after(0.6),
 ]
 

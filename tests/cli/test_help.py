@@ -22,8 +22,16 @@ COMMANDS = [
 def test_every_command_explains_itself(say, command):
     said = say(*command, "--help")
     assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("Usage: ") or said.out.lstrip().startswith("Usage: ")
-    assert " ".join(("fairveil", *command)) in said.out
+    assert said.out.lstrip().startswith(" ".join(("Usage: fairveil", *command)))
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("ledger",), ("schema",)], ids=lambda command: " ".join(command) or "fairveil"
+)
+def test_a_name_alone_shows_the_same_help_line_by_line(say, command):
+    said = say(*command)
+    assert said.code == 2
+    assert (said.out + said.err).strip() == say(*command, "--help").out.strip()
 
 
 def test_every_option_of_the_contract_is_there(say):

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from fairveil.models.clipping import row_norms
 from fairveil.models.linear import LinearSoftmax
-from fairveil.models.losses import cross_entropy_pull, softmax
+from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax
 from fairveil.models.mlp import Perceptron
 from fairveil.models.optimizers import Adam, Average, Optimizer, OptimizerState, Sgd
 from fairveil.models.protocol import Array, Model
@@ -33,6 +33,7 @@ __all__ = [
     "Perceptron",
     "Sgd",
     "cross_entropy_pull",
+    "logits_pull",
     "row_norms",
     "softmax",
 ]

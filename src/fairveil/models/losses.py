@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from fairveil.models.protocol import Array, quiet
 
-__all__ = ["cross_entropy_pull", "softmax"]
+__all__ = ["cross_entropy_pull", "logits_pull", "softmax"]
 
 _FEW = 8
 
@@ -45,3 +45,25 @@ def cross_entropy_pull(probabilities: Array, y: NDArray[np.integer]) -> Array:
     else:
         probabilities[y, np.arange(len(y))] -= 1
     return probabilities
+
+
+def logits_pull(logits: Array, y: NDArray[np.integer]) -> Array:
+    """Return `softmax(logits) - onehot(y)` (K, B): the derivative of the cross entropy by the logits.
+
+    Examples
+    --------
+    >>> logits_pull(np.zeros((2, 1), dtype=np.float32), np.array([1])).tolist()
+    [[0.5], [-0.5]]
+    """
+    if len(logits) != 2:
+        return cross_entropy_pull(softmax(logits), y)
+    with np.errstate(all="ignore"):
+        pulls = np.empty_like(logits)
+        # One row is enough for two classes: p_1 - y, and its negative.
+        second = np.subtract(logits[0], logits[1], out=pulls[1])
+        np.exp(second, out=second)
+        second += 1
+        np.reciprocal(second, out=second)
+        second -= y
+        np.negative(second, out=pulls[0])
+        return pulls

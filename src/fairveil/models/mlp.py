@@ -159,7 +159,8 @@ class Perceptron:
     def _through(self, delta: Array, rows: Array) -> Array:
         """Multiply `delta` in place with the derivative of the activation, read off its output."""
         if self.activation == "relu":
-            return np.multiply(delta, rows > 0, out=delta)
+            # Seen as small integers, the mask takes the faster of two casting loops.
+            return np.multiply(delta, (rows > 0).view(np.int8), out=delta)
         slope = np.square(rows)
         np.subtract(1, slope, out=slope)
         return np.multiply(delta, slope, out=delta)

@@ -21,7 +21,7 @@ from fairveil.coins import Coins
 from fairveil.errors import BadStructure, UnplannedRelease
 from fairveil.privacy.minimiser import RidgeSoftmax, minimise
 from fairveil.privacy.rows import CellFunction, Differentiable, Floats, Objective, Rows, VectorFunction
-from fairveil.privacy.sampling import Index, assign_parts, poisson_batches
+from fairveil.privacy.sampling import Index, assign_parts, poisson_batches, poisson_draws
 from fairveil.privacy.units import Units
 
 __all__ = ["MemoryRecords"]
@@ -101,8 +101,11 @@ class MemoryRecords:
 
     def draw(self, rates: Mapping[int, float], coins: Coins) -> Iterator[Index]:
         """Yield Poisson batches for ever, as row numbers; `rates` gives a public rate per cell (-1: all others)."""
-        strata = self.units.strata(self.cells, list(rates))
-        batches = poisson_batches(strata, list(rates.values()), coins)
+        if list(rates) == [-1]:
+            batches = poisson_draws(self.units.count, rates[-1], coins)
+        else:
+            strata = self.units.strata(self.cells, list(rates))
+            batches = poisson_batches(strata, list(rates.values()), coins)
         if self.persons is None:
             return batches
         return (np.sort(self.units.one_row(units, coins)) for units in batches)

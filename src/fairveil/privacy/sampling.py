@@ -64,8 +64,6 @@ def _hits(length: int, rate: float, generator: np.random.Generator) -> Index:
 def poisson_batches(strata: Sequence[Index], rates: Sequence[float], coins: Coins) -> Iterator[Index]:
     """Yield batches drawn from disjoint strata of units, each with its own public rate; units ascend."""
     streams = [poisson_draws(len(units), rate, coins) for units, rate in zip(strata, rates, strict=True)]
-    while len(streams) == 1:
-        yield strata[0].take(next(streams[0]))
     while True:
         drawn = [units[next(stream)] for units, stream in zip(strata, streams, strict=True)]
         yield np.sort(np.concatenate(drawn))
