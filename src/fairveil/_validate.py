@@ -18,6 +18,10 @@ __all__ = [
 ]
 
 
+SMALLEST_EPSILON = 1e-3
+"""Below it noise drowns everything and calibration takes long."""
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
@@ -33,7 +37,10 @@ def check_positive(name: str, value: Any, *, infinite: bool = False) -> float:
 
 def check_epsilon(value: Any, name: str = "epsilon") -> float:
     """Return a privacy budget: positive, infinity means not private."""
-    return check_positive(name, value, infinite=True)
+    epsilon = check_positive(name, value, infinite=True)
+    if epsilon < SMALLEST_EPSILON:
+        raise InvalidParameter(f"Expected {name} > 0 and at least {SMALLEST_EPSILON:g}, got {value!r}.")
+    return epsilon
 
 
 def check_delta(value: Any, name: str = "delta") -> float:

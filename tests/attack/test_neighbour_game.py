@@ -114,9 +114,9 @@ def test_half_the_noise_is_caught(case, seeded, monkeypatch):
 def test_a_bound_that_is_stated_but_not_enforced_is_caught(seeded, monkeypatch):
     """A twin that trusts the caller's clip norm: the canary's gradient is longer than 1."""
 
-    def unclipped(self, batch, model, params, objective, clip_norm):
+    def unclipped(self, batch, model, params, objective, clip_norm, n_blocks):
         total = np.zeros(len(params))
-        for rows in self.blocks(batch):
+        for rows in self.blocks(batch, n_blocks):
             dlogits = objective.dlogits(model.logits(params, rows.X), rows)
             total += model.clipped_gradient(params, rows.X, dlogits, 3.0)
         return total

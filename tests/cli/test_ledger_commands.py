@@ -73,7 +73,7 @@ def test_the_text_lists_debits_total_and_budget(folder, say):
     say(*TRAIN)
     say("ledger", "budget", BOOKS, "--epsilon", "5")
     lines = say("ledger", "show", BOOKS).out.splitlines()
-    assert lines[0].startswith("1 debit") and BOOKS in lines[0]
+    assert lines[0] == f"Debits in {BOOKS}: 1"
     assert "(epsilon 1, delta 1e-05)" in lines[1]
     assert "total: epsilon 1.0000 at delta 1e-05 (one record added or removed)" in lines[2]
     assert lines[3].strip() == "budget: epsilon 5 at delta 1e-05"

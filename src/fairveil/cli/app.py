@@ -250,5 +250,9 @@ def main() -> None:
     except typer.Abort:
         _refuse("Expected to finish, got an interruption; what was booked stays booked")
     except TyperException as problem:
-        _refuse(problem.format_message())
+        message = problem.format_message()
+        if message.lstrip().startswith("Usage:"):  # a name alone shows its help
+            typer.echo(message, err=True)
+            sys.exit(2)
+        _refuse(message)
     sys.exit(code or 0)

@@ -56,7 +56,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
 def _why(unit: str | None) -> str:
     if unit == "person and record":
         return "some entries hide records and some hide persons"
-    return "something was released or chosen outside the accounting"
+    return "something was released or chosen outside the accounting, or delta is below what it can state"
 
 
 def _finite(value: float) -> float | None:
@@ -65,7 +65,7 @@ def _finite(value: float) -> float | None:
 
 def _text(facts: dict[str, Any]) -> str:
     total, allowed = facts["epsilon_spent_total"], facts["budget"]
-    lines = [f"{len(facts['entries'])} debits in {facts['ledger']}"]
+    lines = [f"Debits in {facts['ledger']}: {len(facts['entries'])}"]
     for entry in facts["entries"]:
         epsilon = entry["details"].get("epsilon")
         cost = "" if epsilon is None else f"  (epsilon {epsilon:g}, delta {entry['details'].get('delta'):g})"

@@ -31,6 +31,8 @@ def source_of(data: str) -> Source:
     if data in dataset_names() and not Path(data).exists():
         return Source(data, None, True)
     path = Path(data)
+    if path.is_dir():
+        raise BadStructure(f"Expected a CSV or Parquet file, got the folder {data}; name a file in it.")
     if not path.exists():
         raise BadStructure(
             f"Expected a file or one of {', '.join(dataset_names())}; got {data!r}, which is neither."
@@ -46,7 +48,7 @@ def schema_of(source: Source, schema: Path | None) -> Schema:
         return dataset_schema(source.name)
     raise MissingPublicFact(
         f"Expected --schema with the public facts about {source.name}, got none; make a first one with 'fairveil "
-        f"schema draft {source.name} --target COLUMN --sensitive COLUMN --out schema.toml', edit and approve it."
+        f"schema draft {source.path} --target COLUMN --sensitive COLUMN --out schema.toml', edit and approve it."
     )
 
 

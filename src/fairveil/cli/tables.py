@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 
 import typer
 
@@ -63,9 +64,10 @@ def _next_step(data: str, out: Path, schema: Schema) -> str:
         lines.append(
             "It was read off the rows, so it is as private as they are. Replace every bound, cut and category by "
             "what is public knowledge, declare n_public if it is, then run: "
-            f"fairveil schema approve {out} --yes"
+            f"fairveil schema approve {quote(str(out))} --yes"
         )
-    lines.append(f"Next: fairveil train {data} --schema {out} --epsilon 1 --unaware --out results")
+    place = quote(str(out))
+    lines.append(f"Next: fairveil train {quote(data)} --schema {place} --epsilon 1 --unaware --out results")
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 """Facts in, plain words out: what a person reads on the terminal."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 __all__ = ["explanation", "results"]
@@ -26,7 +27,7 @@ def results(name: str, summary: dict[str, Any], out: Path, ledger: Path) -> str:
         *_caution(summary),
         f"  seconds    {summary['seconds']:.1f}",
         f"Written: {out / 'summary.json'}, {out / 'model'}; ledger {ledger}",
-        f"Next: 'fairveil ledger show {ledger}' lists everything ever released from these people.",
+        f"Next: fairveil ledger show {quote(str(ledger))}  (everything ever released from these people)",
     ]
     return "\n".join(lines)
 
@@ -81,7 +82,8 @@ def _part(part: dict[str, Any]) -> list[str]:
     if part["epsilon"] is not None:
         cost = f"epsilon {part['epsilon']:.4f}, delta {part['delta']:g}"
     whom = "all units" if part["share"] == 1 else f"{100 * part['share']:g} % of the units by secret coins"
-    draws = f"{part['n_steps']} Poisson draws (rate {rates})"
+    draws = "one look" if part["n_steps"] == 1 else f"{part['n_steps']} Poisson draws"
+    draws = f"{draws} (rate {rates})"
     return [f"  part       {part['part']}: {whom}; {draws}; {cost} by itself"] + [
         f"             releases {release['name']}: {release['law']} noise, "
         f"{release['noise_multiplier']:.6g} x sensitivity"

@@ -40,11 +40,9 @@ def add_gaussian(
     noisy *= std
     noisy += total
     grid = math.ldexp(1.0, math.frexp(std)[1] - 1 - GRID_BITS)
-    anchor = (
-        3 * 2.0**51 * grid
-    )  # next to it doubles are whole multiples of the grid: adding it rounds to them
-    noisy += anchor
-    noisy -= anchor
+    noisy *= 1 / grid  # exact: the grid is a power of two
+    np.rint(noisy, out=noisy)
+    noisy *= grid
     return noisy
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from fairveil.coins import Coins
 from fairveil.models.protocol import Array, Model
@@ -45,7 +46,20 @@ def carry_out(
     (plan.epsilon, plan.delta)-differential privacy of everything returned, for neighbours that differ by one unit
     added or removed, given that the coins are secret and the facts of `task` are public.
     """
-    veils = open_veils(records, plan, ledger, coins, purpose)
+    with threadpool_limits(1, user_api="blas"):  # batches are small: threads would wait for each other
+        return _carried_out(
+            plan, recipe, task, open_veils(records, plan, ledger, coins, purpose), rng, progress
+        )
+
+
+def _carried_out(
+    plan: Plan,
+    recipe: Recipe,
+    task: Task,
+    veils: dict[str, Veil],
+    rng: np.random.Generator,
+    progress: Progress,
+) -> Trained:
     size = _size(veils, task) * plan.part("train").share
     veils["train"].expect(size)
     model = recipe.model_for(task)
