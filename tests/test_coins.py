@@ -63,6 +63,14 @@ def test_below_is_uniform_for_odd_and_huge_bounds(seeded):
     assert coins.below(1) == 0
 
 
+@pytest.mark.parametrize("count", [1, 7, 206, 2048, 2049, 20_000])
+def test_normal_numbers_are_handed_out_once(count, seeded):
+    coins = secret_coins()
+    drawn = np.concatenate([coins.normals(count) for _ in range(max(2, 20_000 // count))])
+    assert len(np.unique(drawn)) == len(drawn)
+    assert abs(drawn.std() - 1) < 6 / np.sqrt(2 * len(drawn))
+
+
 def test_public_coins_follow_random_state():
     assert public_coins(3).random() == public_coins(3).random()
     state = np.random.RandomState(0)

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 from randomgen import AESCounter
 
 from fairveil.errors import FairveilError
@@ -20,6 +21,9 @@ from fairveil.errors import FairveilError
 __all__ = ["Coins", "public_coins", "reproducible_coins", "secret_coins", "seeded_for_tests"]
 
 KEY_BYTES = 16
+STOCK = 8192
+"""How many normal numbers are drawn at once for small requests."""
+
 _test_seed: ContextVar[str | None] = ContextVar("fairveil_test_seed", default=None)
 
 
@@ -34,11 +38,13 @@ class Coins:
         True only for coins keyed by the operating system.
     """
 
-    __slots__ = ("_generator", "_process", "is_secret")
+    __slots__ = ("_generator", "_normals", "_process", "_used", "is_secret")
 
     def __init__(self, generator: np.random.Generator, *, is_secret: bool) -> None:
         self._generator = generator
         self._process = os.getpid()
+        self._normals = np.empty(0)
+        self._used = 0
         self.is_secret = is_secret
 
     @property
@@ -49,6 +55,16 @@ class Coins:
                 "Expected coins to stay in the process that made them; make new ones after a fork."
             )
         return self._generator
+
+    def normals(self, count: int) -> NDArray[np.float64]:
+        """Return that many standard normal numbers, each handed out once; small requests share one large draw."""
+        generator = self.generator
+        if count > STOCK // 4:
+            return generator.standard_normal(count)
+        if self._used + count > len(self._normals):
+            self._normals, self._used = generator.standard_normal(STOCK), 0
+        self._used += count
+        return self._normals[self._used - count : self._used]
 
     def below(self, bound: int) -> int:
         """Return a uniform whole number in [0, bound), exactly, for a bound of any size."""

@@ -36,8 +36,7 @@ def add_gaussian(
     """Return `total` plus independent Gaussian noise, on a public grid; `std` 0 leaves it as it is."""
     if std == 0:
         return total.astype(np.float64)
-    noisy = coins.generator.standard_normal(total.shape)
-    noisy *= std
+    noisy = coins.normals(total.size).reshape(total.shape) * std
     noisy += total
     grid = math.ldexp(1.0, math.frexp(std)[1] - 1 - GRID_BITS)
     noisy *= 1 / grid  # exact: the grid is a power of two

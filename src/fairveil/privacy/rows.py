@@ -5,7 +5,6 @@ A row function sees a block of rows and answers each row by itself. It is a froz
 """
 
 import dataclasses
-from functools import cached_property
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -29,34 +28,34 @@ _registry: set[type] = set()
 
 
 class Rows:
-    """A block of rows on the private side: inputs, labels, cells, and norms, each gathered when it is first read."""
+    """A block of rows on the private side: inputs and labels, and cells and norms, gathered when first read."""
+
+    __slots__ = ("X", "_cells", "_index", "_norms", "_source", "y")
 
     def __init__(self, source: "Columns", index: NDArray[np.int64]) -> None:
         self._source = source
         self._index = index
+        self.X: Floats = source.X.take(index, axis=0)
+        self.y: NDArray[np.int16] = source.y.take(index, mode="clip")
+        self._cells: NDArray[np.int16] | None = None
+        self._norms: Floats | None = None
 
     def __len__(self) -> int:
         return len(self._index)
 
-    @cached_property
-    def X(self) -> Floats:
-        """The inputs, one row a record."""
-        return self._source.X.take(self._index, axis=0)
-
-    @cached_property
-    def y(self) -> NDArray[np.int16]:
-        """The class codes."""
-        return self._source.y.take(self._index, mode="clip")
-
-    @cached_property
+    @property
     def cells(self) -> NDArray[np.int16]:
         """The group or cell codes, -1 for none."""
-        return self._source.cells.take(self._index, mode="clip")
+        if self._cells is None:
+            self._cells = self._source.cells.take(self._index, mode="clip")
+        return self._cells
 
-    @cached_property
+    @property
     def norms(self) -> Floats:
         """The Euclidean norms of the inputs."""
-        return self._source.norms.take(self._index, mode="clip")
+        if self._norms is None:
+            self._norms = self._source.norms.take(self._index, mode="clip")
+        return self._norms
 
 
 class Columns(Protocol):
