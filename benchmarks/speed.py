@@ -37,7 +37,7 @@ from fairveil.training.objectives import CrossEntropy
 N_ROWS = 36_000
 GROUP = 32
 N_WARMUP = 2
-ROUNDS = 7
+ROUNDS = 15
 
 
 class Ours:
