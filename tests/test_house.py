@@ -141,3 +141,30 @@ def test_no_test_measures_time_or_skips_silently():
 
 def test_bundled_data_stay_small():
     assert sum(path.stat().st_size for path in (PACKAGE / "data" / "bundled").iterdir()) < 2_000_000
+
+
+def blocks_of(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks_of("python")
+    exec(compile(block, "README.md", "exec"), {})
+    assert (tmp_path / "model" / "model.json").exists()
+
+
+def test_the_commands_of_the_readme_exist():
+    lines = [line.split("#")[0].split() for block in blocks_of("") for line in block.splitlines()]
+    commands = [words for words in lines if words and words[0] == "fairveil"]
+    assert len(commands) >= 5
+    for _, *words in commands:
+        names = [word for word in words[:2] if re.fullmatch("[a-z]+", word)]
+        result = subprocess.run(
+            [sys.executable, "-m", "fairveil.cli", *names, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for option in (word for word in words if word.startswith("--")):
+            assert option in result.stdout, f"{option} of {names}"
