@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from fairveil.cli.app import RunOptions
 from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
@@ -48,7 +49,8 @@ def schema_of(source: Source, schema: Path | None) -> Schema:
         return dataset_schema(source.name)
     raise MissingPublicFact(
         f"Expected --schema with the public facts about {source.name}, got none; make a first one with 'fairveil "
-        f"schema draft {source.path} --target COLUMN --sensitive COLUMN --out schema.toml', edit and approve it."
+        f"schema draft {quote(str(source.path))} --target COLUMN --sensitive COLUMN --out schema.toml', "
+        "edit and approve it."
     )
 
 

@@ -55,10 +55,10 @@ def draft(
         schema = draft_privately(source.file(), target, sensitive, epsilon, delta, books, delimiter)
     schema.write(out)
     facts = {"schema": str(out), "private_draft": schema.private_draft, "epsilon": epsilon}
-    say(as_json, facts, _next_step(data, out, schema))
+    say(as_json, facts, _next_step(data, out, schema, delimiter))
 
 
-def _next_step(data: str, out: Path, schema: Schema) -> str:
+def _next_step(data: str, out: Path, schema: Schema, delimiter: str) -> str:
     lines = [f"Wrote {out}: {len(schema.columns)} features, classes {', '.join(schema.target.classes)}."]
     if schema.private_draft:
         lines.append(
@@ -66,7 +66,7 @@ def _next_step(data: str, out: Path, schema: Schema) -> str:
             "what is public knowledge, declare n_public if it is, then run: "
             f"fairveil schema approve {quote(str(out))} --yes"
         )
-    place = quote(str(out))
+    place = quote(str(out)) + ("" if delimiter == "," else f" --delimiter {quote(delimiter)}")
     lines.append(f"Next: fairveil train {quote(data)} --schema {place} --epsilon 1 --unaware --out results")
     return "\n".join(lines)
 

@@ -14,9 +14,8 @@ from fairveil.data.choosing import bounds_outward, categories_from_counts, cuts_
 from fairveil.data.facts import Category, Number, Sensitive, Target
 from fairveil.data.loaders import read_table
 from fairveil.data.schema import DEFAULT_MISSING, Schema
-from fairveil.data.tables import table_columns
+from fairveil.data.tables import check_present, table_columns
 from fairveil.data.values import MissingCells, canonical_texts, number_of
-from fairveil.errors import BadStructure
 
 __all__ = ["draft_schema"]
 
@@ -75,7 +74,7 @@ def draft_schema(
     or approved each line as public knowledge.
     """
     names = table_columns(path, delimiter)
-    _check_named(path, names, [target, *sensitive])
+    check_present(path, [target, *sensitive], names)
     columns = _counted(path, names, delimiter)
     facts = {name: _facts(columns[name]) for name in names if name and name != target}
     left_out = [name for name, fact in facts.items() if fact is None]
@@ -87,12 +86,6 @@ def draft_schema(
         sensitive=tuple(_sensitive(name, columns[name]) for name in sensitive),
         columns={name: fact for name, fact in facts.items() if fact is not None},
     )
-
-
-def _check_named(path: str | Path, names: list[str], wanted: list[str]) -> None:
-    for name in wanted:
-        if name not in names:
-            raise BadStructure(f'Expected a column "{name}" in {path}, which has: {", ".join(names[:20])}.')
 
 
 def _counted(path: str | Path, names: list[str], delimiter: str) -> dict[str, _Column]:

@@ -18,7 +18,7 @@ from fairveil.data.csv_records import plain_columns, records, split_line
 from fairveil.data.schema_errors import close_match
 from fairveil.errors import BadStructure, InvalidParameter
 
-__all__ = ["CHUNK_ROWS", "Chunk", "read_chunks", "table_columns"]
+__all__ = ["CHUNK_ROWS", "Chunk", "check_present", "read_chunks", "table_columns"]
 
 CHUNK_ROWS = 65_536
 MAX_HEADER_BYTES = 2**20
@@ -70,7 +70,7 @@ def read_chunks(
     check_integer("chunk_rows", chunk_rows)
     path, names = _readable(path), table_columns(path, delimiter)
     wanted = names if columns is None else list(columns)
-    _check_present(path, wanted, names)
+    check_present(path, wanted, names)
     if _is_parquet(path):
         _check_types(path, wanted)
         return _parquet_chunks(path, wanted, chunk_rows)
@@ -108,14 +108,23 @@ def _check_repeats(path: Path, names: list[str]) -> None:
         raise BadStructure(f'Expected each column of {path} once, got "{repeated[0]}" twice; rename one.')
 
 
-def _check_present(path: Path, wanted: Sequence[str], found: list[str]) -> None:
+def check_present(path: str | Path, wanted: Sequence[str], found: list[str]) -> None:
+    """Raise `BadStructure` with a hint unless every wanted column is among those found."""
     absent = [name for name in wanted if name not in found]
     if not absent:
         return
     listed = ", ".join(found[:20]) + (", ..." if len(found) > 20 else "")
     names = ", ".join(f'"{name}"{close_match(name, found)}' for name in absent[:5])
     more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
-    raise BadStructure(f"Expected the columns {names}{more} in {path}, which has: {listed[:500]}.")
+    raise BadStructure(
+        f"Expected the columns {names}{more} in {path}, which has: {listed[:500]}{_other_delimiter(found)}."
+    )
+
+
+def _other_delimiter(found: list[str]) -> str:
+    """Return a hint if the header is one cell that another delimiter would split."""
+    marks = [mark for mark in (";", "\t", "|") if len(found) == 1 and mark in found[0]]
+    return f"; its cells seem to be separated by {marks[0]!r}: say --delimiter {marks[0]!r}" if marks else ""
 
 
 def _csv_names(path: Path, delimiter: str) -> list[str]:

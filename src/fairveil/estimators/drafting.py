@@ -11,9 +11,9 @@ from fairveil.coins import secret_coins
 from fairveil.data.choosing import categories_from_counts, cuts_from_histogram
 from fairveil.data.loaders import read_table
 from fairveil.data.schema import DEFAULT_MISSING, Category, Number, Schema, Sensitive, Target
-from fairveil.data.tables import table_columns
+from fairveil.data.tables import check_present, table_columns
 from fairveil.data.values import MissingCells, canonical_texts, numbers_of
-from fairveil.errors import BadStructure, MissingPublicFact
+from fairveil.errors import MissingPublicFact
 from fairveil.privacy.columns import CellCounts, ColumnVeil, RawColumn, open_columns
 from fairveil.privacy.events import ApproximateBox, Charge
 from fairveil.privacy.ledger import Ledger
@@ -50,9 +50,7 @@ def draft_privately(
     check_positive("epsilon", epsilon)
     check_delta(delta)
     names = table_columns(path, delimiter)
-    for name in (target, sensitive):
-        if name not in names:
-            raise BadStructure(f'Expected a column "{name}" in {path}, which has: {", ".join(names[:20])}.')
+    check_present(path, [target, sensitive], names)
     ledger.check([Charge(ApproximateBox(epsilon, delta))])
     columns = _raw_columns(path, names, delimiter)
     veil = open_columns(columns, epsilon, delta, ledger, secret_coins(), "schema draft")
