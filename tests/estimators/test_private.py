@@ -329,3 +329,43 @@ def test_saving_never_overwrites(people, few, tmp_path):
     clf.save(tmp_path / "model")
     with pytest.raises(BadStructure, match="does not exist yet"):
         clf.save(tmp_path / "model")
+
+
+def test_a_loaded_rule_refuses_to_fit(people, few, tmp_path):
+    private(people).fit(*few).save(tmp_path / "model")
+    loaded = PrivateClassifier.load(tmp_path / "model")
+    assert loaded.ledger_.is_sealed
+    with pytest.raises(SealedLedger):
+        loaded.fit(*few)
+
+
+def test_labels_of_another_type_are_refused_not_ignored(rng):
+    X, y = rng.uniform(-1, 1, (100, 2)), rng.integers(0, 2, 100)
+    for names, labels in (([0, 1], y.astype(bool)), ([False, True], y)):
+        ledger = Ledger()
+        schema = Schema.for_arrays(2, classes=names, n_public=100)
+        with pytest.raises(BadStructure, match="type of the schema's classes"):
+            PrivateClassifier(schema=schema, training=QUICK, ledger=ledger).fit(X, labels)
+        assert ledger.entries == ()
+
+
+def test_the_type_of_classes_does_not_follow_the_rows(rng):
+    schema = Schema.for_arrays(2, classes=[0, 1], n_public=100)
+    X, y = rng.uniform(-1, 1, (100, 2)), rng.integers(0, 2, 100)
+    spoiled = y.astype(float)
+    spoiled[0] = np.nan
+    kinds = {
+        PrivateClassifier(schema=schema, training=QUICK, ledger=Ledger()).fit(X, labels).classes_.dtype
+        for labels in (y, spoiled, y.astype(object))
+    }
+    assert kinds == {np.dtype(int)}
+
+
+def test_a_file_needs_a_schema_even_without_privacy():
+    with pytest.raises(MissingPublicFact, match="schema"):
+        PrivateClassifier(epsilon=math.inf).fit_file("people.csv")
+
+
+def test_features_are_the_schemas_columns(people, few):
+    clf = private(people).fit(*few)
+    assert clf.n_features_in_ == len(clf.feature_names_in_) == len(people.schema.columns)

@@ -175,3 +175,15 @@ def test_the_journal_is_plain_json_lines(tmp_path):
     Ledger(tmp_path / "ledger").debit(SMALL, "a mean")
     line = json.loads((tmp_path / "ledger").read_text().splitlines()[1])
     assert line["charges"][0]["event"]["noise_multiplier"] == 20.0
+
+
+def test_different_units_have_no_common_total(ledger):
+    ledger.debit([Charge(PureBox(0.1), unit="person by pid")], "persons")
+    assert ledger.epsilon(1e-5) == pytest.approx(0.1, rel=1e-3)
+    ledger.debit_unpriced("a look")
+    assert ledger.units == ("person by pid",)
+    ledger.debit([Charge(PureBox(0.1), unit="person by visit")], "visits")
+    assert ledger.epsilon(1e-5) == float("inf")
+    ledger.set_budget(Budget(5.0, 1e-5))
+    with pytest.raises(BudgetExceeded, match="person by pid and person by visit"):
+        ledger.check([Charge(PureBox(0.1), unit="person by pid")])

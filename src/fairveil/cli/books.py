@@ -47,15 +47,20 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "purpose": entry.purpose,
         "details": dict(entry.details),
         "charges": [
-            {"split": charge.split, "part": charge.part or "all", "event": event_to_dict(charge.event)}
+            {
+                "split": charge.split,
+                "part": charge.part or "all",
+                "unit": charge.unit,
+                "event": event_to_dict(charge.event),
+            }
             for charge in entry.charges
         ],
     }
 
 
 def _why(unit: str | None) -> str:
-    if unit == "person and record":
-        return "some entries hide records and some hide persons"
+    if unit is not None and " and " in unit:
+        return f"its entries hide different units ({unit})"
     return "something was released or chosen outside the accounting, or delta is below what it can state"
 
 

@@ -24,7 +24,9 @@ SIZES = [float(f"{digit}e{decade}") for decade in range(-4, 9) for digit in rang
 EDGES = np.array([*(-size for size in reversed(SIZES)), 0.0, *SIZES])
 """Public edges for any number column: 1 to 9 times powers of ten, both signs."""
 
-NOISE_LEVELS = 1.0
+FALSE_BINS = 0.01
+"""How many empty bins of a column may be taken for filled ones, on average."""
+
 N_BINS = 10
 
 
@@ -99,7 +101,7 @@ def _is_number(counts: CellCounts) -> bool:
 
 def _cleared(counts: CellCounts) -> NDArray[np.float64]:
     """Return the counts with those that may be noise alone set to zero."""
-    level = counts.scale * (math.log(len(counts.numbers)) + NOISE_LEVELS)
+    level = counts.scale * math.log(len(counts.numbers) / (2 * FALSE_BINS))
     return np.where(counts.numbers >= level, counts.numbers, 0.0)
 
 
@@ -123,6 +125,6 @@ def _at_least_two(name: str, counts: dict[str, float], what: str) -> tuple[str, 
     if len(names) < 2:
         raise MissingPublicFact(
             f'Expected at least two frequent {what} in "{name}" at this budget, got {len(names)}; '
-            "spend more, or write the schema by hand."
+            "spend more, or write the schema by hand (what was booked stays booked)."
         )
     return names

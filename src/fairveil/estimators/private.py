@@ -17,7 +17,7 @@ from fairveil.data.encoding import Encoder
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructure, InvalidParameter
 from fairveil.estimators.saving import load_rule, save_rule
-from fairveil.estimators.tables import Front, open_front, typed_classes
+from fairveil.estimators.tables import Front, check_label_type, open_front, typed_classes
 from fairveil.fairness.metrics import Evaluation
 from fairveil.models import softmax
 from fairveil.privacy.accounting import epsilon_of
@@ -55,7 +55,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_
-        As in scikit-learn.
+        As in scikit-learn; with a schema, features are its columns and classes have the type that their names spell.
     plan_ : Plan
         Every public number from which the guarantee follows.
     epsilon_spent_ : float
@@ -166,13 +166,20 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             self.classes_, y = np.unique(y, return_inverse=True)
         else:
             self.classes_ = typed_classes(front.schema.target.classes)
+            if not front.schema.target.cuts and not front.schema.target.values:
+                check_label_type(self.classes_, y)
         records = front.records(X, y, sensitive_features)
-        self.n_features_in_ = X.shape[1]
+        if self.schema is not None:
+            self._name_features(front)
         return records
+
+    def _name_features(self, front: Front) -> None:
+        self.feature_names_in_ = np.array(front.schema.feature_names, dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
 
     def _from_file(self, front: Front, path: str | Path, delimiter: str) -> Records:
         self.classes_ = typed_classes(front.schema.target.classes)
-        self.n_features_in_ = len(front.schema.columns)
+        self._name_features(front)
         return front.records_of_file(path, delimiter)
 
     def _open_ledger(self) -> Ledger:
@@ -215,7 +222,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, folder: str | Path) -> "PrivateClassifier":
-        """Return a fitted rule from its folder; it predicts, and its ledger is sealed."""
+        """Return a fitted rule from its folder; it predicts, and refuses to fit (its ledger is sealed)."""
         return load_rule(cls, Path(folder))
 
     def set_params(self, **params: Any) -> "PrivateClassifier":

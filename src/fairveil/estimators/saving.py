@@ -9,6 +9,7 @@ import json
 import math
 import tempfile
 import tomllib
+from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from safetensors.numpy import save as save_tensors
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructure
 from fairveil.models import MODELS, Model
+from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Part, Plan
 
 __all__ = ["FORMAT", "load_rule", "save_rule", "write_folder"]
@@ -80,7 +82,8 @@ def load_rule(cls: type[T], folder: Path) -> T:
     if facts["estimator"] != cls.__name__:
         raise BadStructure(f"Expected a saved {cls.__name__}, got a {facts['estimator']} in {folder}.")
     rule = cls(epsilon=facts["epsilon"] or math.inf, delta=facts["delta"])  # type: ignore[call-arg]
-    for name, value in _fitted(facts, params).items():
+    sealed = copy(Ledger())
+    for name, value in (_fitted(facts, params) | {"ledger": sealed, "ledger_": sealed}).items():
         setattr(rule, name, value)
     return rule
 
@@ -122,6 +125,7 @@ def _fitted(facts: dict[str, Any], params: np.ndarray) -> dict[str, Any]:
             "epsilon_spent_": facts["epsilon_spent"] or math.inf,
             "evaluation_": None,
             "n_features_in_": len(schema.columns),
+            "feature_names_in_": np.array(schema.feature_names, dtype=object),
         }
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise BadStructure(

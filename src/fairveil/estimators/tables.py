@@ -1,6 +1,7 @@
 """A user's table in, encoded records and the public facts of the task out."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fairveil.errors import BadStructure, InvalidParameter, MissingPublicFact
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.task import Task
 
-__all__ = ["Front", "open_front", "typed_classes"]
+__all__ = ["Front", "check_label_type", "open_front", "typed_classes"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Front:
             n_public=self.schema.n_public,
             epsilon=self.epsilon,
             delta=self.delta,
-            unit="record" if self.schema.id_column is None else "person",
+            unit="record" if self.schema.id_column is None else f"person by {self.schema.id_column}",
         )
 
     def records(self, X: Any, y: Any, sensitive_features: Any = None) -> MemoryRecords:
@@ -103,7 +104,7 @@ def open_front(
 ) -> Front:
     """Return the public side; without a schema only at epsilon = infinity, where classes may be read from `y`."""
     if schema is None:
-        if math.isfinite(epsilon):
+        if math.isfinite(epsilon) or X is None:
             raise MissingPublicFact(
                 "Expected a schema with the public bounds, categories and classes, got none; write one as TOML, or "
                 "Schema.for_arrays(n_features, classes=[...], bounds=(-1, 1), n_public=...) for a plain array."
@@ -120,15 +121,22 @@ def open_front(
 
 
 def typed_classes(classes: tuple[str, ...]) -> NDArray[Any]:
-    """Return the schema's classes in the type that their names spell: truth values, whole numbers, numbers or text.
+    """Return the schema's classes in the type that their names spell: truth values, whole numbers or text.
 
     The labels' own type would depend on the rows: one missing label turns whole numbers into floats.
     """
     if set(classes) <= {"True", "False"}:
         return np.array([name == "True" for name in classes])
-    for number in (int, float):
-        try:
-            return np.array([number(name) for name in classes])
-        except ValueError:
-            continue
+    if all(re.fullmatch("-?[0-9]+", name) for name in classes):
+        return np.array([int(name) for name in classes])
     return np.array(classes, dtype=object)
+
+
+def check_label_type(classes: NDArray[Any], y: Any) -> None:
+    """Refuse labels whose type (structure, not values) no class has: every row would be ignored silently."""
+    kind = getattr(getattr(y, "dtype", None), "kind", "O")
+    if kind in "biuf" and (kind == "b") != (classes.dtype.kind == "b"):
+        raise BadStructure(
+            f"Expected labels of the type of the schema's classes {classes.tolist()}, got a column of {y.dtype}; "
+            "convert it, or edit [target] in the schema."
+        )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fairveil._validate import check_choice, check_delta, check_integer, check_positive, check_probability
+from fairveil._validate import check_delta, check_integer, check_positive, check_probability
 from fairveil.errors import DamagedLedger, InvalidParameter, UnsupportedEvent
 
 __all__ = [
@@ -26,9 +26,6 @@ __all__ = [
     "event_from_dict",
     "event_to_dict",
 ]
-
-
-UNITS = ("record", "person")
 
 
 def _check_text(name: str, value: Any) -> str:
@@ -208,7 +205,7 @@ class Charge:
 
     An empty `split` means the whole data. Otherwise `split` names a partition of the records by secret coins
     that do not look at the records, and `part` the piece that was read; such pieces compose in parallel.
-    `unit` is whom the event hides, "record" or "person"; costs for different units do not add up.
+    `unit` is whom the event hides, "record" or "person by COLUMN"; costs for different units do not add up.
     """
 
     event: Event
@@ -218,7 +215,7 @@ class Charge:
 
     def __post_init__(self) -> None:
         _check_event("event", self.event)
-        check_choice("unit", self.unit, UNITS)
+        _check_text("unit", self.unit)
         are_texts = isinstance(self.split, str) and isinstance(self.part, str)
         if not are_texts or bool(self.split) != bool(self.part):
             raise InvalidParameter(

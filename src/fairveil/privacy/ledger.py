@@ -13,14 +13,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from fairveil._validate import check_delta, check_positive
 from fairveil.errors import BudgetExceeded, DamagedLedger, SealedLedger
 from fairveil.privacy.accounting import Neighbours, epsilon_of
-from fairveil.privacy.events import Charge, UnpricedChoice, charge_from_dict, charge_to_dict
+from fairveil.privacy.events import (
+    Charge,
+    NonPrivateRelease,
+    UnpricedChoice,
+    charge_from_dict,
+    charge_to_dict,
+)
 from fairveil.privacy.journal import Journal
 
 __all__ = ["Budget", "Entry", "Ledger", "Receipt", "session_ledger"]
@@ -169,8 +174,8 @@ class Ledger:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Whom the entries hide: ("record",), ("person",), or both, and then no total can be stated."""
-        return tuple(sorted({charge.unit for entry in self.entries for charge in entry.charges}))
+        """Whom the entries hide, "record" or "person by COLUMN"; with more than one, no total can be stated."""
+        return _units(charge for entry in self.entries for charge in entry.charges)
 
     def check(self, charges: Iterable[Charge]) -> None:
         """Refuse now, before any data is touched, what `debit` would refuse later."""
@@ -191,6 +196,11 @@ class Ledger:
         if budget is None:
             return
         past = [charge for line in _debits(lines) for charge in _entry(line).charges]
+        if len(units := _units([*past, *charges])) > 1:
+            raise BudgetExceeded(
+                f"Expected one unit of protection on this ledger, got {' and '.join(units)}, which have no common "
+                "total; nothing was released: keep to one unit, or use a ledger without a budget."
+            )
         total = _total([*past, *charges], budget.delta)
         if total > budget.epsilon * ROUNDING:
             spent = _total(past, budget.delta)
@@ -220,9 +230,13 @@ def _total(
     charges: list[Charge], delta: float, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE
 ) -> float:
     """Return the composed cost; what hides records and what hides persons have no common one."""
-    return (
-        math.inf if len({charge.unit for charge in charges}) > 1 else epsilon_of(charges, delta, neighbours)
-    )
+    return math.inf if len(_units(charges)) > 1 else epsilon_of(charges, delta, neighbours)
+
+
+def _units(charges: Iterable[Charge]) -> tuple[str, ...]:
+    """Return whom the charges hide; what hides nobody has no unit."""
+    hiding = (c for c in charges if not isinstance(c.event, (UnpricedChoice, NonPrivateRelease)))
+    return tuple(sorted({charge.unit for charge in hiding}))
 
 
 def _entry(line: Mapping[str, Any]) -> Entry:
@@ -248,15 +262,11 @@ def _budget(lines: list[dict[str, Any]]) -> Budget | None:
 
 
 _FIRST_PROCESS = os.getpid()
-
-
-@cache
-def _process_ledger() -> Ledger:
-    return Ledger()
+_PROCESS_LEDGER = Ledger()
 
 
 def session_ledger() -> Ledger:
     """Return the books of this process, for estimators that were given none: every fit is on them, whoever's data."""
     if os.getpid() != _FIRST_PROCESS or multiprocessing.parent_process() is not None:
         raise SealedLedger(_sealed("this is a worker process"))
-    return _process_ledger()
+    return _PROCESS_LEDGER

@@ -135,7 +135,7 @@ class Plan:
     """Parts that a secret coin of each unit keeps apart, and parts that are the whole data (share 1).
 
     `epsilon` and `delta` are what the plan was calibrated to (`math.inf`: no privacy is claimed), `unit` whom one unit
-    stands for: "record" or "person".
+    stands for: "record" or "person by COLUMN".
     """
 
     parts: tuple[Part, ...]

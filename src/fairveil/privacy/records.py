@@ -116,7 +116,7 @@ class MemoryRecords:
             yield Rows(self, batch)
             return
         inner = np.searchsorted(self.keys.take(batch), np.arange(1, n_blocks) / n_blocks)
-        for start, end in pairwise([0, *inner.tolist(), len(batch)]):
+        for start, end in pairwise([0, *np.unique(inner).tolist(), len(batch)]):
             yield Rows(self, batch[start:end])
 
     @_SILENT

@@ -28,20 +28,34 @@ _registry: set[type] = set()
 
 
 class Rows:
-    """A block of rows on the private side: inputs and labels, and cells and norms, gathered when first read."""
+    """A block of rows on the private side: inputs, labels, cells and norms, each gathered when first read."""
 
-    __slots__ = ("X", "_cells", "_index", "_norms", "_source", "y")
+    __slots__ = ("_X", "_cells", "_index", "_norms", "_source", "_y")
 
     def __init__(self, source: "Columns", index: NDArray[np.int64]) -> None:
         self._source = source
         self._index = index
-        self.X: Floats = source.X.take(index, axis=0)
-        self.y: NDArray[np.int16] = source.y.take(index, mode="clip")
+        self._X: Floats | None = None
+        self._y: NDArray[np.int16] | None = None
         self._cells: NDArray[np.int16] | None = None
         self._norms: Floats | None = None
 
     def __len__(self) -> int:
         return len(self._index)
+
+    @property
+    def X(self) -> Floats:
+        """The inputs, one row a record."""
+        if self._X is None:
+            self._X = self._source.X.take(self._index, axis=0)
+        return self._X
+
+    @property
+    def y(self) -> NDArray[np.int16]:
+        """The class codes."""
+        if self._y is None:
+            self._y = self._source.y.take(self._index, mode="clip")
+        return self._y
 
     @property
     def cells(self) -> NDArray[np.int16]:

@@ -102,9 +102,9 @@ class Veil:
             raise UnplannedRelease("Expected the receipt of a debit, got none; open a veil with open_veils.")
         self.part = part
         self._open = {release.name: release for release in part.releases}
-        self._records = records.arranged(coins)
+        self._records = records
         self._coins = coins
-        self._batches = self._records.draw(part.sampling_rates, coins)
+        self._batches: Iterator[Any] | None = None
         self._n_left = part.n_steps
         self._n_blocks = 1
 
@@ -120,6 +120,9 @@ class Veil:
                 f"Expected at most {self.part.n_steps} draws from {self.part.name!r}, got one more."
             )
         self._n_left -= 1
+        if self._batches is None:
+            self._records = self._records.arranged(self._coins)
+            self._batches = self._records.draw(self.part.sampling_rates, self._coins)
         return Batch(self._records, next(self._batches), self._n_blocks, self._open, self._coins)
 
     def __repr__(self) -> str:
