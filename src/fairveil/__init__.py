@@ -11,7 +11,8 @@ The house, from the ground up (a room imports only from lower floors)::
     estimators/  the scikit-learn front, one file per method                                  floor 4
     cli/         train explain check ledger schema                                            floor 7
 
-To know whether fairveil is private, read `privacy/` and each model's `clipped_gradient`: nothing else sees a record.
+To know whether fairveil is private, read `privacy/`, each model's `clipped_gradient`, and the two places that see one
+row at a time: the encoder of `data/` and the row functions in `training/objectives.py`.
 """
 
 from importlib import import_module

@@ -2,7 +2,7 @@
 
 The game: a release is drawn many times with and without one worst-case record; the best threshold is chosen on one
 half of the draws, and the other half bounds the true epsilon from below (Clopper-Pearson, both sides together at
-confidence 1 - 1e-6). With 2 x 16,000 draws (8,000 of the exact samplers) an honest mechanism stays below its claim with
+confidence 1 - 1e-6). With 2 x 40,000 draws (8,000 of the exact samplers) an honest mechanism stays below its claim with
 that probability, and the twins' true epsilon lies so far above the claim that missing one is rarer still.
 """
 
@@ -23,7 +23,7 @@ from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 from fairveil.training.objectives import CrossEntropy, Everyone
 
-N_DRAWS = 16_000
+N_DRAWS = 40_000
 N_EXACT_DRAWS = 8_000
 DELTA = 1e-2
 ALPHA = 1e-6
@@ -99,7 +99,7 @@ def claim(release, rate):
 def test_the_claim_stands(case, seeded):
     release, rate, ask = CASES[case]
     bound = lower_bound(draws(True, release, rate, ask), draws(False, release, rate, ask)[::-1], DELTA)
-    assert 0.2 * claim(release, rate) < bound <= claim(release, rate)  # sharp enough to mean something
+    assert 0.3 * claim(release, rate) < bound <= claim(release, rate)  # sharp enough to mean something
 
 
 @pytest.mark.parametrize("case", ["gradient", "sampled gradient"])
