@@ -1,10 +1,12 @@
 """Accuracy and gap on held-out rows, over repeated random splits, beside the non-private twin.
 
 The figures are exact counts on held-out rows of public data, for research: a data holder gets private ones from
-`fairveil train`. The twin is scikit-learn's LogisticRegression on the same encoding and the same splits. Splits are
-seeded (run r uses seed r); noise never is.
+`fairveil train`. The twin is scikit-learn's LogisticRegression on the same encoding and the same splits, neither
+private nor fair; `--epsilon inf` gives our own method without privacy. Splits are seeded (run r uses seed r); noise
+never is. "gap" is the largest left side of the constraint's bounds: for a parity the largest difference between
+groups, for a cap the rate itself.
 
-    python benchmarks/quality.py --dataset adult --method dpsgd --epsilon 1 --runs 10 --json
+    python benchmarks/quality.py --dataset adult --method raco --epsilon 1 --tolerance 0.05 --runs 10 --json
 """
 
 import os
@@ -12,75 +14,130 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
+import csv
+import itertools
 import json
 import math
 import sys
 import time
+import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from scipy.stats import t
 from sklearn.linear_model import LogisticRegression
 
-from fairveil import Descent, Ledger, OutputPerturbation, PrivateClassifier, load_dataset
-from fairveil.data.datasets import Dataset
+from fairveil import (
+    Descent,
+    Ledger,
+    OutputPerturbation,
+    PrivateClassifier,
+    RateConstrained,
+    RateConstrainedClassifier,
+    Schema,
+    ToleranceNotMet,
+)
+from fairveil.data.datasets import dataset_path, dataset_schema
 from fairveil.data.encoding import Encoder
-from fairveil.data.schema import Schema
-from fairveil.fairness.metrics import CONSTRAINTS, gap_of
+from fairveil.fairness.cells import Attribute, Population
+from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, constrain
 
 TRAIN_SHARE = 0.75
-METHODS = {
+UNBOUNDED = {
     "dpsgd": lambda model: Descent(model=model),
     "dpsgdf": lambda model: Descent(model=model, group_clipping=True),
     "output": lambda model: OutputPerturbation(),
 }
+METHODS = sorted([*UNBOUNDED, "raco"])
+NAMES = {"adult": "adult", "credit_default": "credit-card"}
+"""Data sets as the published curves call them."""
 
 
 @dataclass(frozen=True)
 class Bench:
     """A data set with its schema, its groups and labels as codes, ready to be split again and again."""
 
-    data: Dataset
+    frame: pd.DataFrame
     schema: Schema
-    sensitive: str
+    people: Population
     y: np.ndarray
     groups: np.ndarray
 
     @classmethod
-    def of(cls, name: str, sensitive: str | None, aware: bool) -> "Bench":
-        data = load_dataset(name)
-        sensitive = sensitive or data.schema.sensitive[0].column
-        entry, encoder = data.schema.sensitive_named(sensitive), Encoder(data.schema)
-        schema = data.schema.model_copy(update={"sensitive": (entry,), "id_column": None})
-        if not aware and sensitive in schema.columns:
-            schema = schema.without(sensitive)
-        return cls(
-            data, schema, sensitive, encoder.targets(data.y), encoder.groups(data.frame[sensitive], entry)
-        )
+    def of(cls, options: argparse.Namespace) -> "Bench":
+        schema = Schema.read(options.schema) if options.schema else dataset_schema(options.dataset)
+        frame, encoder = pd.read_parquet(dataset_path(options.dataset)), Encoder(schema)
+        frame = frame[encoder.keep(frame)].reset_index(drop=True)
+        names = options.sensitive.split(",") if options.sensitive else [schema.sensitive[0].column]
+        entries = tuple(schema.sensitive_named(name) for name in names)
+        attributes = tuple(Attribute(entry.column, entry.groups) for entry in entries)
+        classes = schema.target.classes
+        people = Population(attributes, classes, classes.index(schema.target.positive))
+        y = encoder.targets(frame[schema.target.column])
+        groups = people.code([encoder.groups(frame[entry.column], entry) for entry in entries])
+        schema = schema.model_copy(update={"sensitive": entries, "id_column": None})
+        if not options.aware:
+            schema = schema.without(*(name for name in names if name in schema.columns))
+        return cls(frame, schema, people, y, groups)
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         known = np.flatnonzero(self.y >= 0)
         is_train = np.random.default_rng(seed).random(len(known)) < TRAIN_SHARE
         return known[is_train], known[~is_train]
 
-    def figures(self, decisions: np.ndarray, rows: np.ndarray, constraint: str) -> tuple[float, float]:
-        """Return exact accuracy and gap of decisions (class codes) on some rows."""
-        n_groups, n_classes = len(self.schema.sensitive[0].groups), len(self.schema.target.classes)
-        counts = np.zeros((n_groups + 1, n_classes, n_classes))
-        np.add.at(counts, (self.groups[rows], self.y[rows], decisions), 1)  # group -1 is the last: none
-        positive = self.schema.target.classes.index(self.schema.target.positive)
-        gap = gap_of(counts, constraint, 0.0, positive).value
-        return float(np.mean(decisions == self.y[rows])), math.nan if gap is None else gap
+    def figures(
+        self, decisions: np.ndarray, rows: np.ndarray, constraint: Constraint, smallest: int
+    ) -> tuple[float, float]:
+        """Return exact accuracy and gap of decisions (class codes), over bounds on at least `smallest` people each."""
+        bounds = constrain(constraint, self.people)
+        cells = bounds.cells[self.groups[rows], self.y[rows]]
+        counts = np.zeros((bounds.n_cells, bounds.n_classes))
+        np.add.at(counts, (cells[cells >= 0], decisions[cells >= 0]), 1)
+        is_large = bounds.smallest_parts(counts) >= smallest
+        gap = bounds.values(counts)[is_large].max() if is_large.any() else math.nan
+        return float(np.mean(decisions == self.y[rows])), float(gap)
 
 
-def private_run(bench: Bench, method: str, model: str, epsilon: float, delta: float, seed: int) -> np.ndarray:
+@dataclass(frozen=True)
+class Setting:
+    """One row of the answer."""
+
+    method: str
+    model: str
+    constraint: str
+    against: str
+    epsilon: float
+    delta: float
+    tolerance: float | None
+    clip_norm: float | None
+    last_look: bool
+
+    @property
+    def asked(self) -> Constraint:
+        kind, tolerance = CONSTRAINT_TYPES[self.constraint], self.tolerance or 0.0
+        return kind(tolerance, against=self.against) if issubclass(kind, Parity) else kind(tolerance)
+
+    def classifier(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
+        if self.method in UNBOUNDED:
+            recipe = UNBOUNDED[self.method](self.model)
+            return PrivateClassifier(self.epsilon, self.delta, recipe, schema, sensitive, ledger=Ledger())
+        recipe = RateConstrained(
+            descent=Descent(model=self.model, clip_norm=self.clip_norm), last_look=self.last_look
+        )
+        return RateConstrainedClassifier(
+            self.asked, self.epsilon, self.delta, recipe, schema, sensitive, ledger=Ledger()
+        )
+
+
+def private_run(bench: Bench, setting: Setting, seed: int) -> np.ndarray:
     train, test = bench.split(seed)
-    n_public = round(TRAIN_SHARE * len(bench.y))
-    schema = bench.schema.model_copy(update={"n_public": n_public})
-    frame = bench.data.frame
-    clf = PrivateClassifier(epsilon, delta, METHODS[method](model), schema, bench.sensitive, ledger=Ledger())
-    clf.fit(frame.iloc[train], bench.data.y.iloc[train])
-    return Encoder(schema).targets(clf.predict(frame.iloc[test]))
+    schema = bench.schema.model_copy(update={"n_public": round(TRAIN_SHARE * len(bench.y))})
+    clf = setting.classifier(schema, [entry.column for entry in schema.sensitive])
+    clf.fit(bench.frame.iloc[train], bench.frame[schema.target.column].iloc[train])
+    codes = {name: code for code, name in enumerate(clf.classes_.tolist())}
+    return np.array([codes[name] for name in clf.predict(bench.frame.iloc[test]).tolist()])
 
 
 def twin_run(bench: Bench, rows: np.ndarray, seed: int) -> np.ndarray:
@@ -95,57 +152,125 @@ def interval(values: list[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def measure(
-    bench: Bench, options: argparse.Namespace, epsilon: float, twins: list[tuple[float, float]]
-) -> dict:
+def measure(bench: Bench, options: argparse.Namespace, setting: Setting, twins: list[np.ndarray]) -> dict:
     start = time.perf_counter()
-    pairs = []
-    for seed in range(options.runs):
-        decisions = private_run(bench, options.method, options.model, epsilon, options.delta, seed)
-        pairs.append(bench.figures(decisions, bench.split(seed)[1], options.constraint))
+    answers = [private_run(bench, setting, seed) for seed in range(options.runs)]
     seconds = (time.perf_counter() - start) / options.runs
-    accuracy, gap = interval([pair[0] for pair in pairs]), interval([pair[1] for pair in pairs])
+    tests = [bench.split(seed)[1] for seed in range(options.runs)]
+    ours, theirs = (
+        [
+            bench.figures(decisions, test, setting.asked, options.smallest_group)
+            for decisions, test in zip(answers_of, tests, strict=True)
+        ]
+        for answers_of in (answers, twins)
+    )
+    accuracy, gap = interval([pair[0] for pair in ours]), interval([pair[1] for pair in ours])
     return {
-        "dataset": options.dataset, "method": options.method, "model": options.model,
-        "constraint": options.constraint, "epsilon": epsilon, "delta": options.delta, "tolerance": None,
+        "dataset": options.dataset if not options.schema else Path(options.schema).stem,
+        "method": setting.method, "model": setting.model, "constraint": setting.constraint,
+        "against": setting.against, "sensitive": [a.name for a in bench.people.attributes],
+        "epsilon": None if math.isinf(setting.epsilon) else setting.epsilon, "delta": setting.delta,
+        "tolerance": setting.tolerance, "clip_norm": setting.clip_norm, "last_look": setting.last_look,
         "aware": options.aware, "accuracy_mean": accuracy[0], "accuracy_low": accuracy[1],
         "accuracy_high": accuracy[2], "gap_mean": gap[0], "gap_low": gap[1], "gap_high": gap[2],
-        "nonprivate_accuracy": float(np.mean([twin[0] for twin in twins])),
-        "nonprivate_gap": float(np.mean([twin[1] for twin in twins])),
+        "gap_largest": max(pair[1] for pair in ours),
+        "nonprivate_accuracy": float(np.mean([pair[0] for pair in theirs])),
+        "nonprivate_gap": float(np.mean([pair[1] for pair in theirs])),
         "runs": options.runs, "seconds_per_run": seconds, "evaluation": "exact, on public held-out rows",
+        **published(options, setting),
     }  # fmt: skip
+
+
+def published(options: argparse.Namespace, setting: Setting) -> dict:
+    """Return the published curves at the same data set, constraint and epsilon: others' figures, not ours."""
+    if options.published is None:
+        return {}
+    with open(options.published, newline="") as file:
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["dataset"] == NAMES.get(options.dataset)
+            and row["constraint"] == setting.constraint
+            and float(row["epsilon"]) == setting.epsilon
+        ]
+    return {
+        "published": [
+            {
+                "method": row["method"],
+                "accuracy": 1 - float(row["error_or_accuracy"]),
+                "gap": float(row["gap"]),
+            }
+            for row in rows
+        ]
+    }
 
 
 def options_of(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    several = "one or several, with commas"
     parser.add_argument("--dataset", default="adult")
-    parser.add_argument("--method", default="dpsgd", choices=sorted(METHODS))
+    parser.add_argument("--schema", help="a schema file for another task on the same rows")
+    parser.add_argument("--method", default="dpsgd", choices=METHODS)
     parser.add_argument("--model", default="linear", choices=["linear", "mlp"])
-    parser.add_argument("--constraint", default="demographic_parity", choices=sorted(CONSTRAINTS))
-    parser.add_argument("--sensitive")
-    parser.add_argument("--aware", action="store_true")
-    parser.add_argument("--epsilon", default="1", help="one number or several, with commas")
+    parser.add_argument("--constraint", default="demographic_parity", choices=sorted(CONSTRAINT_TYPES))
+    parser.add_argument("--against", default="pairs", choices=["pairs", "rest"])
+    parser.add_argument("--sensitive", help=several)
+    parser.add_argument("--aware", action="store_true", help="the model may read the sensitive columns")
+    parser.add_argument("--epsilon", default="1", help=f"{several}; inf: no privacy")
     parser.add_argument("--delta", type=float, default=1e-5)
+    parser.add_argument("--tolerance", help=f"{several}; raco only")
+    parser.add_argument("--clip-norm", help=f"{several}; raco only")
+    parser.add_argument("--no-look", action="store_true", help="raco without its last look")
+    parser.add_argument(
+        "--smallest-group", type=int, default=0, help="leave out bounds on fewer held-out rows"
+    )
+    parser.add_argument("--published", help="a CSV of published curves to print beside ours")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
     return parser.parse_args(arguments)
 
 
+def settings_of(options: argparse.Namespace) -> list[Setting]:
+    if options.method == "raco" and options.tolerance is None:
+        raise SystemExit("Expected --tolerance for raco, got none.")
+    numbers = [
+        [None] if text is None else [float(number) for number in text.split(",")]
+        for text in (options.epsilon, options.tolerance, options.clip_norm)
+    ]
+    return [
+        Setting(
+            options.method, options.model, options.constraint, options.against, epsilon, options.delta, tolerance,
+            clip_norm, not options.no_look,
+        )
+        for epsilon, tolerance, clip_norm in itertools.product(*numbers)
+    ]  # fmt: skip
+
+
+def rounded(value: object) -> object:
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
+    return round(value, 5) if isinstance(value, float) else value
+
+
 def main() -> None:
     options = options_of(sys.argv[1:])
-    bench = Bench.of(options.dataset, options.sensitive, options.aware)
-    rows = Encoder(bench.schema).rows(bench.data.frame)
-    seeds = range(options.runs)
-    twins = [bench.figures(twin_run(bench, rows, s), bench.split(s)[1], options.constraint) for s in seeds]
+    settings, bench = settings_of(options), Bench.of(options)
+    rows = Encoder(bench.schema).rows(bench.frame)
+    twins = [twin_run(bench, rows, seed) for seed in range(options.runs)]
     results = []
-    for epsilon in [float(text) for text in options.epsilon.split(",")]:
-        row = measure(bench, options, epsilon, twins)
-        results.append({name: round(v, 5) if isinstance(v, float) else v for name, v in row.items()})
+    for setting in settings:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ToleranceNotMet)  # the figures say it
+            results.append(rounded(measure(bench, options, setting, twins)))
         if not options.json:
+            row = results[-1]
             print(
-                f"# epsilon {epsilon:g}: accuracy {row['accuracy_mean']:.4f} gap {row['gap_mean']:.4f}",
+                f"# epsilon {setting.epsilon:g} tolerance {setting.tolerance} clip norm {setting.clip_norm}: accuracy "
+                f"{row['accuracy_mean']:.4f} gap {row['gap_mean']:.4f}",
                 file=sys.stderr,
             )
     print(json.dumps({"rows": results}))

@@ -5,9 +5,9 @@ The house, from the ground up (a room imports only from lower floors)::
     errors.py coins.py _validate.py                                                           floor 0
     data/        files -> rows with stated public facts                                       floor 1
     privacy/     records in, noisy sums out, every crossing debited (the veil)                floor 1
-    fairness/    counts -> rates -> gaps with intervals                                       floor 1
+    fairness/    histogram -> rates -> violations; counts -> gaps with intervals              floor 1
     models/      parameters + rows -> logits -> clipped gradient sums                         floor 1
-    training/    veil + model + plan -> parameters                                            floor 2
+    training/    veil + model + constraint + plan -> parameters                               floor 2
     estimators/  the scikit-learn front, one file per method                                  floor 4
     cli/         train explain check ledger schema                                            floor 7
 
@@ -21,12 +21,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fairveil.data.datasets import Dataset, load_dataset
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
-    from fairveil.errors import FairveilError
+    from fairveil.errors import FairveilError, ToleranceNotMet
     from fairveil.estimators.private import PrivateClassifier
+    from fairveil.estimators.rate_constrained import RateConstrainedClassifier
+    from fairveil.fairness.cells import smallest_partition
+    from fairveil.fairness.constraints import (
+        DemographicParity,
+        EqualizedOdds,
+        ErrorRateParity,
+        FalseNegativeRateCap,
+        FalseNegativeRateParity,
+        FalsePositiveRateCap,
+        FalsePositiveRateParity,
+        PrecisionParity,
+        TruePositiveRateParity,
+    )
+    from fairveil.fairness.expressions import Rule
     from fairveil.privacy.accounting import Neighbours
     from fairveil.privacy.ledger import Budget, Ledger, session_ledger
     from fairveil.training.descent import Descent
     from fairveil.training.minimising import OutputPerturbation
+    from fairveil.training.rate_constrained import RateConstrained
 
 __version__ = "0.1.0"
 
@@ -34,39 +49,67 @@ _HOMES = {
     "Budget": "privacy.ledger",
     "Category": "data.schema",
     "Dataset": "data.datasets",
+    "DemographicParity": "fairness.constraints",
     "Descent": "training.descent",
+    "EqualizedOdds": "fairness.constraints",
+    "ErrorRateParity": "fairness.constraints",
     "FairveilError": "errors",
+    "FalseNegativeRateCap": "fairness.constraints",
+    "FalseNegativeRateParity": "fairness.constraints",
+    "FalsePositiveRateCap": "fairness.constraints",
+    "FalsePositiveRateParity": "fairness.constraints",
     "Ledger": "privacy.ledger",
     "Neighbours": "privacy.accounting",
     "Number": "data.schema",
     "OutputPerturbation": "training.minimising",
+    "PrecisionParity": "fairness.constraints",
     "PrivateClassifier": "estimators.private",
+    "RateConstrained": "training.rate_constrained",
+    "RateConstrainedClassifier": "estimators.rate_constrained",
+    "Rule": "fairness.expressions",
     "Schema": "data.schema",
     "Sensitive": "data.schema",
     "Target": "data.schema",
+    "ToleranceNotMet": "errors",
+    "TruePositiveRateParity": "fairness.constraints",
     "Where": "data.schema",
     "load_dataset": "data.datasets",
     "session_ledger": "privacy.ledger",
+    "smallest_partition": "fairness.cells",
 }
 
 __all__ = [
     "Budget",
     "Category",
     "Dataset",
+    "DemographicParity",
     "Descent",
+    "EqualizedOdds",
+    "ErrorRateParity",
     "FairveilError",
+    "FalseNegativeRateCap",
+    "FalseNegativeRateParity",
+    "FalsePositiveRateCap",
+    "FalsePositiveRateParity",
     "Ledger",
     "Neighbours",
     "Number",
     "OutputPerturbation",
+    "PrecisionParity",
     "PrivateClassifier",
+    "RateConstrained",
+    "RateConstrainedClassifier",
+    "Rule",
     "Schema",
     "Sensitive",
     "Target",
+    "ToleranceNotMet",
+    "TruePositiveRateParity",
     "Where",
     "__version__",
     "load_dataset",
     "session_ledger",
+    "smallest_partition",
 ]
 
 

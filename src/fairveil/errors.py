@@ -12,6 +12,8 @@
     ├── UnplannedRelease      something was asked of the data that the plan does not list
     └── UnsupportedEvent      the accountant does not know this event and does not guess (also TypeError)
 
+    ToleranceNotMet           a warning: the released rule breaks a bound it was asked to keep    (also UserWarning)
+
 Every message says what was expected, what was got, and what to do next. No message quotes a value of a record.
 """
 
@@ -23,6 +25,7 @@ __all__ = [
     "InvalidParameter",
     "MissingPublicFact",
     "SealedLedger",
+    "ToleranceNotMet",
     "UnplannedRelease",
     "UnsupportedEvent",
 ]
@@ -62,3 +65,7 @@ class UnplannedRelease(FairveilError):
 
 class UnsupportedEvent(FairveilError, TypeError):
     """The accountant does not know this event and does not guess."""
+
+
+class ToleranceNotMet(UserWarning):
+    """The released rule breaks a bound it was asked to keep, by more than noise can feign."""

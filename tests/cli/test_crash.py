@@ -111,8 +111,9 @@ def finishes_warm(start: multiprocessing.context.ForkServerContext, folder: Path
 def options(folder: Path) -> RunOptions:
     """What `fairveil train adult --out FOLDER --json` asks for."""
     return RunOptions(
-        data="adult", target=None, sensitive=None, epsilon=1.0, delta=1e-5, constraint="demographic_parity",
-        tolerance=None, aware=None, method="dpsgd", model="linear", schema=None, n_public=None, ledger=None,
+        data="adult", target=None, sensitive=(), epsilon=1.0, delta=1e-5, constraint="demographic_parity",
+        tolerance=None, against="pairs", rules=(), aware=None, method="dpsgd", model="linear", schema=None,
+        n_public=None, ledger=None,
         unit=None, holdout=0.15, confidence=0.95, delimiter=",", out=folder, as_json=True,
     )  # fmt: skip
 

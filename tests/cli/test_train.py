@@ -15,7 +15,7 @@ KEYS = {
     "method", "model", "constraint", "tolerance", "epsilon", "delta", "epsilon_spent", "epsilon_spent_total",
     "neighbours", "epsilon_replace_one", "protects", "unit", "aware", "n_public",
     "smallest_tolerance_that_holds", "accuracy", "gap", "private_evaluation", "seconds", "version",
-    "plan", "confidence",
+    "plan", "confidence", "against", "rules", "bounds", "cautions",
 }  # fmt: skip
 TRAIN = ("train", "people.csv", "--schema", "schema.toml", "--out", "results")
 

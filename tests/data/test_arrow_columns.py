@@ -135,7 +135,7 @@ def test_any_column_of_a_schema_may_hold_any_supported_type(
     table = pa.Table.from_pandas(people.iloc[:2].assign(who=["a", "b"]), preserve_index=False)
     table = table.set_column(table.schema.get_field_index(column), column, cells)
     pq.write_table(table, tmp_path / "t.parquet")
-    found = load_encoded(tmp_path / "t.parquet", schema.model_copy(update={"id_column": "who"}), "sex")
+    found = load_encoded(tmp_path / "t.parquet", schema.model_copy(update={"id_column": "who"}), ["sex"])
     assert len(found.y) == (0 if column == "hired" else 2)
 
 

@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fairveil.coins import reproducible_coins, secret_coins
 from fairveil.errors import InvalidParameter
+from fairveil.fairness.cells import Attribute, Population
 from fairveil.privacy.accounting import epsilon_of
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.records import MemoryRecords
@@ -18,9 +19,8 @@ from fairveil.training.planning import make_plan
 from fairveil.training.task import Task
 from fairveil.training.training import carry_out
 
-TASK = Task(
-    n_features=4, n_classes=3, n_groups=2, input_norm=math.sqrt(5), n_public=400, epsilon=math.inf, delta=1e-5
-)
+PEOPLE = Population((Attribute("side", ("left", "right")),), ("a", "b", "c"))
+TASK = Task(n_features=4, people=PEOPLE, input_norm=math.sqrt(5), n_public=400, epsilon=math.inf, delta=1e-5)
 
 
 def make_records(rng, n=400, k=3):
@@ -55,8 +55,8 @@ def test_without_privacy_it_is_plain_gradient_descent(rng):
         if step >= 20:
             kept.append(W)
     expected = np.mean(kept, axis=0)
-    assert np.allclose(trained.params[:12].reshape(3, 4), expected[:, :4], atol=1e-5)
-    assert np.allclose(trained.params[12:], expected[:, 4], atol=1e-5)
+    assert np.allclose(trained.fit.params[:12].reshape(3, 4), expected[:, :4], atol=1e-5)
+    assert np.allclose(trained.fit.params[12:], expected[:, 4], atol=1e-5)
 
 
 def test_without_privacy_it_reaches_scikit_learns_optimum(rng):
@@ -68,14 +68,14 @@ def test_without_privacy_it_reaches_scikit_learns_optimum(rng):
 
 
 def _columns(trained):
-    return np.column_stack([trained.params[:12].reshape(3, 4), trained.params[12:]])
+    return np.column_stack([trained.fit.params[:12].reshape(3, 4), trained.fit.params[12:]])
 
 
 def test_a_finite_clip_norm_still_applies_at_infinite_epsilon(rng):
     records = make_records(rng)
     free = run(Descent(n_steps=20, sampling_rate=1.0, learning_rate=0.5), TASK, records)
     bound = run(Descent(n_steps=20, sampling_rate=1.0, learning_rate=0.5, clip_norm=0.1), TASK, records)
-    assert np.linalg.norm(bound.params) < 0.5 * np.linalg.norm(free.params)
+    assert np.linalg.norm(bound.fit.params) < 0.5 * np.linalg.norm(free.fit.params)
 
 
 def test_the_divisor_is_public_not_the_batch(rng):
@@ -84,7 +84,7 @@ def test_the_divisor_is_public_not_the_batch(rng):
     recipe = Descent(n_steps=1, sampling_rate=1.0, learning_rate=1.0, momentum=0.0)
     one = run(recipe, TASK, records)
     two = run(recipe, replace(TASK, n_public=800), records)
-    assert np.allclose(one.params, 2 * two.params, atol=1e-6)
+    assert np.allclose(one.fit.params, 2 * two.fit.params, atol=1e-6)
 
 
 @pytest.mark.parametrize(

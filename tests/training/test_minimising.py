@@ -7,6 +7,7 @@ from scipy.optimize import minimize
 
 from fairveil.coins import reproducible_coins, secret_coins
 from fairveil.errors import InvalidParameter
+from fairveil.fairness.cells import Population
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.minimiser import RidgeSoftmax
 from fairveil.privacy.records import MemoryRecords
@@ -79,7 +80,7 @@ def test_long_and_broken_rows_stay_inside_the_radius(rng):
     assert np.isfinite(solve(records, ridge)).all()
 
 
-TASK = Task(3, 2, 0, 1.5, 300, math.inf, 1e-5)
+TASK = Task(3, Population((), ("a", "b")), 1.5, 300, math.inf, 1e-5)
 
 
 def test_it_trains_end_to_end(rng):
@@ -93,14 +94,14 @@ def test_it_trains_end_to_end(rng):
         reproducible_coins(0),
         np.random.default_rng(0),
     )
-    accuracy = (exact.model.logits(exact.params, records.X).argmax(axis=0) == records.y).mean()
+    accuracy = (exact.model.logits(exact.fit.params, records.X).argmax(axis=0) == records.y).mean()
     assert accuracy > 0.6
     task = replace(TASK, epsilon=2.0)
     noisy = carry_out(
         make_plan(recipe, task), recipe, task, records, Ledger(), secret_coins(), np.random.default_rng(0)
     )
-    assert noisy.params[0] == 0  # class 0 is the reference
-    assert not np.allclose(noisy.params, exact.params)
+    assert noisy.fit.params[0] == 0  # class 0 is the reference
+    assert not np.allclose(noisy.fit.params, exact.fit.params)
 
 
 def test_bad_numbers_are_refused():

@@ -32,7 +32,7 @@ app.add_typer(schema_app, name="schema")
 
 
 class Constraint(StrEnum):
-    """Constraint names, as in fairlearn."""
+    """Constraint names, those of parities as in fairlearn."""
 
     demographic_parity = "demographic_parity"
     equalized_odds = "equalized_odds"
@@ -40,6 +40,16 @@ class Constraint(StrEnum):
     false_positive_rate_parity = "false_positive_rate_parity"
     false_negative_rate_parity = "false_negative_rate_parity"
     error_rate_parity = "error_rate_parity"
+    precision_parity = "precision_parity"
+    false_negative_rate_cap = "false_negative_rate_cap"
+    false_positive_rate_cap = "false_positive_rate_cap"
+
+
+class Against(StrEnum):
+    """Whom a group is compared with."""
+
+    pairs = "pairs"
+    rest = "rest"
 
 
 class Method(StrEnum):
@@ -48,6 +58,7 @@ class Method(StrEnum):
     dpsgd = "dpsgd"
     dpsgdf = "dpsgdf"
     output = "output"
+    raco = "raco"
 
 
 class ModelKind(StrEnum):
@@ -70,11 +81,13 @@ class RunOptions:
 
     data: str
     target: str | None
-    sensitive: str | None
+    sensitive: tuple[str, ...]
     epsilon: float
     delta: float
     constraint: str
     tolerance: float | None
+    against: str
+    rules: tuple[str, ...]
     aware: bool | None
     method: str
     model: str
@@ -99,14 +112,27 @@ LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="The books of these people [default: beside the data file].")
 ]
 Target = Annotated[str | None, typer.Option(help="The column to predict [default: the schema's].")]
-Groups = Annotated[str | None, typer.Option(help="The column of groups [default: the schema's first].")]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option(help="The column of groups; several for their intersections [default: the schema's first]."),
+]
 Epsilon = Annotated[float, typer.Option(help="Privacy budget; inf means not private.")]
 Delta = Annotated[float, typer.Option(help="Probability that the privacy bound may fail.")]
-WhichGap = Annotated[Constraint, typer.Option(help="Which gap to measure.")]
-Tolerance = Annotated[float | None, typer.Option(help="Largest gap; needs a method with a constraint.")]
+WhichGap = Annotated[Constraint, typer.Option(help="Which gap to measure, and with raco to bound.")]
+Tolerance = Annotated[float | None, typer.Option(help="Largest gap (of a cap: largest rate); raco only.")]
+ComparedWith = Annotated[Against, typer.Option(help="Compare a group with each other one, or with the rest.")]
+Rules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rule", help="A further bound, such as 'false_negative_rate <= 0.3'; raco only, repeatable."
+    ),
+]
 Aware = Annotated[
     bool | None,
-    typer.Option("--aware/--unaware", help="May the model read the sensitive column? [default: unaware]"),
+    typer.Option(
+        "--aware/--unaware",
+        help="May the model read the sensitive column? [default: unaware; raco wants an answer]",
+    ),
 ]
 HowToTrain = Annotated[Method, typer.Option(help="How to train.")]
 WhatToTrain = Annotated[ModelKind, typer.Option(help="What to train.")]
@@ -130,6 +156,8 @@ def _run_command(action: str) -> Callable[..., None]:
         delta: Delta = 1e-5,
         constraint: WhichGap = Constraint.demographic_parity,
         tolerance: Tolerance = None,
+        against: ComparedWith = Against.pairs,
+        rule: Rules = None,
         aware: Aware = None,
         method: HowToTrain = Method.dpsgd,
         model: WhatToTrain = ModelKind.linear,
@@ -144,8 +172,9 @@ def _run_command(action: str) -> Callable[..., None]:
         as_json: Json = False,
     ) -> None:
         options = RunOptions(
-            data, target, sensitive, epsilon, delta, str(constraint), tolerance, aware, str(method), str(model),
-            schema, n_public, ledger, None if unit is None else str(unit), holdout, confidence, delimiter, out, as_json,
+            data, target, tuple(sensitive or ()), epsilon, delta, str(constraint), tolerance, str(against),
+            tuple(rule or ()), aware, str(method), str(model), schema, n_public, ledger,
+            None if unit is None else str(unit), holdout, confidence, delimiter, out, as_json,
         )  # fmt: skip
         _do("runs", action, options)
 

@@ -59,8 +59,12 @@ class Folder:
             raise NotADirectoryError(0, "a file")
 
     def keep(self) -> None:
-        """Move what was staged into place, over what an earlier run left."""
-        for new in sorted(self.stage.iterdir()):
+        """Move what was staged into place, over what an earlier run left; what this run does not write goes away."""
+        staged = sorted(self.stage.iterdir())
+        for name in self._results:
+            if (self.path / name).is_file() and not (self.stage / name).exists():
+                (self.path / name).unlink()
+        for new in staged:
             old = self.path / new.name
             if old.is_dir():
                 old.rename(self.stage / (new.name + ".old"))

@@ -3,25 +3,27 @@
 import json
 import math
 import time
+import warnings
+from pathlib import Path
 from typing import Any
 
 from fairveil import __version__
 from fairveil.cli.app import RunOptions
+from fairveil.cli.asked import asked_constraints, bounds_told, classifier_for, gap_of
 from fairveil.cli.output import Folder, progress_bar, say
 from fairveil.cli.sources import Source, ledger_file, prepared_schema, source_of
 from fairveil.cli.words import explanation, results
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameter, ToleranceNotMet
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.fairness.metrics import Interval
 from fairveil.privacy.accounting import Neighbours, epsilon_of
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
-from fairveil.training.descent import Descent
-from fairveil.training.minimising import OutputPerturbation
-from fairveil.training.task import Recipe
 
 __all__ = ["explain", "train"]
+
+TRACE = "constraint_trace.csv"
 
 
 def train(options: RunOptions) -> None:
@@ -31,17 +33,29 @@ def train(options: RunOptions) -> None:
         raise InvalidParameter("Expected a folder for the results, got none; write --out DIR.")
     source, schema, clf = _prepared(options)
     out = options.out
-    with Folder(out, {"model": "folder", "summary.json": "file"}) as folder:
+    with Folder(out, {"model": "folder", "summary.json": "file", TRACE: "file"}) as folder:
         path = ledger_file(source, options.ledger, options.out)
         clf.ledger = Ledger(path)
-        with progress_bar(options.as_json) as progress:
+        with progress_bar(options.as_json) as progress, warnings.catch_warnings(record=True) as cautions:
+            warnings.simplefilter("always", ToleranceNotMet)
             clf.fit_file(source.file(), delimiter=options.delimiter, progress=progress)
         summary = _summary(options, schema, clf)
+        summary["cautions"] = [
+            str(one.message) for one in cautions if issubclass(one.category, ToleranceNotMet)
+        ]
         summary["seconds"] = round(time.perf_counter() - started, 3)
         clf.save(folder.stage / "model")
+        _write_trace(clf, folder.stage / TRACE)
         (folder.stage / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
         folder.keep()
     say(options.as_json, summary, results(source.name, summary, out, path))
+
+
+def _write_trace(clf: PrivateClassifier, path: Path) -> None:
+    """Write the course of the bounds, where there are any: step, bound, value, low, high, limit, multiplier."""
+    trace = getattr(clf, "constraint_trace_", None)
+    if trace is not None:
+        trace.frame().to_csv(path, index=False)
 
 
 def explain(options: RunOptions) -> None:
@@ -53,27 +67,12 @@ def explain(options: RunOptions) -> None:
 
 
 def _prepared(options: RunOptions) -> tuple[Source, Schema, PrivateClassifier]:
-    if options.tolerance is not None:
-        raise InvalidParameter(
-            f"Expected no --tolerance, because {options.method} measures the gap and does not bound it; "
-            "leave --tolerance out."
-        )
     if not 0 < options.confidence < 1:
         raise InvalidParameter(f"Expected 0 < confidence < 1, got {options.confidence!r}.")
+    asked_constraints(options)
     source = source_of(options.data)
     schema, sensitive = prepared_schema(source, options)
-    clf = PrivateClassifier(
-        options.epsilon, options.delta, _recipe(options), schema, sensitive, options.holdout
-    )
-    return source, schema, clf
-
-
-def _recipe(options: RunOptions) -> Recipe:
-    if options.method == "output":
-        if options.model != "linear":
-            raise InvalidParameter(f"Expected --model linear for output perturbation, got {options.model!r}.")
-        return OutputPerturbation()
-    return Descent(model=options.model, group_clipping=options.method == "dpsgdf")
+    return source, schema, classifier_for(options, schema, sensitive)
 
 
 def _guarantee(options: RunOptions, schema: Schema, plan: Plan) -> dict[str, Any]:
@@ -83,7 +82,9 @@ def _guarantee(options: RunOptions, schema: Schema, plan: Plan) -> dict[str, Any
         "method": options.method,
         "model": options.model,
         "constraint": options.constraint,
-        "tolerance": None,
+        "tolerance": options.tolerance,
+        "against": options.against,
+        "rules": list(options.rules),
         "epsilon": _finite(options.epsilon),
         "delta": options.delta,
         "epsilon_spent": _finite(epsilon_of(charges, options.delta)),
@@ -101,14 +102,15 @@ def _guarantee(options: RunOptions, schema: Schema, plan: Plan) -> dict[str, Any
 def _summary(options: RunOptions, schema: Schema, clf: PrivateClassifier) -> dict[str, Any]:
     facts = _guarantee(options, schema, clf.plan_)
     evaluation = clf.evaluation_
-    unknown = Interval(None, 0.0, 1.0)
+    unknown = Interval(None, 0.0, 1.0, options.confidence)
     accuracy = unknown if evaluation is None else evaluation.accuracy(options.confidence)
-    gap = unknown if evaluation is None else evaluation.gap(options.constraint, options.confidence)
+    gap = gap_of(evaluation, options)
     return facts | {
         "epsilon_spent_total": _finite(clf.ledger_.epsilon(options.delta)),
         "accuracy": accuracy.to_dict(),
         "gap": gap.to_dict(),
         "smallest_tolerance_that_holds": gap.high,
+        "bounds": bounds_told(evaluation, options),
         "confidence": options.confidence,
         "private_evaluation": evaluation is not None and clf.plan_.is_private,
     }

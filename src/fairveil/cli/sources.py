@@ -54,27 +54,26 @@ def schema_of(source: Source, schema: Path | None) -> Schema:
     )
 
 
-def prepared_schema(source: Source, options: RunOptions) -> tuple[Schema, str | None]:
-    """Return the schema as the options want it, and the sensitive column if there is one."""
+def prepared_schema(source: Source, options: RunOptions) -> tuple[Schema, list[str]]:
+    """Return the schema as the options want it, and the sensitive columns if there are any."""
     schema = schema_of(source, options.schema)
     if options.target is not None and options.target != schema.target.column:
         raise BadStructure(
             f'Expected the target that the schema declares, "{schema.target.column}", got "{options.target}"; '
             "edit the schema's [target]."
         )
-    sensitive = options.sensitive or (schema.sensitive[0].column if schema.sensitive else None)
-    if sensitive is not None:
-        schema = _declared(schema, sensitive)
-        if not options.aware and sensitive in schema.columns:
-            schema = schema.without(sensitive)
+    sensitive = list(dict.fromkeys(options.sensitive)) or [entry.column for entry in schema.sensitive[:1]]
+    schema = _declared(schema, sensitive)
+    if not options.aware:
+        schema = schema.without(*(name for name in sensitive if name in schema.columns))
     return _with_unit(schema, options), sensitive
 
 
-def _declared(schema: Schema, sensitive: str) -> Schema:
-    """Return the schema with the groups of the sensitive column written down, so that its feature may be dropped."""
-    entry = schema.sensitive_named(sensitive)
-    others = tuple(other for other in schema.sensitive if other.column != sensitive)
-    return schema.model_copy(update={"sensitive": (entry, *others)})
+def _declared(schema: Schema, sensitive: list[str]) -> Schema:
+    """Return the schema with the groups of the sensitive columns written down: their features may be dropped."""
+    entries = [schema.sensitive_named(name) for name in sensitive]
+    others = [other for other in schema.sensitive if other.column not in sensitive]
+    return schema.model_copy(update={"sensitive": (*entries, *others)})
 
 
 def _with_unit(schema: Schema, options: RunOptions) -> Schema:

@@ -6,6 +6,8 @@ from typing import Any
 
 __all__ = ["explanation", "results"]
 
+MOST_SHOWN = 5
+
 
 def results(name: str, summary: dict[str, Any], out: Path, ledger: Path) -> str:
     """Return the summary of a finished training."""
@@ -22,14 +24,36 @@ def results(name: str, summary: dict[str, Any], out: Path, ledger: Path) -> str:
         f"Trained a {_private(summary)} {summary['model']} classifier on {name} ({summary['method']}, "
         f"{'aware of' if summary['aware'] else 'without'} the sensitive column).",
         f"  accuracy   {_interval(summary['accuracy'], level)}, {measured}",
-        f"  gap        {_interval(summary['gap'], level)}, {gap}; {summary['method']} does not bound it",
+        f"  gap        {_interval(summary['gap'], level)}, {gap}{_asked(summary)}",
+        *_bounds(summary),
         *_spending(summary),
         *_caution(summary),
         f"  seconds    {summary['seconds']:.1f}",
-        f"Written: {out / 'summary.json'}, {out / 'model'}; ledger {ledger}",
+        f"Written: {out / 'summary.json'}, {out / 'model'}{_trace(summary, out)}; ledger {ledger}",
         f"Next: fairveil ledger show {quote(str(ledger))}  (everything ever released from these people)",
     ]
     return "\n".join(lines)
+
+
+def _trace(summary: dict[str, Any], out: Path) -> str:
+    return f", {out / 'constraint_trace.csv'}" if summary["method"] == "raco" else ""
+
+
+def _asked(summary: dict[str, Any]) -> str:
+    if summary["method"] != "raco":
+        return f"; {summary['method']} does not bound it"
+    return "" if summary["tolerance"] is None else f"; asked for {summary['tolerance']:g}"
+
+
+def _bounds(summary: dict[str, Any]) -> list[str]:
+    """Return how many of the bounds are shown to hold, each one that is not, and what training itself noticed."""
+    told, lines = summary["bounds"], []
+    if told:
+        n_held = sum(one["holds"] == "yes" for one in told)
+        lines.append(f"  bounds     {n_held} of {len(told)} shown to hold on held-out rows, all at once")
+    broken = [one for one in told if one["holds"] == "no"]
+    lines += [f"  broken     {one['bound']}; measured {one['value']:.4f}" for one in broken[:MOST_SHOWN]]
+    return lines + [f"  caution    {sentence}" for sentence in summary["cautions"]]
 
 
 def _private(summary: dict[str, Any]) -> str:

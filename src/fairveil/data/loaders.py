@@ -39,8 +39,8 @@ class EncodedTable:
         The encoded features.
     y : int16 array (n,)
         Class numbers.
-    groups : int16 array (n,)
-        Group numbers, -1 for a row of no group.
+    groups : int16 array (n, sensitive columns)
+        Group numbers in each sensitive column, -1 for none of its groups.
     persons : int64 array (n,) or None
         A number for each row's person, if the schema names an id column.
     """
@@ -87,9 +87,9 @@ def read_table(
     return (chunk.with_blanks if keep_malformed else chunk.frame for chunk in chunks)
 
 
-def columns_needed(schema: Schema, sensitive: Sensitive | None = None) -> list[str]:
-    """Return every column of a file that a schema reads: features, target, group, id and row rules."""
-    extra = [schema.target.column, sensitive.column if sensitive else None, schema.id_column]
+def columns_needed(schema: Schema, sensitive: Sequence[Sensitive] = ()) -> list[str]:
+    """Return every column of a file that a schema reads: features, target, groups, id and row rules."""
+    extra = [schema.target.column, *(entry.column for entry in sensitive), schema.id_column]
     names = [*schema.columns, *extra, *(rule.column for rule in schema.where)]
     return list(dict.fromkeys(name for name in names if name is not None))
 
@@ -97,7 +97,7 @@ def columns_needed(schema: Schema, sensitive: Sensitive | None = None) -> list[s
 def load_encoded(
     path: str | Path,
     schema: Schema,
-    sensitive: str | None = None,
+    sensitive: Sequence[str] = (),
     *,
     chunk_rows: int = CHUNK_ROWS,
     delimiter: str = ",",
@@ -105,12 +105,12 @@ def load_encoded(
     """Return the rows of a file that count, encoded chunk by chunk.
 
     A row is left out if it fails a row rule, if its target is to be ignored, or if it lacks a person's id
-    where the schema names an id column. Without `sensitive` no row has a group.
+    where the schema names an id column.
     """
-    group = None if sensitive is None else schema.sensitive_named(sensitive)
+    entries = [schema.sensitive_named(name) for name in sensitive]
     encoder = Encoder(schema)
-    chunks = read_table(path, columns_needed(schema, group), chunk_rows=chunk_rows, delimiter=delimiter)
-    pieces = [_piece(encoder, chunk, group) for chunk in chunks]
+    chunks = read_table(path, columns_needed(schema, entries), chunk_rows=chunk_rows, delimiter=delimiter)
+    pieces = [_piece(encoder, chunk, entries) for chunk in chunks]
     codes = np.concatenate([piece.codes for piece in pieces])
     numbers = np.concatenate([piece.numbers for piece in pieces])
     return EncodedTable(
@@ -121,11 +121,13 @@ def load_encoded(
     )
 
 
-def _piece(encoder: Encoder, frame: pd.DataFrame, group: Sensitive | None) -> _Piece:
-    schema, nobody = encoder.schema, np.full(len(frame), -1, dtype=np.int16)
+def _piece(encoder: Encoder, frame: pd.DataFrame, entries: Sequence[Sensitive]) -> _Piece:
+    schema = encoder.schema
     y = encoder.targets(_column(frame, schema.target.column))
-    groups = nobody if group is None else encoder.groups(_column(frame, group.column), group)
-    persons = nobody.astype(np.int64) + 1
+    groups = np.empty((len(frame), len(entries)), dtype=np.int16)
+    for index, entry in enumerate(entries):
+        groups[:, index] = encoder.groups(_column(frame, entry.column), entry)
+    persons = np.zeros(len(frame), dtype=np.int64)
     if schema.id_column:
         persons = encoder.persons(_column(frame, schema.id_column))
     kept = encoder.keep(frame) & (y >= 0) & (persons >= 0)

@@ -1,7 +1,7 @@
 """PrivateClassifier: a classifier that hides every record, and says by how much."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         How to train; None is ``Descent()``, whose open numbers follow from public facts.
     schema : Schema
         The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
-    sensitive : str, optional
-        The sensitive column, for the gap on the hold-out and for group-adaptive clipping.
+    sensitive : str or list of str, optional
+        The sensitive column or columns, for the gap on the hold-out and for group-adaptive clipping. Several stand for
+        the intersections of their groups.
     holdout : float
         Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
     ledger : Ledger, optional
@@ -84,7 +85,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         delta: float = 1e-5,
         training: Recipe | None = None,
         schema: Schema | None = None,
-        sensitive: str | None = None,
+        sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
         ledger: Ledger | None = None,
         random_state: Any = None,
@@ -107,8 +108,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         ----------
         X : DataFrame or array of shape (n, d)
         y : array of shape (n,)
-        sensitive_features : array of shape (n,), optional
-            The sensitive column where it is not a column of `X`.
+        sensitive_features : array of shape (n,) or DataFrame, optional
+            The sensitive column where it is not a column of `X`; a DataFrame where there are several.
         progress : callable
             Wraps the range of steps, a progress bar for instance.
         """
@@ -189,13 +190,11 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         return ledger
 
     def _keep(self, front: Front, trained: Trained) -> None:
-        self.schema_, self.model_, self.params_ = front.schema, trained.model, trained.params
+        self.schema_, self.model_, self.params_ = front.schema, trained.model, trained.fit.params
         self.epsilon_spent_ = epsilon_of(self.plan_.charges(), self.delta)
         self.evaluation_ = None
         if trained.outcomes is not None:
-            groups = () if front.sensitive is None else front.sensitive.groups
-            positive = front.schema.target.classes.index(front.schema.target.positive)
-            self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, groups, positive)
+            self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, front.people)
 
     def _logits(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "params_")

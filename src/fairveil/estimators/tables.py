@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.loaders import load_encoded
 from fairveil.data.schema import Category, Number, Schema, Sensitive
 from fairveil.errors import BadStructure, InvalidParameter, MissingPublicFact
+from fairveil.fairness.cells import Attribute, Population
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.task import Task
 
@@ -22,10 +24,10 @@ __all__ = ["Front", "check_label_type", "open_front", "typed_classes"]
 
 @dataclass(frozen=True)
 class Front:
-    """The public side of a table: its schema, the sensitive column if one is named, the budget."""
+    """The public side of a table: its schema, the sensitive columns if any are named, the budget."""
 
     schema: Schema
-    sensitive: Sensitive | None
+    sensitive: tuple[Sensitive, ...]
     epsilon: float
     delta: float
 
@@ -35,12 +37,18 @@ class Front:
         return Encoder(self.schema)
 
     @property
+    def people(self) -> Population:
+        """The groups and classes that are counted."""
+        target = self.schema.target
+        attributes = tuple(Attribute(entry.column, entry.groups) for entry in self.sensitive)
+        return Population(attributes, target.classes, target.classes.index(target.positive))
+
+    @property
     def task(self) -> Task:
         """What is public about the task."""
         return Task(
             n_features=self.encoder.n_features,
-            n_classes=len(self.schema.target.classes),
-            n_groups=0 if self.sensitive is None else len(self.sensitive.groups),
+            people=self.people,
             input_norm=math.sqrt(1 + sum(_squared_norm(column) for column in self.schema.columns.values())),
             n_public=self.schema.n_public,
             epsilon=self.epsilon,
@@ -63,16 +71,23 @@ class Front:
 
     def records_of_file(self, path: str | Path, delimiter: str = ",") -> MemoryRecords:
         """Return the encoded rows of a file that count, read chunk by chunk."""
-        sensitive = None if self.sensitive is None else self.sensitive.column
-        table = load_encoded(path, self.schema, sensitive, delimiter=delimiter)
-        return MemoryRecords(table.X, table.y, table.groups, table.persons)
+        names = [entry.column for entry in self.sensitive]
+        table = load_encoded(path, self.schema, names, delimiter=delimiter)
+        groups = self._coded(list(table.groups.T), len(table.y))
+        return MemoryRecords(table.X, table.y, groups, table.persons)
 
     def _groups(self, X: Any, sensitive_features: Any, n_rows: int) -> NDArray[np.int16]:
-        if self.sensitive is None:
-            return np.full(n_rows, -1, dtype=np.int16)
-        if sensitive_features is None:
-            sensitive_features = _column(X, self.sensitive.column, "sensitive")
-        return self.encoder.groups(sensitive_features, self.sensitive)
+        columns = _sensitive_columns(X, sensitive_features, self.sensitive)
+        return self._coded(
+            [self.encoder.groups(cells, entry) for cells, entry in zip(columns, self.sensitive, strict=True)],
+            n_rows,
+        )
+
+    def _coded(self, levels: list[NDArray[np.int16]], n_rows: int) -> NDArray[np.int16]:
+        """Return one group code a row; with no sensitive column everyone belongs to no group."""
+        if any(len(level) != len(levels[0]) for level in levels):
+            raise BadStructure("Expected sensitive columns of equal length, got different ones.")
+        return self.people.code(levels) if levels else np.full(n_rows, -1, dtype=np.int16)
 
     def _persons(self, X: Any) -> NDArray[np.int64] | None:
         name = self.schema.id_column
@@ -99,17 +114,32 @@ def _column(X: Any, name: str, what: str) -> pd.Series:
     return columns_of(X, [name])[0]
 
 
+def _sensitive_columns(X: Any, sensitive_features: Any, entries: tuple[Sensitive, ...]) -> list[Any]:
+    """Return the raw cells of each sensitive column, from the features given apart or from the table."""
+    if sensitive_features is None:
+        return [_column(X, entry.column, "sensitive") for entry in entries]
+    if isinstance(sensitive_features, pd.DataFrame):
+        return [_column(sensitive_features, entry.column, "sensitive") for entry in entries]
+    if len(entries) > 1:
+        raise BadStructure(
+            f"Expected sensitive_features as a DataFrame with the columns {[entry.column for entry in entries]}, "
+            f"got {type(sensitive_features).__name__}."
+        )
+    return [sensitive_features] * len(entries)
+
+
 def open_front(
-    schema: Schema | None, sensitive: str | None, epsilon: float, delta: float, X: Any, y: Any
+    schema: Schema | None, sensitive: str | Sequence[str] | None, epsilon: float, delta: float, X: Any, y: Any
 ) -> Front:
     """Return the public side; without a schema only at epsilon = infinity, where classes may be read from `y`."""
+    names = [sensitive] if isinstance(sensitive, str) else list(sensitive or ())
     if schema is None:
         if math.isfinite(epsilon) or X is None:
             raise MissingPublicFact(
                 "Expected a schema with the public bounds, categories and classes, got none; write one as TOML, or "
                 "Schema.for_arrays(n_features, classes=[...], bounds=(-1, 1), n_public=...) for a plain array."
             )
-        if sensitive is not None:
+        if names:
             raise InvalidParameter("Expected a schema with the groups of the sensitive column, got none.")
         schema = Schema.for_arrays(X.shape[1], classes=[str(code) for code in range(len(np.unique(y)))])
     if schema.private_draft and math.isfinite(epsilon):
@@ -117,7 +147,7 @@ def open_front(
             "Expected a schema whose facts are public, got a draft made from the rows; check each line, then approve "
             "it with 'fairveil schema approve FILE --yes'."
         )
-    return Front(schema, None if sensitive is None else schema.sensitive_named(sensitive), epsilon, delta)
+    return Front(schema, tuple(schema.sensitive_named(name) for name in names), epsilon, delta)
 
 
 def typed_classes(classes: tuple[str, ...]) -> NDArray[Any]:

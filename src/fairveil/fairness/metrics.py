@@ -1,156 +1,52 @@
-"""Noisy counts in, accuracy and gaps out, each with its interval.
+"""Noisy counts in, accuracy, rates, gaps and bounds out, each with its interval.
 
-The counts are (group x label x decision), with one more group at the end for rows that belong to none. An interval
-holds the error of sampling people and the variance of the noise; a group too small to speak of is unknown, never 0.
+The counts are (group x label x decision) with the group codes of a `Population`; with one attribute these are its
+groups and, last, people of none of them. Names and values are fairlearn's where it has them.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from fairveil._validate import check_choice
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.cells import Attribute, Population
+from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, bounds_of, groups_of
+from fairveil.fairness.estimates import (
+    BoundEstimate,
+    Estimate,
+    Interval,
+    Verdict,
+    critical,
+    estimate,
+    estimate_bounds,
+)
+from fairveil.fairness.histogram import Bound
+from fairveil.fairness.rates import Rate
 
-__all__ = ["CONSTRAINTS", "Evaluation", "Interval", "accuracy_of", "gap_of", "rate_of", "rates_of"]
+__all__ = [
+    "CONSTRAINTS",
+    "BoundEstimate",
+    "Evaluation",
+    "Interval",
+    "Verdict",
+    "accuracy_of",
+    "gap_of",
+    "rate_of",
+    "rates_of",
+    "ratio_of",
+]
 
 Counts = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
-SMALLEST_GROUP = 5.0
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A value with the interval that holds the truth at the stated confidence; None means unknown."""
-
-    value: float | None
-    low: float
-    high: float
-    confidence: float = 0.95
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return value, low and high as plain numbers."""
-        return {"value": self.value, "low": self.low, "high": self.high}
-
-
-UNKNOWN = Interval(None, 0.0, 1.0)
-
-
-def _masks(n_classes: int, positive: int) -> dict[str, tuple[Mask, Mask]]:
-    """Return (numerator, denominator) entries of the label x decision table for each elementary rate."""
-    label, decision = np.indices((n_classes, n_classes))
-    everyone = np.ones((n_classes, n_classes), dtype=bool)
-    is_true, is_chosen = label == positive, decision == positive
-    return {
-        "selection": (is_chosen, everyone),
-        "true_positive": (is_true & is_chosen, is_true),
-        "false_positive": (~is_true & is_chosen, ~is_true),
-        "false_negative": (is_true & ~is_chosen, is_true),
-        "error": (label != decision, everyone),
-    }
-
 
 CONSTRAINTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "demographic_parity": ("selection",),
-        "equalized_odds": ("true_positive", "false_positive"),
-        "true_positive_rate_parity": ("true_positive",),
-        "false_positive_rate_parity": ("false_positive",),
-        "false_negative_rate_parity": ("false_negative",),
-        "error_rate_parity": ("error",),
-    }
+    {name: kind.rates for name, kind in CONSTRAINT_TYPES.items() if issubclass(kind, Parity)}
 )
-
-
-@dataclass(frozen=True)
-class _Rate:
-    value: float
-    variance: float
-
-
-def _estimate(table: Counts, numerator: Mask, denominator: Mask, noise_variance: float) -> _Rate | None:
-    """Return a ratio of noisy counts and its variance, by the delta method; None where the group is too small."""
-    below = table[denominator].sum()
-    if below < SMALLEST_GROUP + 3 * math.sqrt(noise_variance * denominator.sum()):
-        return None
-    value = min(1.0, max(0.0, table[numerator].sum() / below))
-    # n + 4 and a pull to the middle keep the interval honest for small groups (Agresti and Coull).
-    middle = (value * below + 2) / (below + 4)
-    noise = noise_variance * np.sum((numerator[denominator] - value) ** 2) / below**2
-    return _Rate(value, middle * (1 - middle) / (below + 4) + float(noise))
-
-
-def _interval(value: float, variance: float, confidence: float, n_statements: int = 1) -> Interval:
-    width = norm.isf((1 - confidence) / (2 * n_statements)) * math.sqrt(variance)
-    return Interval(value, max(0.0, value - width), min(1.0, value + width), confidence)
-
-
-def accuracy_of(counts: Counts, noise_variance: float, confidence: float = 0.95) -> Interval:
-    """Return the share of right decisions over all groups."""
-    table = counts.sum(axis=0)
-    everyone = np.ones_like(table, dtype=bool)
-    rate = _estimate(table, np.eye(len(table), dtype=bool), everyone, noise_variance * len(counts))
-    return UNKNOWN if rate is None else _interval(rate.value, rate.variance, confidence)
-
-
-def rate_of(
-    table: Counts, rate: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
-) -> Interval:
-    """Return one rate ("selection", "true_positive", ...) of one group's label x decision table."""
-    numerator, denominator = _masks(len(table), positive % len(table))[rate]
-    estimate = _estimate(table, numerator, denominator, noise_variance)
-    return UNKNOWN if estimate is None else _interval(estimate.value, estimate.variance, confidence)
-
-
-def rates_of(
-    counts: Counts, rate: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
-) -> tuple[Interval, ...]:
-    """Return that rate for every group."""
-    return tuple(rate_of(table, rate, noise_variance, positive, confidence) for table in counts[:-1])
-
-
-def gap_of(
-    counts: Counts, constraint: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
-) -> Interval:
-    """Return the largest difference between two groups, over the constraint's rates (and classes, if many).
-
-    With more than two pairs or rates the interval is widened so that all of them hold at once.
-    """
-    check_choice("constraint", constraint, CONSTRAINTS)
-    n_classes = counts.shape[1]
-    classes = range(n_classes) if n_classes > 2 else [positive % n_classes]
-    differences = [
-        difference
-        for k in classes
-        for rate in CONSTRAINTS[constraint]
-        for difference in _differences(counts[:-1], *_masks(n_classes, k)[rate], noise_variance)
-    ]
-    if not differences:
-        return UNKNOWN
-    intervals = [_interval(*difference, confidence, len(differences)) for difference in differences]
-    return Interval(
-        max(interval.value or 0.0 for interval in intervals),
-        max(interval.low for interval in intervals),
-        max(interval.high for interval in intervals),
-        confidence,
-    )
-
-
-def _differences(
-    groups: Counts, numerator: Mask, denominator: Mask, noise_variance: float
-) -> list[tuple[float, float]]:
-    """Return (difference, variance) for each pair of groups large enough to speak of."""
-    rates = [_estimate(table, numerator, denominator, noise_variance) for table in groups]
-    known = [rate for rate in rates if rate is not None]
-    return [
-        (abs(one.value - other.value), one.variance + other.variance)
-        for i, one in enumerate(known)
-        for other in known[:i]
-    ]
+"""The rates that each parity compares."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,29 +55,175 @@ class Evaluation:
 
     Attributes
     ----------
-    counts : array of shape (groups + 1, classes, classes)
-        Noisy numbers of records by group (the last: no group), label and decision.
+    counts : array of shape (people.n_groups, classes, classes)
+        Noisy numbers of records by group code, label and decision.
     noise_variance : float
         The variance of the noise on each count.
-    groups : tuple of str
-    positive : int
-        The code of the positive class.
+    people : Population
+
+    Examples
+    --------
+    >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
+    >>> counts = np.array([[[400, 100], [100, 400]], [[300, 200], [50, 450]], [[0, 0], [0, 0]]])
+    >>> gap = Evaluation(counts, 4.0, people).gap("demographic_parity")
+    >>> round(gap.value, 3), round(gap.low, 3), round(gap.high, 3)
+    (0.15, 0.107, 0.193)
     """
 
     counts: Counts
     noise_variance: float
-    groups: tuple[str, ...]
-    positive: int
+    people: Population
+
+    def __post_init__(self) -> None:
+        expected = (self.people.n_groups, self.people.n_classes, self.people.n_classes)
+        if np.shape(self.counts) != expected:
+            raise InvalidParameter(f"Expected counts of shape {expected}, got {np.shape(self.counts)}.")
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups, or the intersections of groups of several attributes."""
+        return self.people.names
+
+    @property
+    def positive(self) -> int:
+        """The code of the positive class."""
+        return self.people.positive
 
     def accuracy(self, confidence: float = 0.95) -> Interval:
         """Return the share of right decisions."""
-        return accuracy_of(self.counts, self.noise_variance, confidence)
+        return self._rate(Rate("accuracy"), confidence)
 
-    def gap(self, constraint: str = "demographic_parity", confidence: float = 0.95) -> Interval:
-        """Return the largest difference between two groups."""
-        return gap_of(self.counts, constraint, self.noise_variance, self.positive, confidence)
+    def rates(
+        self, rate: str = "selection_rate", attribute: str | None = None, confidence: float = 0.95
+    ) -> dict[str, Interval]:
+        """Return one rate (of the positive class) in every group of an attribute, or in every intersection."""
+        names = self.groups if attribute is None else self.people.attribute(attribute).groups
+        groups = groups_of(self.people, attribute) if names else []
+        return {
+            name: self._rate(Rate(rate, group), confidence) for name, group in zip(names, groups, strict=True)
+        }
 
-    def rates(self, rate: str = "selection", confidence: float = 0.95) -> dict[str, Interval]:
-        """Return one rate of every group."""
-        intervals = rates_of(self.counts, rate, self.noise_variance, self.positive, confidence)
-        return dict(zip(self.groups, intervals, strict=True))
+    def gap(self, constraint: str | Parity = "demographic_parity", confidence: float = 0.95) -> Interval:
+        """Return the largest difference that a parity compares, over its rates (and classes, if many).
+
+        Groups too small to speak of are left out; the interval is so wide that all comparisons hold at once.
+        """
+        bounds = [Bound(((1.0, one), (-1.0, other)), 0.0) for one, other in self._comparisons(constraint)]
+        found = [one.left for one in self._estimates(bounds, confidence)]
+        known = [left for left in found if left.value is not None]
+        if not known:
+            return _unknown(confidence)
+        value, low, high = (
+            max(sides) for sides in zip(*((x.value, x.low, x.high) for x in known), strict=True)
+        )
+        return Interval(value, max(0.0, low), high, confidence)
+
+    def ratio(self, constraint: str | Parity = "demographic_parity", confidence: float = 0.95) -> Interval:
+        """Return the smallest ratio of two rates that a parity compares: 0.8 or more is the four-fifths rule.
+
+        The interval is Fieller's: its low end is the largest ratio that a bound `ratio * one - other <= 0` supports.
+        """
+        pairs = list(self._comparisons(constraint))
+        rates = {rate: self._estimate(rate) for pair in pairs for rate in pair}
+        known = [(rates[one], rates[other]) for one, other in pairs]
+        width = critical(confidence, sum(None not in pair for pair in known) // 2)
+        found = [_fieller(other, one, width) for one, other in known if one is not None and other is not None]
+        values = [value for value, _, _ in found if value is not None]
+        if not values:
+            return _unknown(confidence)
+        low, high = (min(sides) for sides in zip(*((low, high) for _, low, high in found), strict=True))
+        return Interval(min(values), low, min(1.0, high), confidence)
+
+    def bounds(
+        self, constraint: Constraint | Iterable[Constraint], confidence: float = 0.95
+    ) -> tuple[BoundEstimate, ...]:
+        """Return, for every inequality of any constraints, its left side, its limit, and whether it holds.
+
+        All intervals hold at once, so "every bound says yes" has the stated confidence.
+        """
+        return self._estimates(bounds_of(constraint, self.people), confidence)
+
+    def _comparisons(self, constraint: str | Parity) -> Iterable[tuple[Rate, Rate]]:
+        parity = _parity(constraint)
+        return parity.comparisons(self.people) if self.people.attributes else ()
+
+    def _estimates(self, bounds: Iterable[Bound], confidence: float) -> tuple[BoundEstimate, ...]:
+        return estimate_bounds(bounds, self.counts, self.noise_variance, self.people, confidence)
+
+    def _estimate(self, rate: Rate) -> Estimate | None:
+        return estimate(((1.0, rate),), self.counts, self.noise_variance, self.people)
+
+    def _rate(self, rate: Rate, confidence: float) -> Interval:
+        (found,) = self._estimates([Bound(((1.0, rate),), 1.0)], confidence)
+        return found.left
+
+
+def accuracy_of(counts: Counts, noise_variance: float, confidence: float = 0.95) -> Interval:
+    """Return the share of right decisions over all groups."""
+    return _evaluation(counts, noise_variance, -1).accuracy(confidence)
+
+
+def rate_of(
+    table: Counts, rate: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
+) -> Interval:
+    """Return one rate ("selection_rate", "true_positive_rate", ...) of one group's label x decision table."""
+    return _evaluation(table[None], noise_variance, positive)._rate(Rate(rate), confidence)
+
+
+def rates_of(
+    counts: Counts, rate: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
+) -> tuple[Interval, ...]:
+    """Return that rate for every group (the last table is of people of no group)."""
+    rates = _evaluation(counts, noise_variance, positive).rates(rate, confidence=confidence)
+    return tuple(rates.values())
+
+
+def gap_of(
+    counts: Counts, constraint: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
+) -> Interval:
+    """Return the largest difference between two groups, over the constraint's rates (and classes, if many)."""
+    return _evaluation(counts, noise_variance, positive).gap(constraint, confidence)
+
+
+def ratio_of(
+    counts: Counts, constraint: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
+) -> Interval:
+    """Return the smallest over the largest rate, at its worst over the constraint's rates (and classes, if many)."""
+    return _evaluation(counts, noise_variance, positive).ratio(constraint, confidence)
+
+
+def _evaluation(counts: Counts, noise_variance: float, positive: int) -> Evaluation:
+    """Return an evaluation of nameless groups: all tables but the last."""
+    groups = tuple(map(str, range(len(counts) - 1)))
+    classes = tuple(map(str, range(counts.shape[1])))
+    return Evaluation(counts, noise_variance, Population((Attribute("group", groups),), classes, positive))
+
+
+def _parity(constraint: str | Parity) -> Parity:
+    if isinstance(constraint, Parity):
+        return constraint
+    if not isinstance(constraint, str):
+        raise InvalidParameter(
+            f"Expected a parity constraint or its name, got {type(constraint).__name__}; ask bounds() about others."
+        )
+    parity: Parity = CONSTRAINT_TYPES[check_choice("constraint", constraint, CONSTRAINTS)]()
+    return parity
+
+
+def _unknown(confidence: float) -> Interval:
+    return Interval(None, 0.0, 1.0, confidence)
+
+
+def _fieller(above: Estimate, below: Estimate, width: float) -> tuple[float | None, float, float]:
+    """Return a ratio of two rates of different people and where `|ratio * below - above|` is within its error.
+
+    The ends are the roots of A x^2 - 2 B x + C with A = below^2 - w^2 Var(below), B = above below, and
+    C = above^2 - w^2 Var(above).
+    """
+    a = below.value**2 - width**2 * below.variance
+    b = above.value * below.value
+    c = above.value**2 - width**2 * above.variance
+    root = math.sqrt(max(0.0, b * b - a * c))
+    low = c / (b + root) if c > 0 else 0.0
+    high = (b + root) / a if a > 0 else math.inf
+    return (above.value / below.value if below.value > 0 else None), low, high

@@ -7,7 +7,7 @@
     mlp.py         Perceptron: dense layers with ReLU or tanh, any depth
     clipping.py    how a record's gradient is held to its bound in floating point
     dense.py       class-major products for few classes
-    losses.py      softmax and the pull of the cross entropy
+    losses.py      softmax, the pull of the cross entropy, and of rates beside it
     optimizers.py  Sgd, Adam and iterate averages as pure functions
 """
 
@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from fairveil.models.clipping import row_norms
 from fairveil.models.linear import LinearSoftmax
-from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax
+from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax, tilted_pull
 from fairveil.models.mlp import Perceptron
 from fairveil.models.optimizers import Adam, Average, Optimizer, OptimizerState, Sgd
 from fairveil.models.protocol import Array, Model
@@ -36,6 +36,7 @@ __all__ = [
     "logits_pull",
     "row_norms",
     "softmax",
+    "tilted_pull",
 ]
 
 MODELS: Mapping[str, type[LinearSoftmax] | type[Perceptron]] = MappingProxyType(

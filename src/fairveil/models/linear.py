@@ -17,7 +17,7 @@ from fairveil.models.clipping import (
     squares_by_row,
 )
 from fairveil.models.dense import class_scores, class_sums
-from fairveil.models.protocol import Array, quiet
+from fairveil.models.protocol import Array, quiet, with_higher_biases
 
 __all__ = ["LinearSoftmax"]
 
@@ -86,6 +86,12 @@ class LinearSoftmax:
         if self.bias:
             scores += params[n_weights:, None]
         return scores
+
+    def shifted(self, params: Array, offsets: NDArray[np.floating]) -> Array:
+        """Return parameters whose logits are higher by one offset a class, for every row."""
+        if not self.bias:
+            raise InvalidParameter("Expected a model with biases to shift, got one without.")
+        return with_higher_biases(params, offsets)
 
     @quiet
     def clipped_gradient(

@@ -1,11 +1,11 @@
-"""Class-major softmax and the pull of the cross entropy on the logits."""
+"""Class-major softmax and the pull of the cross entropy, alone or with a tilt, on the logits."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.models.protocol import Array, quiet
 
-__all__ = ["cross_entropy_pull", "logits_pull", "softmax"]
+__all__ = ["cross_entropy_pull", "logits_pull", "softmax", "tilted_pull"]
 
 _FEW = 8
 
@@ -67,3 +67,44 @@ def logits_pull(logits: Array, y: NDArray[np.integer]) -> Array:
         second -= y
         np.negative(second, out=pulls[0])
         return pulls
+
+
+@quiet
+def tilted_pull(
+    logits: Array, y: NDArray[np.integer], tilts: Array, rows: NDArray[np.integer], temperature: float = 1.0
+) -> Array:
+    """Return the derivative by the logits (K, B) of cross entropy plus `sum_k tilt_k softmax(temperature z)_k`.
+
+    `tilts` (T, K) is a table of weights and `rows` says which of its rows each record has; negative ones count from
+    the end. The derivative of the second term is `temperature p_k (tilt_k - sum_l p_l tilt_l)`, p tempered.
+
+    Examples
+    --------
+    >>> tilted_pull(np.zeros((2, 1), dtype=np.float32), np.array([1]), np.array([[0.0, 4.0]]), np.array([0])).tolist()
+    [[-0.5], [0.5]]
+    """
+    if len(logits) == 2:
+        return _tilted_pair(logits, y, (tilts[:, 1] - tilts[:, 0]).take(rows, mode="wrap"), temperature)
+    plain = softmax(logits)
+    tempered = plain if temperature == 1 else softmax(temperature * logits)
+    tilt = tilts.T.take(rows, axis=1, mode="wrap")
+    tilt -= np.einsum("kb,kb->b", tempered, tilt)
+    tilt *= temperature * tempered
+    return cross_entropy_pull(plain, y) + tilt
+
+
+def _tilted_pair(logits: Array, y: NDArray[np.integer], tilt: Array, temperature: float) -> Array:
+    """Return the two-class case, p_1 - y + temperature p_1 p_0 (tilt_1 - tilt_0), and its negative."""
+    pulls = np.empty_like(logits)
+    odds = logits[0] - logits[1]
+    second = np.add(np.exp(odds), 1, out=pulls[1])
+    np.reciprocal(second, out=second)
+    tempered = second if temperature == 1 else 1 / (1 + np.exp(temperature * odds))
+    slope = tempered - tempered * tempered
+    slope *= tilt
+    if temperature != 1:
+        slope *= temperature
+    second -= y
+    second += slope
+    np.negative(second, out=pulls[0])
+    return pulls

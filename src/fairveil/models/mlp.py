@@ -5,6 +5,7 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairveil._validate import check_choice, check_integer
 from fairveil.models.clipping import (
@@ -16,7 +17,7 @@ from fairveil.models.clipping import (
     squares_by_row,
 )
 from fairveil.models.dense import class_scores, class_sums
-from fairveil.models.protocol import Array, quiet
+from fairveil.models.protocol import Array, quiet, with_higher_biases
 
 __all__ = ["Perceptron"]
 
@@ -90,6 +91,10 @@ class Perceptron:
     def logits(self, params: Array, X: Array) -> Array:
         """Return the logits, class-major (n_classes, B)."""
         return self.forward(params, X)[-1]
+
+    def shifted(self, params: Array, offsets: NDArray[np.floating]) -> Array:
+        """Return parameters whose logits are higher by one offset a class, for every row."""
+        return with_higher_biases(params, offsets)
 
     @quiet
     def clipped_gradient(

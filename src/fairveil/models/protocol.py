@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Model", "quiet"]
+__all__ = ["Array", "Model", "quiet", "with_higher_biases"]
 
 Array = NDArray[np.float32]
 
@@ -51,6 +51,9 @@ class Model(Protocol):
     def logits(self, params: Array, X: Array) -> Array:
         """Return the logits, class-major (n_classes, B)."""
 
+    def shifted(self, params: Array, offsets: NDArray[np.floating]) -> Array:
+        """Return parameters whose logits are higher by one offset a class, for every row."""
+
     def clipped_gradient(
         self,
         params: Array,
@@ -73,3 +76,10 @@ class Model(Protocol):
         row_norms: Array | None = None,
     ) -> Array:
         """Return each record's gradient norm (B,); infinity where it is not a finite float32."""
+
+
+def with_higher_biases(params: Array, offsets: NDArray[np.floating]) -> Array:
+    """Return the flat parameters with the offsets added to the last entries, the class biases of every model here."""
+    higher = params.copy()
+    higher[-len(offsets) :] += offsets
+    return higher

@@ -6,7 +6,7 @@ accounting         events -> (epsilon, delta), exact privacy loss distributions,
 calibration        (epsilon, delta) -> the least noise that meets it
 plan               the public numbers of a run: parts, rates, steps, releases
 journal, ledger    what was ever released from these people, on disk before it happens
-mechanisms         the noise
+mechanisms, laws   the noise, and what each kind of it needs and costs
 sampling, units    secret-coin parts, Poisson batches, records or persons
 rows, records      what may be asked of a row; the rows and their exact sums
 minimiser          output perturbation

@@ -1,8 +1,8 @@
 """The noise itself: what a noisy sum is made of.
 
-Gaussian noise is floating point from secret coins; the noisy sum is then rounded to a public grid, so that the low
-bits of the un-noised sum do not show. Counts get exact discrete noise by integer arithmetic only (rejection from
-uniform whole numbers; no logarithm, no float), after the samplers of Canonne, Kamath and Steinke (2020).
+Gaussian and Laplace noise is floating point from secret coins; the noisy sum is then rounded to a public grid, so that
+the low bits of the un-noised sum do not show. Counts get exact discrete noise by integer arithmetic only (rejection
+from uniform whole numbers; no logarithm, no float), after the samplers of Canonne, Kamath and Steinke (2020).
 """
 
 import math
@@ -17,32 +17,47 @@ from fairveil.coins import Coins
 
 __all__ = [
     "GRID_BITS",
+    "Sum",
     "add_gaussian",
     "add_integers",
+    "add_laplace",
     "discrete_gaussian",
     "discrete_laplace",
     "public_scale",
 ]
 
+Sum = NDArray[np.floating] | NDArray[np.integer]
+
 GRID_BITS = 12
-"""A noisy sum lies on a grid of at most its noise's standard deviation over 2**12."""
+"""A noisy sum lies on a grid of at most its noise's scale over 2**12."""
 
 SCALE_DENOMINATOR = 2**20
 
 
-def add_gaussian(
-    total: NDArray[np.floating] | NDArray[np.integer], std: float, coins: Coins
-) -> NDArray[np.float64]:
+def add_gaussian(total: Sum, std: float, coins: Coins) -> NDArray[np.float64]:
     """Return `total` plus independent Gaussian noise, on a public grid; `std` 0 leaves it as it is."""
     if std == 0:
         return total.astype(np.float64)
-    noisy = coins.normals(total.size).reshape(total.shape) * std
-    noisy += total
-    grid = math.ldexp(1.0, math.frexp(std)[1] - 1 - GRID_BITS)
-    noisy *= 1 / grid  # exact: the grid is a power of two
-    np.rint(noisy, out=noisy)
-    noisy *= grid
-    return noisy
+    return _on_grid(total, coins.normals(total.size).reshape(total.shape) * std, std)
+
+
+def add_laplace(total: Sum, scale: float, coins: Coins) -> NDArray[np.float64]:
+    """Return `total` plus independent Laplace noise, on a public grid; `scale` 0 leaves it as it is."""
+    if scale == 0:
+        return total.astype(np.float64)
+    # the difference of two exponentials: its tail reaches beyond what the logarithm of one uniform double can
+    one, other = coins.generator.standard_exponential((2, *total.shape))
+    return _on_grid(total, (one - other) * scale, scale)
+
+
+def _on_grid(total: Sum, noise: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    """Add up in place of `noise` and round to the grid of its scale."""
+    noise += total
+    grid = math.ldexp(1.0, math.frexp(scale)[1] - 1 - GRID_BITS)
+    noise *= 1 / grid  # exact: the grid is a power of two
+    np.rint(noise, out=noise)
+    noise *= grid
+    return noise
 
 
 def public_scale(scale: float) -> Fraction:
@@ -51,7 +66,7 @@ def public_scale(scale: float) -> Fraction:
 
 
 def add_integers(
-    counts: NDArray[np.integer], sampler: Callable[[Fraction, Coins], int], scale: float, coins: Coins
+    counts: Sum, sampler: Callable[[Fraction, Coins], int], scale: float, coins: Coins
 ) -> NDArray[np.int64]:
     """Return whole counts plus exact discrete noise of the given scale, one draw a count."""
     exact = public_scale(scale)

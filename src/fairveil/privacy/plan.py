@@ -6,40 +6,20 @@ a batch refuses a release that its plan does not list.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
-from fairveil._validate import check_choice, check_integer, check_probability
+from fairveil._validate import check_integer, check_probability
 from fairveil.errors import InvalidParameter
 from fairveil.privacy.accounting import epsilon_of
-from fairveil.privacy.events import (
-    Charge,
-    DiscreteGaussianRelease,
-    DiscreteLaplaceRelease,
-    Event,
-    GaussianRelease,
-    Joint,
-    LaplaceRelease,
-    NonPrivateRelease,
-    PoissonSampled,
-    Repeated,
-)
+from fairveil.privacy.events import Charge, Event, Joint, NonPrivateRelease, PoissonSampled, Repeated
+from fairveil.privacy.laws import law_named
 from fairveil.privacy.mechanisms import public_scale
+from fairveil.privacy.pricing import count_uses
+from fairveil.privacy.sizes import total_size
 
-__all__ = ["EVERYONE", "LAWS", "Part", "Plan", "Release"]
-
-LAWS: Mapping[str, Callable[[float], Event]] = MappingProxyType(
-    {
-        "gaussian": GaussianRelease,
-        "laplace": LaplaceRelease,
-        "discrete_laplace": DiscreteLaplaceRelease,
-        "discrete_gaussian": DiscreteGaussianRelease,
-    }
-)
-
-PURE_LAWS = frozenset({"laplace", "discrete_laplace"})
+__all__ = ["EVERYONE", "Part", "Plan", "Release"]
 
 ALL = "all"
 EVERYONE = ((-1, 1.0),)
@@ -55,10 +35,10 @@ class Release:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        check_choice("law", self.law, LAWS)
+        law = law_named(self.law)
         if not self.noise_multiplier >= 0:
             raise InvalidParameter(f"Expected noise_multiplier >= 0, got {self.noise_multiplier!r}.")
-        if self.law.startswith("discrete") and self.noise_multiplier:
+        if law.is_whole and self.noise_multiplier:
             # The exact samplers take fractions: account for the very scale that is used.
             object.__setattr__(self, "noise_multiplier", float(public_scale(self.noise_multiplier)))
 
@@ -67,20 +47,27 @@ class Release:
         """What one use costs."""
         if self.noise_multiplier == 0:
             return NonPrivateRelease(f"{self.name} without noise")
-        return LAWS[self.law](self.noise_multiplier)
+        return law_named(self.law).event(self.noise_multiplier)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the data and what is asked of it: `n_steps` draws at public rates, each with the same releases."""
+    """A part of the run and what it asks: `n_steps` draws at public rates, each with the same releases.
+
+    `piece` names the piece of the secret split that is read; empty means one of the part's own name. Parts that read
+    one piece (training steps, then one further look at the same people) compose in sequence, pieces in parallel.
+    A part of share 1 reads everyone.
+    """
 
     name: str
     releases: tuple[Release, ...]
     share: float = 1.0
     rates: Mapping[int, float] | tuple[tuple[int, float], ...] = EVERYONE
     n_steps: int = 1
+    piece: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "piece", self.piece or self.name)
         check_probability("share", self.share)
         check_integer("n_steps", self.n_steps)
         object.__setattr__(self, "rates", tuple(dict(self.rates).items()))
@@ -97,7 +84,7 @@ class Part:
         """Return the part that `to_dict` wrote."""
         releases = tuple(Release(r["name"], r["law"], r["noise_multiplier"]) for r in facts["releases"])
         rates = {-1 if cell == ALL else int(cell): rate for cell, rate in facts["sampling_rates"].items()}
-        return cls(facts["part"], releases, facts["share"], rates, facts["n_steps"])
+        return cls(facts["part"], releases, facts["share"], rates, facts["n_steps"], facts.get("piece", ""))
 
     @property
     def event(self) -> Event:
@@ -111,8 +98,10 @@ class Part:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the public numbers as plain values."""
+        piece = {"piece": self.piece} if self.piece != self.name else {}
         return {
             "part": self.name,
+            **piece,
             "share": self.share,
             "sampling_rates": {
                 ALL if cell == -1 else str(cell): q for cell, q in self.sampling_rates.items()
@@ -132,7 +121,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """Parts that a secret coin of each unit keeps apart, and parts that are the whole data (share 1).
+    """Parts on pieces that a secret coin of each unit keeps apart, and parts on the whole data (share 1).
 
     `epsilon` and `delta` are what the plan was calibrated to (`math.inf`: no privacy is claimed), `unit` whom one unit
     stands for: "record" or "person by COLUMN".
@@ -144,7 +133,14 @@ class Plan:
     unit: str = "record"
 
     def __post_init__(self) -> None:
-        split = sum(part.share for part in self.parts if part.share < 1)
+        shares = self.shares
+        for part in self.parts:
+            if part.share < 1 and part.share != shares[part.piece]:
+                raise InvalidParameter(
+                    f"Expected all parts that read {part.piece!r} to state one share, got "
+                    f"{part.share} and {shares[part.piece]}."
+                )
+        split = sum(shares.values())
         if split and abs(split - 1) > 1e-9:
             raise InvalidParameter(f"Expected the shares of a split to add up to 1, got {split}.")
 
@@ -155,8 +151,8 @@ class Plan:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The parts that the secret split makes."""
-        return {part.name: part.share for part in self.parts if part.share < 1}
+        """The pieces that the secret split makes."""
+        return {part.piece: part.share for part in self.parts if part.share < 1}
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return all parts as plain values, each with what it costs by itself."""
@@ -165,9 +161,9 @@ class Plan:
     def _cost(self, part: Part) -> dict[str, float | None]:
         if not self.is_private:
             return {"epsilon": None, "delta": None}
-        if all(release.law in PURE_LAWS for release in part.releases):
-            pure = sum(1 / release.noise_multiplier for release in part.releases)
-            return {"epsilon": part.n_steps * pure, "delta": 0.0}
+        pure = total_size(count_uses(part.event)).pure
+        if math.isfinite(pure):
+            return {"epsilon": pure, "delta": 0.0}
         return {"epsilon": epsilon_of([part.event], self.delta), "delta": self.delta}
 
     def part(self, name: str) -> Part:
@@ -175,13 +171,13 @@ class Plan:
         return next(part for part in self.parts if part.name == name)
 
     def charges(self, split: str = "split") -> tuple[Charge, ...]:
-        """Return what the ledger books: parts of the split in parallel, whole-data parts in sequence."""
+        """Return what the ledger books: pieces of the split in parallel, whole-data parts in sequence."""
         return tuple(self._charge_of(part, split) for part in self.parts)
 
     def _charge_of(self, part: Part, split: str) -> Charge:
         if part.share == 1:
             return Charge(part.event, unit=self.unit)
-        return Charge(part.event, split, part.name, self.unit)
+        return Charge(part.event, split, part.piece, self.unit)
 
 
 def only_nonprivate(charges: Iterable[Charge], reason: str) -> tuple[Charge, ...]:

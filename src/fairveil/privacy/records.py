@@ -1,7 +1,8 @@
 """Records in memory: the only place where rows of people live once they are encoded.
 
-They answer three questions about the rows of a batch: how many fall into each cell, the sum of clipped gradients, the
-sum of clipped vectors. Each answer is a sum over rows, so it adds up over blocks and, elsewhere, over shards.
+They answer four questions about the rows of a batch: how many fall into each cell, the sums of bounded vectors in each
+cell, the sum of clipped gradients, the sum of clipped vectors. Each answer is a sum over rows, so it adds up over
+blocks and, elsewhere, over shards.
 
 Floating point ties rows together: the rounding of a product depends on where a row stands in its block, and on the
 partial sum it is added to. So units lie in a secret random order, and a unit's own secret key, not its rank, decides
@@ -10,7 +11,7 @@ its block: one unit more or less changes one block and leaves the others as they
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TypeVar
 
@@ -20,15 +21,28 @@ from numpy.typing import NDArray
 from fairveil.coins import Coins
 from fairveil.errors import BadStructure, UnplannedRelease
 from fairveil.privacy.minimiser import RidgeSoftmax, minimise
-from fairveil.privacy.rows import CellFunction, Differentiable, Floats, Objective, Rows, VectorFunction
+from fairveil.privacy.rows import (
+    CellFunction,
+    Differentiable,
+    Floats,
+    HistogramFunction,
+    Objective,
+    Rows,
+    VectorFunction,
+)
 from fairveil.privacy.sampling import Index, assign_parts, poisson_batches, poisson_draws
 from fairveil.privacy.units import Units
 
 __all__ = ["MemoryRecords"]
 
 T = TypeVar("T", bound=np.generic)
+Drawn = Index | list[Rows]
+"""The row numbers of a batch, or its blocks, where several releases share them."""
 
 ROUNDING = 1 - 1e-6
+LEEWAY = 1 + 1e-6
+"""Vectors in a histogram are held to this multiple of their bound, so that probabilities, which do not quite add up to
+1 in single precision, stay as they are; the veil's noise covers far more."""
 _SILENT = np.errstate(all="ignore")  # a warning about a value would be an output that one record decides
 
 
@@ -76,6 +90,16 @@ class MemoryRecords:
         return np.sqrt(np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)).astype(np.float32)
 
     @cached_property
+    def _joints(self) -> dict[int, NDArray[np.int64]]:
+        return {}
+
+    def joint(self, n_classes: int) -> NDArray[np.int64]:
+        """Return cell * n_classes + label of each row, computed once."""
+        if n_classes not in self._joints:
+            self._joints[n_classes] = self.cells.astype(np.int64) * n_classes + self.y
+        return self._joints[n_classes]
+
+    @cached_property
     def units(self) -> "Units":
         """Which rows belong to which unit."""
         return Units.of_rows(len(self.y)) if self.persons is None else Units.of_persons(self.persons)
@@ -110,8 +134,15 @@ class MemoryRecords:
             return batches
         return (np.sort(self.units.one_row(units, coins)) for units in batches)
 
-    def blocks(self, batch: Index, n_blocks: int) -> Iterator[Rows]:
+    def keep_blocks(self, batch: Index, n_blocks: int) -> list[Rows]:
+        """Return a batch that gathers its rows once for all that is asked of it."""
+        return list(self.blocks(batch, n_blocks))
+
+    def blocks(self, batch: Drawn, n_blocks: int) -> Iterator[Rows]:
         """Yield the rows of a batch (ascending) in blocks, by which of `n_blocks` equal ranges their key lies in."""
+        if isinstance(batch, list):
+            yield from batch
+            return
         if n_blocks == 1 or self.keys is None:
             yield Rows(self, batch)
             return
@@ -120,18 +151,31 @@ class MemoryRecords:
             yield Rows(self, batch[start:end])
 
     @_SILENT
-    def count_cells(self, batch: Index, function: CellFunction, n_blocks: int = 1) -> NDArray[np.int64]:
+    def count_cells(self, batch: Drawn, function: CellFunction, n_blocks: int = 1) -> NDArray[np.int64]:
         """Return how many rows of the batch fall into each cell; a row counts in one cell at most."""
         counts = np.zeros(function.n_cells, dtype=np.int64)
         for rows in self.blocks(batch, n_blocks):
-            cells = _one_each(function.cells_of(rows), rows)
-            counts += np.bincount(cells[cells >= 0], minlength=function.n_cells)
+            cells = _shaped(function.cells_of(rows), len(rows))
+            counts += np.bincount(_slots(cells, function.n_cells), minlength=function.n_cells + 1)[:-1]
         return counts
+
+    @_SILENT
+    def sum_histogram(
+        self, batch: Drawn, function: HistogramFunction, bound: float, norm: int, n_blocks: int = 1
+    ) -> NDArray[np.float64]:
+        """Return per cell the sum of per-record vectors, each bounded in L1 or L2; a non-finite one adds nothing."""
+        total = np.zeros((function.n_values, function.n_cells))
+        for rows in self.blocks(batch, n_blocks):
+            cells = _shaped(function.cells_of(rows), len(rows))
+            values = np.asarray(function.values_of(rows), dtype=np.float64)
+            _shaped(values, function.n_values, len(rows))
+            total += _by_cell(values, cells, function.n_cells, bound, norm)
+        return total.T
 
     @_SILENT
     def sum_gradients(
         self,
-        batch: Index,
+        batch: Drawn,
         model: Differentiable,
         params: Floats,
         objective: Objective,
@@ -141,7 +185,7 @@ class MemoryRecords:
         """Return the sum of per-record gradients, each clipped; an array of clip norms holds one per cell."""
         total: NDArray[np.float64] | None = None
         for rows in self.blocks(batch, n_blocks):
-            activations = model.forward(params, rows.X)
+            activations = rows.forward(model, params)
             dlogits = objective.dlogits(activations[-1], rows)
             bound = clip_norm if isinstance(clip_norm, float) else clip_norm.take(rows.cells)
             block = model.clipped_gradient(
@@ -162,19 +206,20 @@ class MemoryRecords:
 
     @_SILENT
     def sum_vectors(
-        self, batch: Index, function: VectorFunction, clip_norm: float, n_blocks: int = 1
+        self, batch: Drawn, function: VectorFunction, clip_norm: float, n_blocks: int = 1
     ) -> NDArray[np.float64]:
         """Return the sum of per-record vectors, each clipped to `clip_norm` in L2; a non-finite one adds nothing."""
         total = np.zeros(function.n_values, dtype=np.float64)
         for rows in self.blocks(batch, n_blocks):
-            values = _one_each(np.asarray(function.values_of(rows), dtype=np.float64), rows)
+            values = np.asarray(function.values_of(rows), dtype=np.float64)
+            _shaped(values, len(rows), function.n_values)
             values = np.where(np.isfinite(values).all(axis=1, keepdims=True), values, 0.0)
             norms = np.sqrt(np.einsum("ij,ij->i", values, values))
             total += np.minimum(1.0, ROUNDING * clip_norm / np.maximum(norms, clip_norm)) @ values
         return total
 
     @_SILENT
-    def minimise(self, batch: Index, ridge: RidgeSoftmax) -> NDArray[np.float64]:
+    def minimise(self, batch: Drawn, ridge: RidgeSoftmax) -> NDArray[np.float64]:
         """Return the minimiser of the regularised loss over the rows of the batch."""
         blocks = [(ridge.design(rows.X, rows.norms), rows.y) for rows in self.blocks(batch, 1)]
 
@@ -182,11 +227,38 @@ class MemoryRecords:
             values, gradients = zip(*(ridge.loss(weights, X, y) for X, y in blocks), strict=True)
             return sum(values), np.sum(gradients, axis=0)
 
-        return minimise(loss, ridge, len(batch)) if blocks else np.zeros(ridge.n_params)
+        return minimise(loss, ridge, sum(len(y) for _, y in blocks)) if blocks else np.zeros(ridge.n_params)
 
 
-def _one_each(answers: NDArray[T], rows: Rows) -> NDArray[T]:
-    """Refuse a row function that does not answer each row once."""
-    if len(answers) != len(rows):
+def _by_cell(
+    values: NDArray[np.float64], cells: NDArray[np.integer], n_cells: int, bound: float, norm: int
+) -> NDArray[np.float64]:
+    """Return the sums of bounded columns of `values` in each cell, shape (n_values, n_cells)."""
+    slots, limit = _slots(cells, n_cells), bound * LEEWAY
+    sizes = np.add.reduce(np.abs(values) if norm == 1 else values * values, axis=0)
+    if not np.maximum.reduce(sizes, initial=0.0) <= limit**norm:
+        norms = sizes if norm == 1 else np.sqrt(sizes)
+        values = values * (limit / np.maximum(norms, limit))
+        slots = np.where(np.isfinite(norms), slots, n_cells)
+    places = slots + _first_slots(len(values), n_cells + 1)
+    n_slots = (n_cells + 1) * len(values)
+    sums: NDArray[np.float64] = np.bincount(places.ravel(), values.ravel(), n_slots)  # type: ignore[assignment]
+    return sums.reshape(len(values), n_cells + 1)[:, :-1]
+
+
+def _slots(cells: NDArray[np.integer], n_cells: int) -> NDArray[np.int64]:
+    """Return each row's cell, or `n_cells` where it has none: a last slot, to be cut off."""
+    # read as unsigned, a negative cell is a huge one
+    return np.minimum(cells.astype(np.int64, copy=False).view(np.uint64), n_cells).view(np.int64)
+
+
+@lru_cache(maxsize=32)
+def _first_slots(n_values: int, n_slots: int) -> NDArray[np.int64]:
+    return np.arange(0, n_values * n_slots, n_slots)[:, None]
+
+
+def _shaped(answers: NDArray[T], *shape: int) -> NDArray[T]:
+    """Refuse a row function that does not answer each row once: what is added too often is not bounded."""
+    if answers.shape != shape:
         raise UnplannedRelease("Expected a row function to answer each row once, got more or fewer answers.")
     return answers

@@ -15,6 +15,7 @@ from fairveil.errors import UnplannedRelease
 __all__ = [
     "CellFunction",
     "Differentiable",
+    "HistogramFunction",
     "Objective",
     "Rows",
     "VectorFunction",
@@ -28,9 +29,12 @@ _registry: set[type] = set()
 
 
 class Rows:
-    """A block of rows on the private side: inputs, labels, cells and norms, each gathered when first read."""
+    """A block of rows on the private side: inputs, labels, cells and norms, each gathered when first read.
 
-    __slots__ = ("_X", "_cells", "_index", "_norms", "_source", "_y")
+    What a model says of the rows, and their joint codes, are remembered too: row functions of one batch share them.
+    """
+
+    __slots__ = ("_X", "_asked", "_cells", "_index", "_joint", "_norms", "_source", "_y")
 
     def __init__(self, source: "Columns", index: NDArray[np.int64]) -> None:
         self._source = source
@@ -39,6 +43,8 @@ class Rows:
         self._y: NDArray[np.int16] | None = None
         self._cells: NDArray[np.int16] | None = None
         self._norms: Floats | None = None
+        self._asked: tuple[Differentiable, Floats, tuple[Floats, ...]] | None = None
+        self._joint: tuple[int, NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
         return len(self._index)
@@ -71,6 +77,24 @@ class Rows:
             self._norms = self._source.norms.take(self._index, mode="clip")
         return self._norms
 
+    def forward(self, model: "Differentiable", params: Floats) -> tuple[Floats, ...]:
+        """Return the model's activations, read-only, and keep them while model and parameters are the same objects."""
+        asked = self._asked
+        if asked is None or asked[0] is not model or asked[1] is not params:
+            activations = model.forward(params, self.X)
+            for array in activations:
+                array.setflags(write=False)
+            self._asked = asked = (model, params, activations)
+        return asked[2]
+
+    def joint(self, n_classes: int) -> NDArray[np.int64]:
+        """Return cell * n_classes + label, read-only; negative for no cell: the last `n_classes` entries of a table."""
+        if self._joint is None or self._joint[0] != n_classes:
+            joint = self._source.joint(n_classes).take(self._index, mode="clip")
+            joint.setflags(write=False)
+            self._joint = (n_classes, joint)
+        return self._joint[1]
+
 
 class Columns(Protocol):
     """Where a block of rows is gathered from."""
@@ -90,6 +114,9 @@ class Columns(Protocol):
     @property
     def norms(self) -> Floats:
         """All norms."""
+
+    def joint(self, n_classes: int) -> NDArray[np.int64]:
+        """All cell * n_classes + label."""
 
 
 class Differentiable(Protocol):
@@ -141,6 +168,25 @@ class VectorFunction(Protocol):
 
     def values_of(self, rows: Rows) -> Floats:
         """Return one vector per row."""
+
+
+@runtime_checkable
+class HistogramFunction(Protocol):
+    """Puts each row into one of `n_cells` cells, or none (-1), and turns it into `n_values` numbers to add there."""
+
+    @property
+    def n_cells(self) -> int:
+        """The number of cells."""
+
+    @property
+    def n_values(self) -> int:
+        """The length of a row's vector, which the veil bounds."""
+
+    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
+        """Return one cell per row."""
+
+    def values_of(self, rows: Rows) -> Floats:
+        """Return one vector per row, value by value: shape (n_values, B)."""
 
 
 def row_function(cls: T) -> T:

@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 from fairveil._validate import check_positive
 from fairveil.coins import Coins
 from fairveil.errors import UnplannedRelease
+from fairveil.privacy.laws import law_named
 from fairveil.privacy.ledger import Ledger, Receipt
-from fairveil.privacy.mechanisms import add_gaussian, add_integers, discrete_gaussian, discrete_laplace
+from fairveil.privacy.mechanisms import Sum
 from fairveil.privacy.minimiser import RidgeSoftmax
 from fairveil.privacy.plan import Part, Plan, Release, only_nonprivate
 from fairveil.privacy.rows import (
     CellFunction,
     Differentiable,
     Floats,
+    HistogramFunction,
     Objective,
     VectorFunction,
     check_registered,
@@ -35,10 +37,8 @@ BLOCK_ROWS = 2048
 """At most about how many rows are multiplied and summed at once in single precision."""
 
 ROUNDING = 1.01
-"""Gradients are summed in single precision: one record can also move the rounding of its own block. The largest such
-move found by crafted rows is below 0.003 clip norms in a block of this size; the noise covers 0.01 (docs/proofs)."""
-
-SAMPLERS = {"discrete_laplace": discrete_laplace, "discrete_gaussian": discrete_gaussian}
+"""Logits and gradients are summed in single precision: one record can also move the rounding of its own block. The
+largest such move found by crafted rows is below 0.003 bounds in a block of this size; the noise covers 0.01."""
 
 
 class Records(Protocol):
@@ -53,8 +53,16 @@ class Records(Protocol):
     def draw(self, rates: Mapping[int, float], coins: Coins) -> Iterator[Any]:
         """Yield Poisson batches for ever."""
 
+    def keep_blocks(self, batch: Any, n_blocks: int) -> Any:
+        """Return the batch as one that gathers its rows once for all releases."""
+
     def count_cells(self, batch: Any, function: CellFunction, n_blocks: int) -> NDArray[np.int64]:
         """Return exact counts per cell."""
+
+    def sum_histogram(
+        self, batch: Any, function: HistogramFunction, bound: float, norm: int, n_blocks: int
+    ) -> NDArray[np.float64]:
+        """Return per cell the sum of vectors, each bounded in the given norm."""
 
     def sum_gradients(
         self,
@@ -90,12 +98,23 @@ def open_veils(records: Records, plan: Plan, ledger: Ledger, coins: Coins, purpo
         charges = only_nonprivate(charges, "seeded coins")
     details = {"epsilon": plan.epsilon if plan.is_private else None, "delta": plan.delta}
     receipt = ledger.debit(charges, purpose, details, split)
-    parts = dict(records.split(plan.shares, coins)) if plan.shares else {}
-    return {part.name: Veil(parts.get(part.name, records), part, receipt, coins) for part in plan.parts}
+    arranged = _arranged(records, plan, coins)
+    return {
+        part.name: Veil(arranged["" if part.share == 1 else part.piece], part, receipt, coins)
+        for part in plan.parts
+    }
+
+
+def _arranged(records: Records, plan: Plan, coins: Coins) -> dict[str, Records]:
+    """Return each piece of the split, and everyone under no name, in a secret order that all its parts share."""
+    pieces = dict(records.split(plan.shares, coins)) if plan.shares else {}
+    if any(part.share == 1 for part in plan.parts):
+        pieces[""] = records
+    return {name: piece.arranged(coins) for name, piece in pieces.items()}
 
 
 class Veil:
-    """What one part of the plan may see of one part of the records."""
+    """What one part of the plan may see of its piece of the records, which lies in a secret order."""
 
     def __init__(self, records: Records, part: Part, receipt: Receipt, coins: Coins) -> None:
         if not isinstance(receipt, Receipt):
@@ -107,6 +126,8 @@ class Veil:
         self._batches: Iterator[Any] | None = None
         self._n_left = part.n_steps
         self._n_blocks = 1
+        # with everyone in the batch, keeping its rows would keep the data twice
+        self._keeps = len(part.releases) > 1 and max(part.sampling_rates.values()) < 1
 
     def expect(self, size: float) -> None:
         """Say how many units the part has, publicly, so that batches are worked on in blocks of a fitting size."""
@@ -121,9 +142,11 @@ class Veil:
             )
         self._n_left -= 1
         if self._batches is None:
-            self._records = self._records.arranged(self._coins)
             self._batches = self._records.draw(self.part.sampling_rates, self._coins)
-        return Batch(self._records, next(self._batches), self._n_blocks, self._open, self._coins)
+        drawn = next(self._batches)
+        if self._keeps:
+            drawn = self._records.keep_blocks(drawn, self._n_blocks)
+        return Batch(self._records, drawn, self._n_blocks, self._open, self._coins)
 
     def __repr__(self) -> str:
         return f"Veil({self.part.name!r}, {self._n_left} draws left)"
@@ -152,49 +175,64 @@ class Batch:
         name: str = "gradient",
     ) -> NDArray[np.float64]:
         """Return the noisy sum of clipped gradients; noise follows the largest clip norm."""
-        release = self._use(name, {"gaussian"})
+        release = self._use(name, norm=2)
         check_registered(objective)
         clip_norm = clip_norm if isinstance(clip_norm, np.ndarray) else float(clip_norm)
         largest = clip_norm if isinstance(clip_norm, float) else float(np.max(clip_norm))
         bound = check_positive("clip_norm", largest, infinite=release.noise_multiplier == 0)
         total = self._records.sum_gradients(self._drawn, model, params, objective, clip_norm, self._n_blocks)
-        std = release.noise_multiplier * bound * ROUNDING if release.noise_multiplier else 0.0
-        return add_gaussian(total, std, self._coins)
+        return self._noisy(total, release, bound * ROUNDING)
 
     def release_counts(self, function: CellFunction, name: str = "counts") -> NDArray[np.float64]:
         """Return noisy counts per cell: a record adds 1 to one cell at most."""
-        release = self._use(name, {"gaussian", "discrete_laplace", "discrete_gaussian"})
+        release = self._use(name, is_whole=True)
         check_registered(function)
-        counts = self._records.count_cells(self._drawn, function, self._n_blocks)
-        if release.law == "gaussian" or release.noise_multiplier == 0:
-            return add_gaussian(counts, release.noise_multiplier, self._coins)
-        sampler = SAMPLERS[release.law]
-        return add_integers(counts, sampler, release.noise_multiplier, self._coins).astype(np.float64)
+        return self._noisy(self._records.count_cells(self._drawn, function, self._n_blocks), release, 1.0)
+
+    def release_histogram(
+        self, function: HistogramFunction, bound: float, name: str = "histogram"
+    ) -> NDArray[np.float64]:
+        """Return noisy sums of vectors, shape (n_cells, n_values): a record adds its vector to one cell at most.
+
+        The vector is bounded to `bound`, in the norm of the planned law (Gaussian L2, Laplace L1).
+        """
+        release = self._use(name)
+        check_registered(function)
+        bound = check_positive("bound", bound)
+        norm = law_named(release.law).norm
+        total = self._records.sum_histogram(self._drawn, function, bound, norm, self._n_blocks)
+        return self._noisy(total, release, bound * ROUNDING)
 
     def release_sum(
         self, function: VectorFunction, clip_norm: float, name: str = "sum"
     ) -> NDArray[np.float64]:
         """Return the noisy sum of per-record vectors, each clipped to `clip_norm`."""
-        release = self._use(name, {"gaussian"})
+        release = self._use(name, norm=2)
         check_registered(function)
         check_positive("clip_norm", clip_norm)
         total = self._records.sum_vectors(self._drawn, function, clip_norm, self._n_blocks)
-        return add_gaussian(total, release.noise_multiplier * clip_norm, self._coins)
+        return self._noisy(total, release, clip_norm)
 
     def release_minimiser(self, ridge: RidgeSoftmax, name: str = "minimiser") -> NDArray[np.float64]:
         """Return the noisy minimiser of a strongly convex loss; its sensitivity follows from the ridge."""
-        release = self._use(name, {"gaussian"})
+        release = self._use(name, norm=2)
         weights = self._records.minimise(self._drawn, ridge)
-        return add_gaussian(weights, release.noise_multiplier * ridge.sensitivity, self._coins)
+        return self._noisy(weights, release, ridge.sensitivity)
 
-    def _use(self, name: str, laws: set[str]) -> Release:
+    def _noisy(self, total: Sum, release: Release, sensitivity: float) -> NDArray[np.float64]:
+        if release.noise_multiplier == 0:
+            return total.astype(np.float64)
+        return law_named(release.law).add(total, release.noise_multiplier * sensitivity, self._coins)
+
+    def _use(self, name: str, *, norm: int | None = None, is_whole: bool = False) -> Release:
+        """Take a release off the plan; its law must fit the norm that was bounded, and sums that are not whole."""
         release = self._open.pop(name, None)
         if release is None:
             raise UnplannedRelease(
                 f"Expected one of the planned releases {sorted(self._open)}, got {name!r}."
             )
-        if release.law not in laws:
-            raise UnplannedRelease(
-                f"Expected the noise of {name!r} to be one of {sorted(laws)}, got {release.law}."
-            )
+        law = law_named(release.law)
+        if norm not in {None, law.norm} or law.is_whole > is_whole:
+            fitting = "gaussian" if norm == 2 else "gaussian or laplace"
+            raise UnplannedRelease(f"Expected noise for {name!r} such as {fitting}, got {release.law}.")
         return release

@@ -1,6 +1,7 @@
 """Private gradient descent (DP-SGD, Abadi et al. 2016), the descent that all in-processing methods build on."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from fairveil.models.protocol import Array
 from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.objectives import Clipped, CrossEntropy
-from fairveil.training.task import Progress, Task, quiet
+from fairveil.training.task import Fit, Progress, Task, quiet
 
 __all__ = ["Descent", "adapted_clip_norms"]
 
@@ -20,6 +21,7 @@ TYPICAL_RATE = 0.1
 SMALLEST_RATE = 0.01
 LARGE_BATCH = 10_000
 PRIVATE_CLIP_NORM = 1.0
+MOMENTUM = 0.9
 COUNT_NOISE = 4.0
 """Noise on the counts of clipped records over the noise on the gradient: they take 1/16 of a step's budget."""
 
@@ -42,7 +44,8 @@ class Descent:
     n_steps : int
     sampling_rate, learning_rate, clip_norm : float, optional
         None follows from public facts. At epsilon = infinity a clip norm left open means no clipping.
-    momentum : float
+    momentum : float, optional
+        None is 0.9, under constraints 0.8.
     group_clipping : bool
         DPSGD-F (Xu et al. 2021): groups whose gradients are clipped more often get a larger clip norm.
     """
@@ -53,13 +56,13 @@ class Descent:
     sampling_rate: float | None = None
     learning_rate: float | None = None
     clip_norm: float | None = None
-    momentum: float = 0.9
+    momentum: float | None = None
     group_clipping: bool = False
 
     def __post_init__(self) -> None:
         check_choice("model", self.model, ("linear", "mlp"))
         check_integer("n_steps", self.n_steps)
-        if not 0 <= self.momentum < 1:
+        if self.momentum is not None and not 0 <= self.momentum < 1:
             raise InvalidParameter(f"Expected 0 <= momentum < 1, got {self.momentum!r}.")
         if self.sampling_rate is not None:
             check_probability("sampling_rate", self.sampling_rate)
@@ -68,18 +71,23 @@ class Descent:
         if self.clip_norm is not None:
             check_positive("clip_norm", self.clip_norm, infinite=True)
 
+    @property
+    def inertia(self) -> float:
+        """The momentum that is used."""
+        return MOMENTUM if self.momentum is None else self.momentum
+
     def model_for(self, task: Task) -> Model:
         """Return the model that is trained."""
         if self.model == "linear":
             return LinearSoftmax(task.n_features, task.n_classes)
         return Perceptron(task.n_features, self.hidden, task.n_classes)
 
-    def part(self, noise_multiplier: float, share: float, task: Task) -> Part:
-        """Return what is asked of the training part at this noise."""
+    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return what is asked of the piece "train" at this noise."""
         releases = [Release("gradient", "gaussian", noise_multiplier)]
         if self.group_clipping:
             releases.append(Release("clipped", "gaussian", COUNT_NOISE * noise_multiplier))
-        return Part("train", tuple(releases), share, {-1: self.rate_for(task)}, self.n_steps)
+        return (Part("train", tuple(releases), share, {-1: self.rate_for(task)}, self.n_steps),)
 
     def rate_for(self, task: Task) -> float:
         """Return the sampling rate: a tenth, less where the declared size makes a tenth slow."""
@@ -100,16 +108,23 @@ class Descent:
         if self.learning_rate is not None:
             return self.learning_rate
         if math.isinf(self.clip_norm_for(task)):
-            return (
-                3 * (1 + self.momentum) / task.input_norm**2
-            )  # descent is stable below 4 (1 + momentum) / norm^2
+            return self.stable_rate_for(task)
         signal = task.epsilon * size / math.sqrt(self.model_for(task).n_params)
         travel = min(LONGEST_TRAVEL, TRAVEL_PER_SIGNAL * signal)  # the longest at epsilon = infinity
-        return travel * (1 - self.momentum) / (self.n_steps * self.clip_norm_for(task))
+        return travel * (1 - self.inertia) / (self.n_steps * self.clip_norm_for(task))
+
+    def stable_rate_for(self, task: Task) -> float:
+        """Return three quarters of 4 (1 + momentum) / norm^2, below which descent on a linear model is stable."""
+        return 3 * (1 + self.inertia) / task.input_norm**2
 
     def train(
-        self, veil: Veil, task: Task, size: float, rng: np.random.Generator, progress: Progress = quiet
-    ) -> Array:
+        self,
+        veils: Mapping[str, Veil],
+        task: Task,
+        size: float,
+        rng: np.random.Generator,
+        progress: Progress = quiet,
+    ) -> Fit:
         """Return the averaged parameters after all planned steps.
 
         Guarantees
@@ -118,21 +133,23 @@ class Descent:
         """
         model, clip_norm = self.model_for(task), self.clip_norm_for(task)
         expected_batch = self.rate_for(task) * size
-        optimizer = Sgd(self.learning_rate_for(task, size), self.momentum)
+        optimizer = Sgd(self.learning_rate_for(task, size), self.inertia)
         params = model.initial(rng)
         state, average = optimizer.start(params), Average.start(params)
         for step in progress(range(self.n_steps)):
-            batch = veil.draw()
+            batch = veils["train"].draw()
             bound = self._adapted(batch, model, params, task) if self.group_clipping else clip_norm
             gradient = batch.release_gradient(model, params, CrossEntropy(), bound)
             params, state = optimizer.step(params, gradient / expected_batch, state)
             if step >= self.n_steps // 2:
                 average = average.add(params)
-        return average.value()
+        return Fit(average.value())
 
     def _adapted(self, batch: Batch, model: Model, params: Array, task: Task) -> Array:
         base = self.clip_norm_for(task)
-        counts = batch.release_counts(Clipped(model, params, base, task.n_groups), name="clipped")
+        counts = batch.release_counts(
+            Clipped(model, params, CrossEntropy(), base, task.people.n_groups), name="clipped"
+        )
         return adapted_clip_norms(counts.reshape(-1, 2), base)
 
 

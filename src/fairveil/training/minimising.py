@@ -1,17 +1,17 @@
 """Output perturbation (Chaudhuri, Monteleoni and Sarwate 2011): train without noise, release once with noise."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from fairveil._validate import check_positive
 from fairveil.models import LinearSoftmax
-from fairveil.models.protocol import Array
 from fairveil.privacy.minimiser import RidgeSoftmax
 from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Veil
-from fairveil.training.task import Progress, Task, quiet
+from fairveil.training.task import Fit, Progress, Task, quiet
 
 __all__ = ["OutputPerturbation"]
 
@@ -40,9 +40,9 @@ class OutputPerturbation:
         """Return the model that is trained."""
         return LinearSoftmax(task.n_features, task.n_classes)
 
-    def part(self, noise_multiplier: float, share: float, task: Task) -> Part:
-        """Return what is asked of the training part at this noise: one release from all of it."""
-        return Part("train", (Release("minimiser", "gaussian", noise_multiplier),), share)
+    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return what is asked of the piece "train" at this noise: one release from all of it."""
+        return (Part("train", (Release("minimiser", "gaussian", noise_multiplier),), share),)
 
     def ridge_for(self, task: Task, size: float) -> RidgeSoftmax:
         """Return the problem that is solved; an open lambda balances noise on the weights against shrinking them."""
@@ -53,11 +53,16 @@ class OutputPerturbation:
         return RidgeSoftmax(task.n_features, task.n_classes, task.input_norm, regularization, size)
 
     def train(
-        self, veil: Veil, task: Task, size: float, rng: np.random.Generator, progress: Progress = quiet
-    ) -> Array:
+        self,
+        veils: Mapping[str, Veil],
+        task: Task,
+        size: float,
+        rng: np.random.Generator,
+        progress: Progress = quiet,
+    ) -> Fit:
         """Return the noisy minimiser as parameters of the linear model; class 0 is the reference, at zero."""
         ridge = self.ridge_for(task, size)
-        released = veil.draw().release_minimiser(ridge)
+        released = veils["train"].draw().release_minimiser(ridge)
         free = released.reshape(task.n_features + 1, task.n_classes - 1)
         columns = np.column_stack([np.zeros(task.n_features + 1), free])
-        return self.model_for(task).pack(columns[:-1].T, columns[-1])
+        return Fit(self.model_for(task).pack(columns[:-1].T, columns[-1]))

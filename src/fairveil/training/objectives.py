@@ -5,11 +5,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.models.losses import logits_pull
+from fairveil.models.losses import logits_pull, softmax, tilted_pull
 from fairveil.models.protocol import Model
-from fairveil.privacy.rows import Floats, Rows, row_function
+from fairveil.privacy.rows import Floats, Objective, Rows, row_function
 
-__all__ = ["Clipped", "CrossEntropy", "Everyone", "Outcomes"]
+__all__ = [
+    "Clipped",
+    "CrossEntropy",
+    "Decisions",
+    "Everyone",
+    "Lagrangian",
+    "Margins",
+    "Outcomes",
+    "SoftDecisions",
+]
 
 
 @row_function
@@ -20,6 +29,106 @@ class CrossEntropy:
     def dlogits(self, logits: Floats, rows: Rows) -> Floats:
         """Return one column a record."""
         return logits_pull(logits, rows.y)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class Lagrangian:
+    """The softmax loss plus what the constraints pull at each record's soft decision.
+
+    Parameters
+    ----------
+    pull : array of shape (groups x labels, classes)
+        The public expected batch times d(multipliers . violation)/d(count) of each atom's cell.
+    temperature : float
+        Soft decisions are softmax(temperature x logits); with a minus, as paper 002 prints it, the limit is the least
+        likely class.
+    """
+
+    pull: Floats
+    temperature: float = 1.0
+
+    def dlogits(self, logits: Floats, rows: Rows) -> Floats:
+        """Return one column a record."""
+        return tilted_pull(logits, rows.y, self.pull, rows.joint(self.pull.shape[1]), self.temperature)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """The (cell, decision) of each record under a released model: the true histogram of paper 002.
+
+    `cells` (groups x labels) gives the cell of each atom, -1 for those that are not counted.
+    """
+
+    model: Model
+    params: Floats
+    cells: NDArray[np.int64]
+    n_counted: int
+
+    @property
+    def n_cells(self) -> int:
+        """One count for each cell and class."""
+        return self.n_counted * self.model.n_classes
+
+    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
+        """Return cell x classes + decision of each row, negative for none."""
+        n_classes = self.model.n_classes
+        logits = rows.forward(self.model, self.params)[-1]
+        decision = logits[1] > logits[0] if n_classes == 2 else logits.argmax(axis=0)
+        counted = (n_classes * self.cells).take(rows.joint(n_classes), mode="wrap")
+        counted += decision
+        return counted
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class SoftDecisions:
+    """The soft histogram of paper 002, Equation 8: each record adds its probabilities, which sum to 1, to its cell."""
+
+    model: Model
+    params: Floats
+    cells: NDArray[np.int64]
+    n_cells: int
+    temperature: float = 1.0
+
+    @property
+    def n_values(self) -> int:
+        """One sum for each class."""
+        return self.model.n_classes
+
+    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
+        """Return the cell of each row, -1 for none."""
+        return self.cells.take(rows.joint(self.model.n_classes), mode="wrap")
+
+    def values_of(self, rows: Rows) -> Floats:
+        """Return the tempered probabilities, one column a record."""
+        return softmax(np.float32(self.temperature) * rows.forward(self.model, self.params)[-1])
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class Margins:
+    """The (cell, bin of the margin logit_1 - logit_0) of each record under a released model of two classes."""
+
+    model: Model
+    params: Floats
+    cells: NDArray[np.int64]
+    n_counted: int
+    edges: NDArray[np.float64]
+
+    @property
+    def n_cells(self) -> int:
+        """One count for each cell and bin."""
+        return self.n_counted * (len(self.edges) + 1)
+
+    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
+        """Return cell x bins + bin of each row, negative for none."""
+        logits = rows.forward(self.model, self.params)[-1]
+        bins = np.searchsorted(self.edges, logits[1] - logits[0], side="left")  # a tie is decided for class 0
+        table = self.cells * (len(self.edges) + 1)
+        table = np.where(self.cells < 0, -len(self.edges) - 1, table)
+        return table.take(rows.joint(self.model.n_classes), mode="wrap") + bins
 
 
 @row_function
@@ -44,22 +153,23 @@ class Clipped:
 
     model: Model
     params: Floats
+    objective: Objective
     clip_norm: float
     n_groups: int
 
     @property
     def n_cells(self) -> int:
         """Two cells a group."""
-        return 2 * (self.n_groups + 1)
+        return 2 * self.n_groups
 
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return the cell of each row."""
-        activations = self.model.forward(self.params, rows.X)
-        dlogits = CrossEntropy().dlogits(activations[-1], rows)
+        activations = rows.forward(self.model, self.params)
+        dlogits = self.objective.dlogits(activations[-1], rows)
         norms = self.model.gradient_norms(
             self.params, rows.X, dlogits, activations=activations, row_norms=rows.norms
         )
-        group = np.where(rows.cells >= 0, rows.cells, self.n_groups)
+        group = np.where(rows.cells >= 0, rows.cells, self.n_groups - 1)
         return 2 * group.astype(np.int64) + ~(norms <= self.clip_norm)
 
 
@@ -74,8 +184,8 @@ class Outcomes:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Groups (one more for none), labels, decisions."""
-        return self.n_groups + 1, self.model.n_classes, self.model.n_classes
+        """Groups (the last: none), labels, decisions."""
+        return self.n_groups, self.model.n_classes, self.model.n_classes
 
     @property
     def n_cells(self) -> int:
@@ -85,5 +195,5 @@ class Outcomes:
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return the cell of each row."""
         decision = self.model.logits(self.params, rows.X).argmax(axis=0)
-        group = np.where(rows.cells >= 0, rows.cells, self.n_groups)
+        group = np.where(rows.cells >= 0, rows.cells, self.n_groups - 1)
         return np.ravel_multi_index((group, rows.y, decision), self.shape)

@@ -22,10 +22,9 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     if not 0 <= holdout < 1:
         raise InvalidParameter(f"Expected 0 <= holdout < 1, got {holdout!r}.")
     size = _size_parts(task)
-    train = _calibrated(lambda noise: recipe.part(noise, 1 - holdout, task), size, task)
-    parts = (*size, train)
+    parts = size + _calibrated(lambda noise: recipe.parts(noise, 1 - holdout, task), size, task)
     if holdout:
-        parts += (_calibrated(lambda noise: _outcomes_part(noise, holdout), size, task),)
+        parts += _calibrated(lambda noise: (_outcomes_part(noise, holdout),), size, task)
     return Plan(parts, task.epsilon, task.delta, task.unit)
 
 
@@ -41,9 +40,14 @@ def _outcomes_part(std: float, share: float) -> Part:
     return Part("holdout", (Release("outcomes", "discrete_gaussian", std),), share)
 
 
-def _calibrated(part_at: Callable[[float], Part], size: tuple[Part, ...], task: Task) -> Part:
-    """Return the part at the least noise that, together with the size, costs no more than the budget."""
+def _calibrated(
+    parts_at: Callable[[float], tuple[Part, ...]], size: tuple[Part, ...], task: Task
+) -> tuple[Part, ...]:
+    """Return the parts at the least noise that, together with the size, costs no more than the budget."""
     if not task.is_private:
-        return part_at(0.0)
+        return parts_at(0.0)
     fixed = [part.event for part in size]
-    return part_at(calibrate(lambda noise: [*fixed, part_at(noise).event], task.epsilon, task.delta))
+    noise = calibrate(
+        lambda noise: [*fixed, *(part.event for part in parts_at(noise))], task.epsilon, task.delta
+    )
+    return parts_at(noise)

@@ -1,18 +1,21 @@
 """What is public about a task before any row is read, and what every recipe for it promises."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from fairveil._validate import check_delta, check_epsilon, check_integer, check_positive
+from fairveil.fairness.cells import Population
+from fairveil.fairness.final_check import FinalCheck
+from fairveil.fairness.trace import ConstraintTrace
 from fairveil.models.protocol import Array, Model
 from fairveil.privacy.plan import Part
 from fairveil.privacy.veil import Veil
 
-__all__ = ["Progress", "Recipe", "Task", "quiet"]
+__all__ = ["Fit", "Progress", "Recipe", "Task", "quiet"]
 
 Progress = Callable[[range], Iterable[int]]
 """Wraps the range of steps; a progress bar, for instance."""
@@ -25,11 +28,10 @@ def quiet(steps: range) -> Iterable[int]:
 
 @dataclass(frozen=True)
 class Task:
-    """Public facts: sizes of inputs, outputs and groups, the bound on a row's norm, the declared size, the budget."""
+    """Public facts: size of inputs, groups and classes, the bound on a row's norm, the declared size, the budget."""
 
     n_features: int
-    n_classes: int
-    n_groups: int
+    people: Population
     input_norm: float
     n_public: int | None
     epsilon: float
@@ -37,7 +39,6 @@ class Task:
     unit: str = "record"
 
     def __post_init__(self) -> None:
-        check_integer("n_classes", self.n_classes, at_least=1)
         check_positive("input_norm", self.input_norm)
         check_epsilon(self.epsilon)
         check_delta(self.delta)
@@ -45,9 +46,23 @@ class Task:
             check_integer("n_public", self.n_public)
 
     @property
+    def n_classes(self) -> int:
+        """The number of classes."""
+        return self.people.n_classes
+
+    @property
     def is_private(self) -> bool:
         """Whether a guarantee is asked for."""
         return math.isfinite(self.epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What a recipe hands over, all of it released: parameters, and what it tells about its constraints."""
+
+    params: Array
+    trace: ConstraintTrace | None = None
+    check: FinalCheck | None = None
 
 
 class Recipe(Protocol):
@@ -56,10 +71,10 @@ class Recipe(Protocol):
     def model_for(self, task: Task) -> Model:
         """Return the model that is trained."""
 
-    def part(self, noise_multiplier: float, share: float, task: Task) -> Part:
-        """Return what is asked of the training part at this noise."""
+    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return what is asked of the piece "train" at this noise; the first part is "train" itself."""
 
     def train(
-        self, veil: Veil, task: Task, size: float, rng: np.random.Generator, progress: Progress = quiet
-    ) -> Array:
-        """Return parameters; `size` is the public or noisy number of units in the part, `rng` public coins."""
+        self, veils: Mapping[str, Veil], task: Task, size: float, rng: np.random.Generator, progress: Progress
+    ) -> Fit:
+        """Return parameters; `size` is the public or noisy number of units in the piece, `rng` public coins."""

@@ -7,22 +7,22 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fairveil.coins import Coins
-from fairveil.models.protocol import Array, Model
+from fairveil.models.protocol import Model
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.veil import Records, Veil, open_veils
 from fairveil.training.objectives import Everyone, Outcomes
-from fairveil.training.task import Progress, Recipe, Task, quiet
+from fairveil.training.task import Fit, Progress, Recipe, Task, quiet
 
 __all__ = ["Trained", "carry_out"]
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What left the veil: a model's parameters, the size that was used, and counts on the hold-out if any."""
+    """What left the veil: a model and its fit, the size that was used, and counts on the hold-out if any."""
 
     model: Model
-    params: Array
+    fit: Fit
     size: float
     outcomes: NDArray[np.float64] | None
     noise_variance: float
@@ -61,18 +61,20 @@ def _carried_out(
     progress: Progress,
 ) -> Trained:
     size = _size(veils, task) * plan.part("train").share
-    veils["train"].expect(size)
+    for part in plan.parts:
+        if part.piece == "train":
+            veils[part.name].expect(size)
     model = recipe.model_for(task)
-    params = recipe.train(veils["train"], task, size, rng, progress)
+    fit = recipe.train(veils, task, size, rng, progress)
     if "holdout" not in veils:
-        return Trained(model, params, size, None, 0.0)
+        return Trained(model, fit, size, None, 0.0)
     veils["holdout"].expect(size * plan.part("holdout").share / plan.part("train").share)
-    outcomes = Outcomes(model, params, task.n_groups)
+    outcomes = Outcomes(model, fit.params, task.people.n_groups)
     counts = veils["holdout"].draw().release_counts(outcomes, name="outcomes")
     std = (
         plan.part("holdout").releases[0].noise_multiplier
     )  # a discrete Gaussian varies by no more than std^2
-    return Trained(model, params, size, counts.reshape(outcomes.shape), std**2)
+    return Trained(model, fit, size, counts.reshape(outcomes.shape), std**2)
 
 
 def _size(veils: dict[str, Veil], task: Task) -> float:

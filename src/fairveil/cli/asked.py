@@ -1,0 +1,90 @@
+"""Options in, the classifier that was asked for out, and what its hold-out says of what was asked."""
+
+from typing import Any
+
+from fairveil.cli.app import RunOptions
+from fairveil.data.schema import Schema
+from fairveil.errors import InvalidParameter
+from fairveil.estimators.private import PrivateClassifier
+from fairveil.estimators.rate_constrained import RateConstrainedClassifier
+from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
+from fairveil.fairness.expressions import Rule
+from fairveil.fairness.metrics import Evaluation, Interval
+from fairveil.training.descent import Descent
+from fairveil.training.minimising import OutputPerturbation
+from fairveil.training.rate_constrained import RateConstrained
+from fairveil.training.task import Recipe
+
+__all__ = ["asked_constraints", "bounds_told", "classifier_for", "gap_of"]
+
+
+def asked_constraints(options: RunOptions) -> tuple[Constraint, ...]:
+    """Return what must hold: the named constraint at its tolerance, and every rule; nothing for other methods."""
+    if options.method != "raco":
+        if options.tolerance is not None or options.rules:
+            raise InvalidParameter(
+                f"Expected no --tolerance and no --rule, because {options.method} measures the gap and does not bound "
+                "it; leave them out, or use --method raco."
+            )
+        return ()
+    if options.tolerance is None and not options.rules:
+        raise InvalidParameter(
+            "Expected --tolerance or --rule with raco, got neither; write --tolerance 0.05."
+        )
+    named = () if options.tolerance is None else (_named(options, options.tolerance),)
+    return (*named, *(Rule(text) for text in options.rules))
+
+
+def _named(options: RunOptions, tolerance: float) -> Constraint:
+    kind: Any = CONSTRAINT_TYPES[options.constraint]
+    named: Constraint = (
+        kind(tolerance, against=options.against) if issubclass(kind, Parity) else kind(tolerance)
+    )
+    return named
+
+
+def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
+    """Return the classifier, not yet fitted."""
+    asked = asked_constraints(options)
+    if not asked:
+        return PrivateClassifier(
+            options.epsilon, options.delta, _unbounded(options), schema, sensitive, options.holdout
+        )
+    if options.aware is None:
+        raise InvalidParameter(
+            "Expected --aware or --unaware, got neither; say whether the model may read the sensitive column."
+        )
+    training = RateConstrained(descent=Descent(model=options.model))
+    return RateConstrainedClassifier(
+        asked, options.epsilon, options.delta, training, schema, sensitive, options.holdout
+    )
+
+
+def _unbounded(options: RunOptions) -> Recipe:
+    if options.method == "output":
+        if options.model != "linear":
+            raise InvalidParameter(f"Expected --model linear for output perturbation, got {options.model!r}.")
+        return OutputPerturbation()
+    return Descent(model=options.model, group_clipping=options.method == "dpsgdf")
+
+
+def gap_of(evaluation: Evaluation | None, options: RunOptions) -> Interval:
+    """Return the measured gap of the named constraint: a largest difference, or of a cap the rate itself."""
+    if evaluation is None:
+        return Interval(None, 0.0, 1.0, options.confidence)
+    named = _named(options, 0.0)
+    if isinstance(named, Parity):
+        return evaluation.gap(named, options.confidence)
+    sides = [one.left for one in evaluation.bounds(named, options.confidence)]
+    return max(sides, key=lambda side: -1.0 if side.value is None else side.value)
+
+
+def bounds_told(evaluation: Evaluation | None, options: RunOptions) -> list[dict[str, Any]]:
+    """Return every bound that was asked for, with what the hold-out says of it."""
+    asked = asked_constraints(options)
+    if evaluation is None or not asked:
+        return []
+    return [
+        {"bound": str(one.bound), **one.left.to_dict(), "limit": one.limit, "holds": str(one.holds)}
+        for one in evaluation.bounds(asked, options.confidence)
+    ]

@@ -1,0 +1,259 @@
+"""What a user asks for: parity of rates between groups, caps on rates, rules of one's own, freely combined."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from fairveil._validate import check_choice, check_probability
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.cells import Population
+from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bounds
+from fairveil.fairness.rates import CLASSLESS, Rate
+
+__all__ = [
+    "CONSTRAINT_TYPES",
+    "Cap",
+    "Constraint",
+    "DemographicParity",
+    "EqualizedOdds",
+    "ErrorRateParity",
+    "FalseNegativeRateCap",
+    "FalseNegativeRateParity",
+    "FalsePositiveRateCap",
+    "FalsePositiveRateParity",
+    "Parity",
+    "PrecisionParity",
+    "TruePositiveRateParity",
+    "bounds_of",
+    "constrain",
+    "groups_of",
+]
+
+Groups = tuple[tuple[str, str], ...]
+
+
+class Constraint(Protocol):
+    """Something that becomes bounds on rates once the groups and classes are known."""
+
+    def bounds(self, people: Population) -> Iterable[Bound]:
+        """Return the inequalities."""
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Rates that must not differ between groups by more than `tolerance`, for every class: what parities share.
+
+    Parameters
+    ----------
+    tolerance : float
+        The largest allowed difference.
+    against : {"pairs", "rest"}
+        Whom a group is compared with: each other group (fairlearn's difference, the largest minus the smallest rate),
+        or everybody else together (paper 002).
+    ratio : float, optional
+        Bound ratios instead: each group's rate is at least `ratio` times the other's, less `tolerance`. 0.8 with
+        tolerance 0 is the four-fifths rule.
+    attribute : str, optional
+        The one attribute whose groups are meant; by default all intersections of the sensitive attributes.
+    """
+
+    tolerance: float = 0.0
+    against: str = "pairs"
+    ratio: float | None = None
+    attribute: str | None = None
+
+    name: ClassVar[str] = ""
+    rates: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_choice("against", self.against, ("pairs", "rest"))
+        _check_tolerance(self.tolerance)
+        if self.ratio is not None:
+            check_probability("ratio", self.ratio)
+
+    def bounds(self, people: Population) -> Iterator[Bound]:
+        """Return one inequality for each comparison; refuse fewer than two groups."""
+        if len(groups_of(people, self.attribute)) < 2:
+            raise InvalidParameter(
+                f"Expected at least two groups to compare for {self.name}, got fewer; name more."
+            )
+        weight = 1.0 if self.ratio is None else float(self.ratio)
+        for one, other in self.comparisons(people):
+            yield Bound(((weight, one), (-1.0, other)), float(self.tolerance))
+
+    def comparisons(self, people: Population) -> Iterator[tuple[Rate, Rate]]:
+        """Return the pairs of rates that should be equal, in both orders, for each rate and class."""
+        groups = groups_of(people, self.attribute)
+        for rate in self.rates:
+            for of_class in _classes(rate, people):
+                yield from self._compared(rate, of_class, groups)
+
+    def _compared(self, rate: str, of_class: str | None, groups: list[Groups]) -> Iterator[tuple[Rate, Rate]]:
+        if self.against == "pairs":
+            for one, other in permutations(groups, 2):
+                yield Rate(rate, one, of_class), Rate(rate, other, of_class)
+            return
+        for group in groups:
+            inside, outside = Rate(rate, group, of_class), Rate(rate, group, of_class, rest=True)
+            yield inside, outside
+            # Of two groups each is the other's rest, so that both orders are there already.
+            if len(groups) > 2:
+                yield outside, inside
+
+
+class DemographicParity(Parity):
+    """Groups are selected at nearly equal rates.
+
+    Examples
+    --------
+    >>> DemographicParity(tolerance=0.02)
+    DemographicParity(tolerance=0.02, against='pairs', ratio=None, attribute=None)
+    """
+
+    name = "demographic_parity"
+    rates = ("selection_rate",)
+
+
+class EqualizedOdds(Parity):
+    """Groups have nearly equal true positive and false positive rates."""
+
+    name = "equalized_odds"
+    rates = ("true_positive_rate", "false_positive_rate")
+
+
+class TruePositiveRateParity(Parity):
+    """Groups have nearly equal true positive rates: equal opportunity."""
+
+    name = "true_positive_rate_parity"
+    rates = ("true_positive_rate",)
+
+
+class FalsePositiveRateParity(Parity):
+    """Groups have nearly equal false positive rates."""
+
+    name = "false_positive_rate_parity"
+    rates = ("false_positive_rate",)
+
+
+class FalseNegativeRateParity(Parity):
+    """Groups have nearly equal false negative rates."""
+
+    name = "false_negative_rate_parity"
+    rates = ("false_negative_rate",)
+
+
+class ErrorRateParity(Parity):
+    """Decisions are wrong about equally often in each group."""
+
+    name = "error_rate_parity"
+    rates = ("error_rate",)
+
+
+class PrecisionParity(Parity):
+    """Selected people are rightly selected about equally often in each group; it depends on who is selected."""
+
+    name = "precision_parity"
+    rates = ("precision",)
+
+
+@dataclass(frozen=True)
+class Cap:
+    """A rate that must stay below a limit, for every class: what caps share.
+
+    Parameters
+    ----------
+    tolerance : float
+        The limit.
+    each_group : bool
+        Whether each group must keep it by itself, or everyone together.
+    attribute : str, optional
+        With `each_group`, the one attribute whose groups are meant; by default all intersections.
+    """
+
+    tolerance: float
+    each_group: bool = False
+    attribute: str | None = None
+
+    name: ClassVar[str] = ""
+    rate: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        _check_tolerance(self.tolerance)
+
+    def bounds(self, people: Population) -> Iterator[Bound]:
+        """Return one inequality for each class and group."""
+        groups = groups_of(people, self.attribute) if self.each_group else [()]
+        for of_class in _classes(self.rate, people):
+            for group in groups:
+                yield Bound(((1.0, Rate(self.rate, group, of_class)),), float(self.tolerance))
+
+
+class FalseNegativeRateCap(Cap):
+    """At most this share of the truly positive is missed."""
+
+    name = "false_negative_rate_cap"
+    rate = "false_negative_rate"
+
+
+class FalsePositiveRateCap(Cap):
+    """At most this share of the truly negative is selected."""
+
+    name = "false_positive_rate_cap"
+    rate = "false_positive_rate"
+
+
+def groups_of(people: Population, attribute: str | None = None) -> list[Groups]:
+    """Return the groups of one attribute, or all intersections, as pairs of attribute and group."""
+    if not people.attributes:
+        raise InvalidParameter("Expected a sensitive attribute to tell groups apart, got none; name one.")
+    if attribute is not None:
+        return [((attribute, group),) for group in people.attribute(attribute).groups]
+    names = [each.name for each in people.attributes]
+    return [tuple(zip(names, groups, strict=True)) for groups in people.intersections]
+
+
+def _check_tolerance(tolerance: float) -> None:
+    if not (isinstance(tolerance, (int, float, np.integer, np.floating)) and 0 <= tolerance <= 1):
+        raise InvalidParameter(f"Expected 0 <= tolerance <= 1, got {tolerance!r}.")
+
+
+def _classes(rate: str, people: Population) -> list[str | None]:
+    """Return the classes a rate is taken of: the positive one of two, each one of many."""
+    return [None] if rate in CLASSLESS or people.n_classes == 2 else list(people.classes)
+
+
+CONSTRAINT_TYPES: dict[str, type] = {
+    kind.name: kind
+    for kind in (
+        DemographicParity, EqualizedOdds, TruePositiveRateParity, FalsePositiveRateParity, FalseNegativeRateParity,
+        ErrorRateParity, PrecisionParity, FalseNegativeRateCap, FalsePositiveRateCap,
+    )
+}  # fmt: skip
+"""By the name used on the command line; parities have fairlearn's names."""
+
+
+def constrain(constraint: Constraint | Iterable[Constraint], people: Population) -> HistogramConstraints:
+    """Return one constraint, or several together, ready for histograms of these people.
+
+    Examples
+    --------
+    >>> from fairveil.fairness.cells import Attribute
+    >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
+    >>> ready = constrain([DemographicParity(0.1), FalseNegativeRateCap(0.3)], people)
+    >>> [str(bound) for bound in ready.bounds][1:]
+    ['selection_rate[sex=m] - selection_rate[sex=f] <= 0.1', 'false_negative_rate <= 0.3']
+    """
+    return compile_bounds(bounds_of(constraint, people), people)
+
+
+def bounds_of(constraint: Constraint | Iterable[Constraint], people: Population) -> list[Bound]:
+    """Return the inequalities of one constraint, or of several together, each once."""
+    several = list(constraint) if isinstance(constraint, Iterable) else [constraint]
+    if isinstance(constraint, str) or not all(hasattr(one, "bounds") for one in several):
+        raise InvalidParameter(
+            f"Expected constraints such as DemographicParity(0.05), got {constraint!r}; make one or several."
+        )
+    return list(dict.fromkeys(bound for one in several for bound in one.bounds(people)))

@@ -1,0 +1,62 @@
+"""What noisy counts at the released parameters say of each bound."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.fairness.histogram import Bound
+
+__all__ = ["FinalCheck"]
+
+Floats = NDArray[np.float64]
+
+MUCH_CLIPPED = 0.25
+"""A share of clipped gradients worth a word."""
+
+
+@dataclass(frozen=True, eq=False)
+class FinalCheck:
+    """What the last look says of the released rule.
+
+    Attributes
+    ----------
+    bounds : tuple of Bound
+    values, standard_errors : arrays of shape (J,)
+        The left side of each bound on the people trained on, and its standard error from the noise.
+    offsets : array of shape (classes,)
+        What was added to the class biases.
+    clipped_share : float
+        The share of people whose gradient is clipped at the end; noisy, kept within [0, 1].
+    """
+
+    bounds: tuple[Bound, ...]
+    values: Floats
+    standard_errors: Floats
+    offsets: Floats
+    clipped_share: float
+
+    @property
+    def excess(self) -> Floats:
+        """By how much each bound is broken beyond two standard errors of the noise; 0 where it may hold."""
+        limits = np.array([bound.limit for bound in self.bounds])
+        return np.maximum(self.values - 2 * self.standard_errors - limits, 0.0)
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether no bound is broken beyond what the noise may feign."""
+        return not self.excess.any()
+
+    def complaint(self) -> str:
+        """Return one sentence on the bound that is broken most, and what could help."""
+        worst = int(np.argmax(self.excess))
+        clipped = ""
+        if self.clipped_share > MUCH_CLIPPED:
+            clipped = (
+                f" {100 * self.clipped_share:.0f} % of the gradients are clipped, which can keep a bound out of reach: "
+                "try a larger clip_norm."
+            )
+        return (
+            f"Expected {self.bounds[worst]}, got about {self.values[worst]:.3f} with the released rule; loosen it, "
+            f"check that all bounds can hold together, or train with more people or a larger epsilon.{clipped}"
+        )

@@ -1,0 +1,150 @@
+"""One last look at the averaged model: noisy counts of its decisions settle its threshold and say what holds.
+
+The averaged model decides otherwise than the iterates whose rates steered the multipliers. If the counts show that it
+breaks a bound by more than noise can feign, the threshold between its two classes moves to where errors and broken
+bounds together cost least, at the largest price that the training itself would pay for a bound. With more than two
+classes the look only says what holds.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.fairness.cells import Population
+from fairveil.fairness.final_check import FinalCheck
+from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bounds
+from fairveil.fairness.rates import Rate
+from fairveil.models.protocol import Array, Model
+from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.rows import Objective
+from fairveil.privacy.veil import Batch
+from fairveil.training.ascent import aims_of, prices_of
+from fairveil.training.objectives import Clipped, Decisions, Margins
+
+__all__ = ["Look", "look_part"]
+
+Floats = NDArray[np.float64]
+
+_HALF = (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0)
+EDGES = np.array([*(-edge for edge in reversed(_HALF)), 0.0, *_HALF])
+"""Public bins of the margin between two classes."""
+
+THRESHOLDS = np.linspace(EDGES[0], EDGES[-1], 401)
+
+DECISION_NOISE, MARGIN_NOISE, CLIPPED_NOISE = 3.0, 5.0, 12.0
+"""Noise of each count over the noise of a gradient."""
+
+ACCURACY = Bound(((-1.0, Rate("accuracy")),), 0.0)
+"""Watched beside the bounds; its left side is minus the accuracy."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """Counts (cell x decision) at a threshold, and the variance of the noise on each."""
+
+    threshold: float
+    counts: Floats
+    variance: float
+
+
+def look_part(noise_multiplier: float, share: float, n_classes: int) -> Part:
+    """Return the look as a part of a plan, at the same people as the training."""
+    noises = {"decisions": DECISION_NOISE, "clipped": CLIPPED_NOISE}
+    if n_classes == 2:
+        noises["margins"] = MARGIN_NOISE
+    releases = [Release(name, "gaussian", ratio * noise_multiplier) for name, ratio in noises.items()]
+    return Part("look", tuple(releases), share, piece="train")
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """The look at one released model of about `size` people.
+
+    Parameters
+    ----------
+    batch : Batch
+    part : Part
+        As `look_part` made it.
+    watched : HistogramConstraints
+        The bounds and, last, `ACCURACY` (see `watching`).
+    model : Model
+    params : array
+        The averaged parameters.
+    size : float
+    """
+
+    batch: Batch
+    part: Part
+    watched: HistogramConstraints
+    model: Model
+    params: Array
+    size: float
+
+    @staticmethod
+    def watching(constraints: HistogramConstraints, people: Population) -> HistogramConstraints:
+        """Return the bounds with the accuracy beside them."""
+        return compile_bounds([*constraints.bounds, ACCURACY], people)
+
+    def settle(self, objective: Objective, clip_norm: float, n_groups: int) -> tuple[Array, FinalCheck]:
+        """Return the parameters with a settled threshold, and what the counts say of them."""
+        table = _Table(0.0, self._decisions(), self._variance("decisions"))
+        broken = self.watched.violation(table.counts, self._floor) - self._errors(table)
+        if self.model.n_classes == 2 and broken[:-1].max() > 0:
+            table = min(self._tables(table), key=self._cost)
+        offsets = np.zeros(self.model.n_classes)
+        offsets[1] = -table.threshold
+        check = FinalCheck(
+            self.watched.bounds[:-1],
+            self.watched.values(table.counts, self._floor)[:-1],
+            self._errors(table)[:-1],
+            offsets,
+            self._clipped_share(objective, clip_norm, n_groups),
+        )
+        return self.model.shifted(self.params, offsets), check
+
+    def _cost(self, table: _Table) -> tuple[float, float]:
+        """Return the share of errors plus the dearest broken bound; of equal ones the nearest threshold is best."""
+        values = self.watched.values(table.counts, self._floor)
+        people = self.watched.sampling_errors(table.counts, self._floor)
+        broken = np.maximum(values - aims_of(self.watched.limits, people, np.zeros_like(people)), 0.0)
+        prices = prices_of(self.watched.smallest_parts(table.counts, self._floor) / self.size)
+        return float((prices * broken)[:-1].max() + values[-1]), abs(table.threshold)
+
+    def _decisions(self) -> Floats:
+        cells = self.watched.cells.ravel()
+        function = Decisions(self.model, self.params, cells, self.watched.n_cells)
+        return self.batch.release_counts(function, "decisions").reshape(-1, self.model.n_classes)
+
+    def _tables(self, table: _Table) -> Iterator[_Table]:
+        """Yield the counts at every threshold: those at 0, less who lies between."""
+        cells = self.watched.cells.ravel()
+        margins = Margins(self.model, self.params, cells, self.watched.n_cells, EDGES)
+        bins = self.batch.release_counts(margins, "margins").reshape(self.watched.n_cells, -1)
+        below = np.cumsum(bins[:, :-1], axis=1)  # up to each edge
+        below -= below[:, [len(_HALF)]]  # counted from 0
+        for threshold in THRESHOLDS:
+            moved = np.array([np.interp(threshold, EDGES, cell) for cell in below])
+            n_bins = np.count_nonzero(np.abs(EDGES) < abs(threshold)) / 2
+            variance = table.variance + n_bins * self._variance("margins")
+            yield _Table(float(threshold), table.counts + np.column_stack([moved, -moved]), variance)
+
+    def _clipped_share(self, objective: Objective, clip_norm: float, n_groups: int) -> float:
+        if math.isinf(clip_norm):
+            return 0.0
+        function = Clipped(self.model, self.params, objective, clip_norm, n_groups)
+        within, beyond = self.batch.release_counts(function, "clipped").reshape(-1, 2).sum(axis=0)
+        return float(np.clip(beyond / max(within + beyond, self._floor), 0.0, 1.0))
+
+    def _errors(self, table: _Table) -> Floats:
+        return self.watched.standard_errors(table.counts, table.variance, self._floor)
+
+    def _variance(self, name: str) -> float:
+        """Return the variance of the noise on each count of a release."""
+        return next(release.noise_multiplier for release in self.part.releases if release.name == name) ** 2
+
+    @property
+    def _floor(self) -> float:
+        return max(1.0, 1e-3 * self.size)
