@@ -81,6 +81,8 @@ class Ascent:
     expected_batch, sampling_rate : float
     noise_variance : float
         Of each count of one batch.
+    headroom : float
+        How many standard errors of the people to stay below each limit.
     """
 
     constraints: HistogramConstraints
@@ -88,6 +90,7 @@ class Ascent:
     expected_batch: float
     sampling_rate: float
     noise_variance: float
+    headroom: float = 1.0
 
     @cached_property
     def floor(self) -> float:
@@ -127,9 +130,10 @@ class Ascent:
     def _pace(self, average: Floats, noise_variance: float) -> Pace:
         noise = self.constraints.standard_errors(average, noise_variance, self.floor)
         people = self.constraints.sampling_errors(average, self.floor) * np.sqrt(self.sampling_rate)
+        room = self.headroom * people
         shares = self.constraints.smallest_parts(average, self.floor) / self.expected_batch
         speeds = np.sqrt(np.minimum(shares / TYPICAL_SHARE, 1.0))
-        aims = aims_of(self.constraints.limits, people, noise)
+        aims = aims_of(self.constraints.limits, room, noise)
         return Pace(aims, TRAVEL / self.n_steps * speeds, GAIN * speeds, prices_of(shares), noise)
 
 
@@ -139,13 +143,13 @@ def _within(multipliers: Floats, caps: Floats) -> Floats:
     return np.minimum(multipliers, caps, out=multipliers)
 
 
-def aims_of(limits: Floats, people: Floats, noise: Floats) -> Floats:
-    """Return what each left side should come down to, given its standard errors from people and from noise.
+def aims_of(limits: Floats, room: Floats, noise: Floats) -> Floats:
+    """Return what each left side should come down to.
 
-    One standard error of the people below the limit, so that people who were not seen meet it too; above it by what
-    noise alone can feign.
+    Below the limit by `room`, so that people who were not seen meet it too (but by no more than half of it); above it
+    by what noise of this standard error can feign.
     """
-    return limits - np.minimum(people, np.abs(limits) / 2) + noise**2 / (noise + UNCLEAR)
+    return limits - np.minimum(room, np.abs(limits) / 2) + noise**2 / (noise + UNCLEAR)
 
 
 def prices_of(shares: Floats) -> Floats:

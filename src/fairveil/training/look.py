@@ -74,6 +74,8 @@ class Look:
     params : array
         The averaged parameters.
     size : float
+    headroom : float
+        How many standard errors of the people to stay below each limit, where the threshold moves.
     """
 
     batch: Batch
@@ -82,6 +84,7 @@ class Look:
     model: Model
     params: Array
     size: float
+    headroom: float = 1.0
 
     @staticmethod
     def watching(constraints: HistogramConstraints, people: Population) -> HistogramConstraints:
@@ -108,8 +111,8 @@ class Look:
     def _cost(self, table: _Table) -> tuple[float, float]:
         """Return the share of errors plus the dearest broken bound; of equal ones the nearest threshold is best."""
         values = self.watched.values(table.counts, self._floor)
-        people = self.watched.sampling_errors(table.counts, self._floor)
-        broken = np.maximum(values - aims_of(self.watched.limits, people, np.zeros_like(people)), 0.0)
+        room = self.headroom * self.watched.sampling_errors(table.counts, self._floor)
+        broken = np.maximum(values - aims_of(self.watched.limits, room, np.zeros_like(room)), 0.0)
         prices = prices_of(self.watched.smallest_parts(table.counts, self._floor) / self.size)
         return float((prices * broken)[:-1].max() + values[-1]), abs(table.threshold)
 

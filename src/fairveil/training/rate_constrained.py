@@ -57,8 +57,10 @@ class RateConstrained:
     soft_rates : bool
         Let the multipliers follow soft rates, as the paper does, instead of decisions; the gap of decisions is then
         not bounded.
+    headroom : float
+        How many standard errors of the people to stay below each limit, so that people who were not seen meet it too.
     last_look : bool
-        Ask once more at the averaged parameters and settle the thresholds.
+        Ask once more at the averaged parameters and settle the threshold.
     """
 
     constraint: Constraint | Iterable[Constraint] = ()
@@ -67,6 +69,7 @@ class RateConstrained:
     laplace_scale: float | None = None
     temperature: float = 1.0
     soft_rates: bool = False
+    headroom: float = 1.0
     last_look: bool = True
 
     def __post_init__(self) -> None:
@@ -76,6 +79,8 @@ class RateConstrained:
         if self.laplace_scale is not None:
             check_positive("laplace_scale", self.laplace_scale)
             check_choice("histogram (with a laplace_scale)", self.histogram, ("laplace",))
+        if not 0 <= self.headroom < math.inf:
+            raise InvalidParameter(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
         if self.descent.group_clipping:
             raise InvalidParameter(
                 "Expected a descent without group clipping under constraints, got one with it."
@@ -87,6 +92,9 @@ class RateConstrained:
 
     def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
         """Return the steps, each with histogram and gradient of one batch, and the last look at the same people."""
+        constrain(
+            self.constraint, task.people
+        )  # a constraint that does not fit is refused before anything is booked
         releases = (
             Release("histogram", self.histogram, self._histogram_noise(noise_multiplier)),
             Release("gradient", "gaussian", noise_multiplier),
@@ -142,7 +150,7 @@ class RateConstrained:
         if not self.last_look:
             return Fit(params, told)
         watched = Look.watching(constraints, task.people)
-        look = Look(veils["look"].draw(), veils["look"].part, watched, model, params, size)
+        look = Look(veils["look"].draw(), veils["look"].part, watched, model, params, size, self.headroom)
         params, check = look.settle(objective, clip_norm, task.people.n_groups)
         return Fit(params, told, check)
 
@@ -157,7 +165,7 @@ class RateConstrained:
         (rate,) = part.sampling_rates.values()
         noise = part.releases[0].noise_multiplier
         variance = (2 if self._law == "laplace" else 1) * noise**2
-        return Ascent(constraints, part.n_steps, rate * size, rate, variance)
+        return Ascent(constraints, part.n_steps, rate * size, rate, variance, self.headroom)
 
     @property
     def _law(self) -> str:
