@@ -3,8 +3,8 @@
 The figures are exact counts on held-out rows of public data, for research: a data holder gets private ones from
 `fairveil train`. The twin is scikit-learn's LogisticRegression on the same encoding and the same splits, neither
 private nor fair; `--epsilon inf` gives our own method without privacy. Splits are seeded (run r uses seed 1000 + r;
-seeds below 100 were used while the defaults were set); noise never is. "gap" is the largest left side of the constraint's bounds: for a parity the largest difference between
-groups, for a cap the rate itself.
+seeds below 100 were used while the defaults were set); noise never is. "gap" is the largest left side of the
+constraint's bounds: for a parity the largest difference between groups, for a cap the rate itself.
 
     python benchmarks/quality.py --dataset adult --method raco --epsilon 1 --tolerance 0.05 --runs 10 --json
 """
