@@ -78,8 +78,8 @@ def test_the_words_say_noise_rates_steps_neighbours_and_limits(say):
     assert f"gaussian noise, {part['releases'][0]['noise_multiplier']:.6g} x sensitivity" in said.out
     assert "one record added or removed" in said.out and "for one replaced" in said.out
     assert "hides" in said.out and "not hidden timing" in said.out
-    assert "does not read the sensitive column" in said.out
-    assert "may read the sensitive column" in say("explain", "adult", "--aware").out
+    assert "does not read sex" in said.out
+    assert "may read sex" in say("explain", "adult", "--aware").out
 
 
 def test_no_row_is_needed(folder, say, contents):

@@ -15,7 +15,8 @@ KEYS = {
     "method", "model", "constraint", "tolerance", "epsilon", "delta", "epsilon_spent", "epsilon_spent_total",
     "neighbours", "epsilon_replace_one", "protects", "unit", "aware", "n_public",
     "smallest_tolerance_that_holds", "accuracy", "gap", "private_evaluation", "seconds", "version",
-    "plan", "confidence", "against", "rules", "bounds", "cautions",
+    "plan", "confidence", "against", "rules", "asked", "bounds",
+    "cautions", "sensitive", "comparisons",
 }  # fmt: skip
 TRAIN = ("train", "people.csv", "--schema", "schema.toml", "--out", "results")
 
@@ -69,7 +70,17 @@ def test_parquet_is_read_like_csv(folder, people, say):
 def test_the_text_answers_what_a_person_asks(folder, say):
     said = say(*TRAIN)
     words = [line.split()[0] for line in said.out.splitlines()]
-    assert words == ["Trained", "accuracy", "gap", "epsilon", "ever", "seconds", "Written:", "Next:"]
+    assert words == [
+        "Trained",
+        "accuracy",
+        "gap",
+        "compared",
+        "epsilon",
+        "ever",
+        "seconds",
+        "Written:",
+        "Next:",
+    ]
     assert re.search(r"accuracy +0\.\d{4} +\(95 %: 0\.\d{4} to [01]\.\d{4}\), measured privately", said.out)
     assert re.search(r"epsilon +1\.0000 at delta 1e-05 for one record added or removed; [23]\.\d+", said.out)
     assert "dpsgd does not bound it" in said.out

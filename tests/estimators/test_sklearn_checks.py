@@ -5,7 +5,13 @@ import math
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fairveil import Descent, PrivateClassifier
+from fairveil import (
+    Descent,
+    FalsePositiveRateCap,
+    PrivateClassifier,
+    RateConstrained,
+    RateConstrainedClassifier,
+)
 
 EXCEPTIONS: dict[str, str] = {}
 
@@ -16,7 +22,12 @@ def expected_failures(_estimator):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
-    [PrivateClassifier(epsilon=math.inf, training=Descent(sampling_rate=1.0))],
+    [
+        PrivateClassifier(epsilon=math.inf, training=Descent(sampling_rate=1.0)),
+        RateConstrainedClassifier(
+            FalsePositiveRateCap(0.5), math.inf, training=RateConstrained(descent=Descent(sampling_rate=1.0))
+        ),
+    ],
     expected_failed_checks=expected_failures,
 )
 def test_scikit_learn_contract(estimator, check):

@@ -57,6 +57,23 @@ def test_logits_match_a_float64_forward_pass(model, a_batch, layers_of, rng):
     np.testing.assert_allclose(model.logits(params, X).T, rows @ weights + biases, rtol=1e-4, atol=1e-4)
 
 
+def test_shifted_parameters_raise_every_rows_logits_by_the_offsets(model, a_batch, rng):
+    params, X, _ = a_batch(model, rng)
+    offsets = rng.standard_normal(model.n_classes)
+    if not getattr(model, "bias", True):
+        with pytest.raises(InvalidParameter, match="biases"):
+            model.shifted(params, offsets)
+        return
+    before = params.copy()
+    shifted = model.shifted(params, offsets)
+    assert np.array_equal(params, before)
+    assert (shifted.dtype, shifted.shape) == (np.float32, params.shape)
+    np.testing.assert_allclose(
+        model.logits(shifted, X), model.logits(params, X) + offsets[:, None], rtol=1e-5, atol=1e-5
+    )
+    assert np.array_equal(model.shifted(params, np.zeros(model.n_classes)), params)
+
+
 @pytest.mark.parametrize("clip_norm", [0.5, math.inf])
 def test_an_empty_batch_adds_nothing(model, clip_norm):
     params = model.initial(np.random.default_rng(0))

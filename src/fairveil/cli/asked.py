@@ -7,7 +7,8 @@ from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.rate_constrained import RateConstrainedClassifier
-from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
+from fairveil.fairness.cells import Population
+from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, bounds_of
 from fairveil.fairness.expressions import Rule
 from fairveil.fairness.metrics import Evaluation, Interval
 from fairveil.training.descent import Descent
@@ -15,7 +16,15 @@ from fairveil.training.minimising import OutputPerturbation
 from fairveil.training.rate_constrained import RateConstrained
 from fairveil.training.task import Recipe
 
-__all__ = ["asked_constraints", "bounds_told", "classifier_for", "gap_of"]
+__all__ = [
+    "asked_constraints",
+    "bounds_asked",
+    "bounds_told",
+    "classifier_for",
+    "comparisons",
+    "gap_of",
+    "smallest_tolerance",
+]
 
 
 def asked_constraints(options: RunOptions) -> tuple[Constraint, ...]:
@@ -69,14 +78,46 @@ def _unbounded(options: RunOptions) -> Recipe:
 
 
 def gap_of(evaluation: Evaluation | None, options: RunOptions) -> Interval:
-    """Return the measured gap of the named constraint: a largest difference, or of a cap the rate itself."""
+    """Return the measured gap of the named constraint: a largest difference, or of a cap the rate itself.
+
+    Groups too small to speak of have no part in it (see `smallest_tolerance`).
+    """
     if evaluation is None:
         return Interval(None, 0.0, 1.0, options.confidence)
     named = _named(options, 0.0)
     if isinstance(named, Parity):
         return evaluation.gap(named, options.confidence)
-    sides = [one.left for one in evaluation.bounds(named, options.confidence)]
-    return max(sides, key=lambda side: -1.0 if side.value is None else side.value)
+    known = [side for side in _sides(evaluation, options) if side.value is not None]
+    if not known:
+        return Interval(None, 0.0, 1.0, options.confidence)
+    value, low, high = (
+        max(ends) for ends in zip(*((side.value, side.low, side.high) for side in known), strict=True)
+    )
+    return Interval(value, low, high, options.confidence)
+
+
+def smallest_tolerance(evaluation: Evaluation | None, options: RunOptions) -> float:
+    """Return the tolerance that surely holds for every comparison; an unknown one may be anything up to 1."""
+    sides = [] if evaluation is None else _sides(evaluation, options)
+    return max((side.high for side in sides), default=1.0)
+
+
+def comparisons(evaluation: Evaluation | None, options: RunOptions) -> dict[str, int]:
+    """Return how many comparisons the gap is made of, and how many are of too few people to be told."""
+    sides = [] if evaluation is None else _sides(evaluation, options)
+    return {"all": len(sides), "unknown": sum(side.value is None for side in sides)}
+
+
+def _sides(evaluation: Evaluation, options: RunOptions) -> list[Interval]:
+    if not evaluation.people.attributes and issubclass(CONSTRAINT_TYPES[options.constraint], Parity):
+        return []
+    return [one.left for one in evaluation.bounds(_named(options, 0.0), options.confidence)]
+
+
+def bounds_asked(options: RunOptions, people: Population) -> list[str]:
+    """Return every bound that is asked for, in words."""
+    asked = asked_constraints(options)
+    return [str(bound) for bound in bounds_of(asked, people)] if asked else []
 
 
 def bounds_told(evaluation: Evaluation | None, options: RunOptions) -> list[dict[str, Any]]:

@@ -9,9 +9,17 @@ from typing import Any
 
 from fairveil import __version__
 from fairveil.cli.app import RunOptions
-from fairveil.cli.asked import asked_constraints, bounds_told, classifier_for, gap_of
+from fairveil.cli.asked import (
+    asked_constraints,
+    bounds_asked,
+    bounds_told,
+    classifier_for,
+    comparisons,
+    gap_of,
+    smallest_tolerance,
+)
 from fairveil.cli.output import Folder, progress_bar, say
-from fairveil.cli.sources import Source, ledger_file, prepared_schema, source_of
+from fairveil.cli.sources import Source, ledger_file, prepared_schema, sensitive_of, source_of
 from fairveil.cli.words import explanation, results
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter, ToleranceNotMet
@@ -62,7 +70,7 @@ def explain(options: RunOptions) -> None:
     """Print the plan and what it guarantees; no row is read."""
     source, schema, clf = _prepared(options)
     plan = clf.planned()
-    facts = _guarantee(options, schema, plan)
+    facts = _guarantee(options, schema, clf, plan)
     say(options.as_json, facts, explanation(source.name, facts))
 
 
@@ -75,7 +83,7 @@ def _prepared(options: RunOptions) -> tuple[Source, Schema, PrivateClassifier]:
     return source, schema, classifier_for(options, schema, sensitive)
 
 
-def _guarantee(options: RunOptions, schema: Schema, plan: Plan) -> dict[str, Any]:
+def _guarantee(options: RunOptions, schema: Schema, clf: PrivateClassifier, plan: Plan) -> dict[str, Any]:
     """Return the public part of a summary: what was asked for, the plan, and what it guarantees."""
     charges = plan.charges()
     return {
@@ -85,6 +93,7 @@ def _guarantee(options: RunOptions, schema: Schema, plan: Plan) -> dict[str, Any
         "tolerance": options.tolerance,
         "against": options.against,
         "rules": list(options.rules),
+        "asked": bounds_asked(options, clf.people()),
         "epsilon": _finite(options.epsilon),
         "delta": options.delta,
         "epsilon_spent": _finite(epsilon_of(charges, options.delta)),
@@ -93,6 +102,7 @@ def _guarantee(options: RunOptions, schema: Schema, plan: Plan) -> dict[str, Any
         "protects": "record",
         "unit": "record" if schema.id_column is None else "person",
         "aware": bool(options.aware),
+        "sensitive": sensitive_of(schema, options),
         "n_public": schema.n_public,
         "plan": plan.to_list(),
         "version": __version__,
@@ -100,7 +110,7 @@ def _guarantee(options: RunOptions, schema: Schema, plan: Plan) -> dict[str, Any
 
 
 def _summary(options: RunOptions, schema: Schema, clf: PrivateClassifier) -> dict[str, Any]:
-    facts = _guarantee(options, schema, clf.plan_)
+    facts = _guarantee(options, schema, clf, clf.plan_)
     evaluation = clf.evaluation_
     unknown = Interval(None, 0.0, 1.0, options.confidence)
     accuracy = unknown if evaluation is None else evaluation.accuracy(options.confidence)
@@ -109,7 +119,8 @@ def _summary(options: RunOptions, schema: Schema, clf: PrivateClassifier) -> dic
         "epsilon_spent_total": _finite(clf.ledger_.epsilon(options.delta)),
         "accuracy": accuracy.to_dict(),
         "gap": gap.to_dict(),
-        "smallest_tolerance_that_holds": gap.high,
+        "smallest_tolerance_that_holds": smallest_tolerance(evaluation, options),
+        "comparisons": comparisons(evaluation, options),
         "bounds": bounds_told(evaluation, options),
         "confidence": options.confidence,
         "private_evaluation": evaluation is not None and clf.plan_.is_private,

@@ -9,7 +9,7 @@ from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructure, MissingPublicFact
 
-__all__ = ["Source", "ledger_file", "prepared_schema", "schema_of", "source_of"]
+__all__ = ["Source", "ledger_file", "prepared_schema", "schema_of", "sensitive_of", "source_of"]
 
 LEDGER_NAME = "ledger.jsonl"
 
@@ -62,11 +62,21 @@ def prepared_schema(source: Source, options: RunOptions) -> tuple[Schema, list[s
             f'Expected the target that the schema declares, "{schema.target.column}", got "{options.target}"; '
             "edit the schema's [target]."
         )
-    sensitive = list(dict.fromkeys(options.sensitive)) or [entry.column for entry in schema.sensitive[:1]]
+    sensitive = sensitive_of(schema, options)
     schema = _declared(schema, sensitive)
     if not options.aware:
         schema = schema.without(*(name for name in sensitive if name in schema.columns))
     return _with_unit(schema, options), sensitive
+
+
+def sensitive_of(schema: Schema, options: RunOptions) -> list[str]:
+    """Return the sensitive columns that were named, else the schema's first."""
+    for name in options.sensitive:
+        if "," in name and name not in schema.columns:
+            raise BadStructure(
+                f"Expected one column after --sensitive, got {name!r}; repeat --sensitive for each."
+            )
+    return list(dict.fromkeys(options.sensitive)) or [entry.column for entry in schema.sensitive[:1]]
 
 
 def _declared(schema: Schema, sensitive: list[str]) -> Schema:

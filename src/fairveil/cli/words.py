@@ -19,12 +19,13 @@ def results(name: str, summary: dict[str, Any], out: Path, ledger: Path) -> str:
     )
     if summary["accuracy"]["value"] is None:
         measured = "not measured: too few held-out rows, or --holdout 0"
-    gap = summary["constraint"].replace("_", " ")
+    gap, compared = summary["constraint"].replace("_", " "), summary["comparisons"]
     lines = [
         f"Trained a {_private(summary)} {summary['model']} classifier on {name} ({summary['method']}, "
-        f"{'aware of' if summary['aware'] else 'without'} the sensitive column).",
+        f"{'may read' if summary['aware'] else 'does not read'} {_columns(summary)}).",
         f"  accuracy   {_interval(summary['accuracy'], level)}, {measured}",
         f"  gap        {_interval(summary['gap'], level)}, {gap}{_asked(summary)}",
+        f"  compared   {compared['all']} pairs or rates, {compared['unknown']} of too few held-out rows to tell",
         *_bounds(summary),
         *_spending(summary),
         *_caution(summary),
@@ -42,7 +43,19 @@ def _trace(summary: dict[str, Any], out: Path) -> str:
 def _asked(summary: dict[str, Any]) -> str:
     if summary["method"] != "raco":
         return f"; {summary['method']} does not bound it"
-    return "" if summary["tolerance"] is None else f"; asked for {summary['tolerance']:g}"
+    return (
+        "; measured, not bounded" if summary["tolerance"] is None else f"; asked for {summary['tolerance']:g}"
+    )
+
+
+def _columns(facts: dict[str, Any]) -> str:
+    return " and ".join(facts["sensitive"]) or "any sensitive column"
+
+
+def _shown(bounds: list[str]) -> list[str]:
+    """Return some of the bounds, and how many more there are."""
+    more = len(bounds) - MOST_SHOWN
+    return bounds if more <= 1 else [*bounds[:MOST_SHOWN], f"... and {more} more"]
 
 
 def _bounds(summary: dict[str, Any]) -> list[str]:
@@ -52,8 +65,12 @@ def _bounds(summary: dict[str, Any]) -> list[str]:
         n_held = sum(one["holds"] == "yes" for one in told)
         lines.append(f"  bounds     {n_held} of {len(told)} shown to hold on held-out rows, all at once")
     broken = [one for one in told if one["holds"] == "no"]
-    lines += [f"  broken     {one['bound']}; measured {one['value']:.4f}" for one in broken[:MOST_SHOWN]]
+    lines += [f"  broken     {one['bound']}; measured {_number(one['value'])}" for one in broken[:MOST_SHOWN]]
     return lines + [f"  caution    {sentence}" for sentence in summary["cautions"]]
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4f}"
 
 
 def _private(summary: dict[str, Any]) -> str:
@@ -90,7 +107,8 @@ def explanation(name: str, facts: dict[str, Any]) -> str:
     lines = [
         f"What 'fairveil train {name}' would do. No row was read for this.",
         f"  method     {facts['method']}, {facts['model']} model, "
-        f"{'may read' if facts['aware'] else 'does not read'} the sensitive column",
+        f"{'may read' if facts['aware'] else 'does not read'} {_columns(facts)}",
+        *(f"  bound      {bound}" for bound in _shown(facts["asked"])),
         f"  size       {size}",
         *_spending(facts),
     ]
@@ -106,6 +124,8 @@ def _part(part: dict[str, Any]) -> list[str]:
     if part["epsilon"] is not None:
         cost = f"epsilon {part['epsilon']:.4f}, delta {part['delta']:g}"
     whom = "all units" if part["share"] == 1 else f"{100 * part['share']:g} % of the units by secret coins"
+    if "piece" in part:
+        whom = f"the same units as {part['piece']}"
     draws = "one look" if part["n_steps"] == 1 else f"{part['n_steps']} Poisson draws"
     draws = f"{draws} (rate {rates})"
     return [f"  part       {part['part']}: {whom}; {draws}; {cost} by itself"] + [
@@ -117,7 +137,7 @@ def _part(part: dict[str, Any]) -> list[str]:
 
 def _cover(facts: dict[str, Any]) -> list[str]:
     lines = [
-        f"  hides      whether any one {facts['unit']} is in the data, from whoever sees model and summary",
+        f"  hides      whether any one {facts['unit']} is in the data, from whoever sees all that is written",
         "  not hidden timing, the schema (declared public), and what follows from the population as a whole",
     ]
     return lines

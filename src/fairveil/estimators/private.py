@@ -18,6 +18,7 @@ from fairveil.data.schema import Schema
 from fairveil.errors import BadStructure, InvalidParameter
 from fairveil.estimators.saving import load_rule, save_rule
 from fairveil.estimators.tables import Front, check_label_type, open_front, typed_classes
+from fairveil.fairness.cells import Population
 from fairveil.fairness.metrics import Evaluation
 from fairveil.models import softmax
 from fairveil.privacy.accounting import epsilon_of
@@ -129,6 +130,10 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     def planned(self) -> Plan:
         """Return the plan that a fit would follow, from public facts alone."""
         return make_plan(self._recipe, self._front(None, None).task, self.holdout)
+
+    def people(self) -> Population:
+        """Return the groups and classes that are counted, from public facts alone."""
+        return self._front(None, None).people
 
     @property
     def _recipe(self) -> Recipe:

@@ -1,7 +1,7 @@
 """RateConstrainedClassifier: a private classifier whose rates keep to stated bounds."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ class RateConstrainedClassifier(PrivateClassifier):
 
     def __init__(
         self,
-        constraint: Constraint | Iterable[Constraint] | None = None,
+        constraint: Constraint | Sequence[Constraint] | None = None,
         epsilon: float = 1.0,
         delta: float = 1e-5,
         training: RateConstrained | None = None,
@@ -106,7 +106,7 @@ class RateConstrainedClassifier(PrivateClassifier):
         self.constraint_trace_: ConstraintTrace | None = trained.fit.trace
         self.final_check_: FinalCheck | None = trained.fit.check
         if self.final_check_ is not None and not self.final_check_.may_hold:
-            warnings.warn(self.final_check_.complaint(), ToleranceNotMet, stacklevel=3)
+            warnings.warn(self.final_check_.complaint(), ToleranceNotMet, stacklevel=4)
 
     @classmethod
     def load(cls, folder: str | Path) -> "RateConstrainedClassifier":

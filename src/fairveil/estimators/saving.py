@@ -46,9 +46,16 @@ def save_rule(rule: Any, folder: Path) -> None:
         "delta": rule.plan_.delta,
         "unit": rule.plan_.unit,
         "epsilon_spent": rule.epsilon_spent_ if rule.plan_.is_private else None,
+        **_asked(rule),
         "sha256": hashlib.sha256(weights).hexdigest(),
     }
     write_folder(folder, {FACTS: json.dumps(facts, indent=2, allow_nan=False).encode(), WEIGHTS: weights})
+
+
+def _asked(rule: Any) -> dict[str, list[str]]:
+    """Return the bounds that a rule was trained under, if any."""
+    check = getattr(rule, "final_check_", None)
+    return {} if check is None else {"bounds": [str(bound) for bound in check.bounds]}
 
 
 def _model_facts(model: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What a user asks for: parity of rates between groups, caps on rates, rules of one's own, freely combined."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import ClassVar, Protocol
@@ -235,7 +235,7 @@ CONSTRAINT_TYPES: dict[str, type] = {
 """By the name used on the command line; parities have fairlearn's names."""
 
 
-def constrain(constraint: Constraint | Iterable[Constraint], people: Population) -> HistogramConstraints:
+def constrain(constraint: Constraint | Sequence[Constraint], people: Population) -> HistogramConstraints:
     """Return one constraint, or several together, ready for histograms of these people.
 
     Examples
@@ -249,10 +249,12 @@ def constrain(constraint: Constraint | Iterable[Constraint], people: Population)
     return compile_bounds(bounds_of(constraint, people), people)
 
 
-def bounds_of(constraint: Constraint | Iterable[Constraint], people: Population) -> list[Bound]:
+def bounds_of(constraint: Constraint | Sequence[Constraint], people: Population) -> list[Bound]:
     """Return the inequalities of one constraint, or of several together, each once."""
-    several = list(constraint) if isinstance(constraint, Iterable) else [constraint]
-    if isinstance(constraint, str) or not all(hasattr(one, "bounds") for one in several):
+    several = list(constraint) if isinstance(constraint, Sequence) else [constraint]
+    if isinstance(constraint, str) or not all(
+        hasattr(one, "bounds") and not isinstance(one, type) for one in several
+    ):
         raise InvalidParameter(
             f"Expected constraints such as DemographicParity(0.05), got {constraint!r}; make one or several."
         )

@@ -23,7 +23,8 @@ class FinalCheck:
     ----------
     bounds : tuple of Bound
     values, standard_errors : arrays of shape (J,)
-        The left side of each bound on the people trained on, and its standard error from the noise.
+        The left side of each bound on the people trained on, from counts of the released rule that no choice has
+        looked at, and its standard error from the noise.
     offsets : array of shape (classes,)
         What was added to the class biases.
     clipped_share : float

@@ -16,6 +16,8 @@ __all__ = ["Bound", "HistogramConstraints", "Ratios", "compile_bounds"]
 
 Floats = NDArray[np.float64]
 
+MOST_BOUNDS = 10_000
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -139,22 +141,38 @@ class Ratios(NamedTuple):
     is_free: NDArray[np.bool_]
 
 
+def _check_possible(bound: Bound) -> None:
+    least = sum(min(weight, 0.0) for weight, _ in bound.terms)
+    if bound.limit < least:
+        raise InvalidParameter(
+            f"Expected a bound that rates between 0 and 1 can meet, got {bound}; its left side is at least {least:g}."
+        )
+
+
 def compile_bounds(bounds: Iterable[Bound], people: Population) -> HistogramConstraints:
     """Return the bounds, in their order, over the smallest partition of people that their rates need."""
     bounds = tuple(bounds)
     rates = list(dict.fromkeys(rate for bound in bounds for _, rate in bound.terms))
     if not rates:
         raise InvalidParameter("Expected at least one rate to constrain, got none.")
+    if len(bounds) > MOST_BOUNDS:
+        raise InvalidParameter(
+            f"Expected at most {MOST_BOUNDS} bounds, got {len(bounds)}; compare groups against the rest, or attributes "
+            "one by one."
+        )
+    for bound in bounds:
+        _check_possible(bound)
     forms = np.array([rate.forms(people) for rate in rates])  # (R, 2, groups, labels, decisions)
     n_atoms = people.n_groups * people.n_classes
     by_atom = forms.transpose(0, 1, 4, 2, 3).reshape(-1, n_atoms)
     cells = smallest_partition(by_atom)
     first = np.array([np.flatnonzero(cells == cell)[0] for cell in range(cells.max() + 1)])
     tables = forms.reshape(len(rates), 2, n_atoms, people.n_classes)[:, :, first].reshape(len(rates), 2, -1)
+    place = {rate: index for index, rate in enumerate(rates)}
     weights = np.zeros((len(bounds), len(rates)))
     for j, bound in enumerate(bounds):
         for weight, rate in bound.terms:
-            weights[j, rates.index(rate)] += weight
+            weights[j, place[rate]] += weight
     return HistogramConstraints(
         bounds,
         cells.reshape(people.n_groups, people.n_classes),

@@ -5,7 +5,7 @@ groups and, last, people of none of them. Names and values are fairlearn's where
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -135,7 +135,7 @@ class Evaluation:
         return Interval(min(values), low, min(1.0, high), confidence)
 
     def bounds(
-        self, constraint: Constraint | Iterable[Constraint], confidence: float = 0.95
+        self, constraint: Constraint | Sequence[Constraint], confidence: float = 0.95
     ) -> tuple[BoundEstimate, ...]:
         """Return, for every inequality of any constraints, its left side, its limit, and whether it holds.
 

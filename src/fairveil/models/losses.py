@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from fairveil.models.protocol import Array, quiet
 
-__all__ = ["cross_entropy_pull", "logits_pull", "softmax", "tilted_pull"]
+__all__ = ["cross_entropy_pull", "logits_pull", "softmax", "tempered_softmax", "tilted_pull"]
 
 _FEW = 8
 
@@ -29,6 +29,18 @@ def softmax(logits: Array) -> Array:
     np.exp(powers, out=powers)
     powers /= np.add.reduce(powers, axis=0)
     return powers
+
+
+@quiet
+def tempered_softmax(logits: Array, temperature: float) -> Array:
+    """Return softmax(temperature x logits), with no overflow on the way.
+
+    Examples
+    --------
+    >>> tempered_softmax(np.array([[3e38], [0.0], [0.0]], dtype=np.float32), 3.0).tolist()
+    [[1.0], [0.0], [0.0]]
+    """
+    return softmax(np.float32(temperature) * (logits - np.maximum.reduce(logits, axis=0)))
 
 
 def cross_entropy_pull(probabilities: Array, y: NDArray[np.integer]) -> Array:
@@ -86,7 +98,7 @@ def tilted_pull(
     if len(logits) == 2:
         return _tilted_pair(logits, y, (tilts[:, 1] - tilts[:, 0]).take(rows, mode="wrap"), temperature)
     plain = softmax(logits)
-    tempered = plain if temperature == 1 else softmax(temperature * logits)
+    tempered = plain if temperature == 1 else tempered_softmax(logits, temperature)
     tilt = tilts.T.take(rows, axis=1, mode="wrap")
     tilt -= np.einsum("kb,kb->b", tempered, tilt)
     tilt *= temperature * tempered

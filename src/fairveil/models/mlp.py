@@ -66,12 +66,14 @@ class Perceptron:
         return sum(rows * columns + n_out for rows, columns, n_out in self._shapes)
 
     def initial(self, rng: np.random.Generator) -> Array:
-        """Return weights drawn by He's rule before a ReLU and Glorot's elsewhere; biases are zero."""
+        """Return hidden weights drawn by He's rule before a ReLU and Glorot's before tanh; all else is zero.
+
+        With a last layer of zeros all logits start at exactly 0: before any noise is added, no rounding of a product
+        can decide how a row is decided.
+        """
         params = np.zeros(self.n_params, dtype=np.float32)
-        layers = self._layers(params)
-        for index, (weights, _) in enumerate(layers):
-            is_he = self.activation == "relu" and index < len(self.hidden)
-            spread = 2.0 / weights.shape[0] if is_he else 2.0 / sum(weights.shape)
+        for weights, _ in self._layers(params)[:-1]:
+            spread = 2.0 / weights.shape[0] if self.activation == "relu" else 2.0 / sum(weights.shape)
             weights[...] = np.sqrt(spread) * rng.standard_normal(weights.shape)
         return params
 

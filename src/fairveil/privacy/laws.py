@@ -48,11 +48,13 @@ class Law:
     event : callable
         What one use costs, from the noise multiplier: the noise's scale over the bound on a record.
     norm : {1, 2}
-        The norm in which that bound is meant, L1 or L2.
+        The norm in which that bound is meant, L1 or L2; a one-hot count has norm 1 in both.
     add : callable
         Takes a sum, a scale and coins, and returns the noisy sum.
     is_whole : bool
         Whether the noise is whole numbers, which hide nothing but counts.
+    spread : float
+        The variance of the noise over its squared scale.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Law:
     norm: int
     add: Add
     is_whole: bool = False
+    spread: float = 1.0
 
     def __post_init__(self) -> None:
         if self.norm not in {1, 2}:
@@ -79,7 +82,7 @@ def register_law(law: Law) -> Law:
     --------
     >>> from fairveil.privacy.plan import Release
     >>> loud = Law("loud", lambda noise: GaussianRelease(2 * noise), 2,
-    ...            lambda total, scale, coins: add_gaussian(total, 2 * scale, coins))
+    ...            lambda total, scale, coins: add_gaussian(total, 2 * scale, coins), spread=4.0)
     >>> _ = register_law(loud)
     >>> Release("counts", "loud", 3.0).event
     GaussianRelease(noise_multiplier=6.0)
@@ -98,6 +101,9 @@ def _whole(sampler: Callable[[Fraction, Coins], int]) -> Add:
 
 
 register_law(Law("gaussian", GaussianRelease, 2, add_gaussian))
-register_law(Law("laplace", LaplaceRelease, 1, add_laplace))
-register_law(Law("discrete_laplace", DiscreteLaplaceRelease, 1, _whole(discrete_laplace), is_whole=True))
+register_law(Law("laplace", LaplaceRelease, 1, add_laplace, spread=2.0))
+register_law(
+    Law("discrete_laplace", DiscreteLaplaceRelease, 1, _whole(discrete_laplace), is_whole=True, spread=2.0)
+)
+# A count moves by whole numbers, so the bound of a discrete Gaussian is meant in L1 (see its event).
 register_law(Law("discrete_gaussian", DiscreteGaussianRelease, 1, _whole(discrete_gaussian), is_whole=True))

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 TRAVEL = 60.0
 """How far the sum goes in all for a bound that is broken by 1 all the time."""
 
-GAIN = 5.0
+GAIN = 1.0
 """The share of the present violation that is added."""
 
 TYPICAL_SHARE = 0.3

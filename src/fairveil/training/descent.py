@@ -22,6 +22,7 @@ SMALLEST_RATE = 0.01
 LARGE_BATCH = 10_000
 PRIVATE_CLIP_NORM = 1.0
 MOMENTUM = 0.9
+N_STEPS = 300
 COUNT_NOISE = 4.0
 """Noise on the counts of clipped records over the noise on the gradient: they take 1/16 of a step's budget."""
 
@@ -41,7 +42,8 @@ class Descent:
     model : {"linear", "mlp"}
     hidden : tuple of int
         Widths of the hidden layers of an "mlp".
-    n_steps : int
+    n_steps : int, optional
+        None is 300, under constraints 600.
     sampling_rate, learning_rate, clip_norm : float, optional
         None follows from public facts. At epsilon = infinity a clip norm left open means no clipping.
     momentum : float, optional
@@ -52,7 +54,7 @@ class Descent:
 
     model: str = "linear"
     hidden: tuple[int, ...] = (64, 64)
-    n_steps: int = 300
+    n_steps: int | None = None
     sampling_rate: float | None = None
     learning_rate: float | None = None
     clip_norm: float | None = None
@@ -61,7 +63,8 @@ class Descent:
 
     def __post_init__(self) -> None:
         check_choice("model", self.model, ("linear", "mlp"))
-        check_integer("n_steps", self.n_steps)
+        if self.n_steps is not None:
+            check_integer("n_steps", self.n_steps)
         if self.momentum is not None and not 0 <= self.momentum < 1:
             raise InvalidParameter(f"Expected 0 <= momentum < 1, got {self.momentum!r}.")
         if self.sampling_rate is not None:
@@ -70,6 +73,11 @@ class Descent:
             check_positive("learning_rate", self.learning_rate)
         if self.clip_norm is not None:
             check_positive("clip_norm", self.clip_norm, infinite=True)
+
+    @property
+    def length(self) -> int:
+        """The number of steps that are made."""
+        return N_STEPS if self.n_steps is None else self.n_steps
 
     @property
     def inertia(self) -> float:
@@ -82,12 +90,17 @@ class Descent:
             return LinearSoftmax(task.n_features, task.n_classes)
         return Perceptron(task.n_features, self.hidden, task.n_classes)
 
+    def check(self, task: Task) -> None:
+        """Refuse an infinite clip norm under privacy."""
+        if task.is_private and math.isinf(self.clip_norm_for(task)):
+            raise InvalidParameter("Expected a finite clip_norm, because epsilon is finite, got inf.")
+
     def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
         """Return what is asked of the piece "train" at this noise."""
         releases = [Release("gradient", "gaussian", noise_multiplier)]
         if self.group_clipping:
             releases.append(Release("clipped", "gaussian", COUNT_NOISE * noise_multiplier))
-        return (Part("train", tuple(releases), share, {-1: self.rate_for(task)}, self.n_steps),)
+        return (Part("train", tuple(releases), share, {-1: self.rate_for(task)}, self.length),)
 
     def rate_for(self, task: Task) -> float:
         """Return the sampling rate: a tenth, less where the declared size makes a tenth slow."""
@@ -111,7 +124,7 @@ class Descent:
             return self.stable_rate_for(task)
         signal = task.epsilon * size / math.sqrt(self.model_for(task).n_params)
         travel = min(LONGEST_TRAVEL, TRAVEL_PER_SIGNAL * signal)  # the longest at epsilon = infinity
-        return travel * (1 - self.inertia) / (self.n_steps * self.clip_norm_for(task))
+        return travel * (1 - self.inertia) / (self.length * self.clip_norm_for(task))
 
     def stable_rate_for(self, task: Task) -> float:
         """Return three quarters of 4 (1 + momentum) / norm^2, below which descent on a linear model is stable."""
@@ -136,12 +149,12 @@ class Descent:
         optimizer = Sgd(self.learning_rate_for(task, size), self.inertia)
         params = model.initial(rng)
         state, average = optimizer.start(params), Average.start(params)
-        for step in progress(range(self.n_steps)):
+        for step in progress(range(self.length)):
             batch = veils["train"].draw()
             bound = self._adapted(batch, model, params, task) if self.group_clipping else clip_norm
             gradient = batch.release_gradient(model, params, CrossEntropy(), bound)
             params, state = optimizer.step(params, gradient / expected_batch, state)
-            if step >= self.n_steps // 2:
+            if step >= self.length // 2:
                 average = average.add(params)
         return Fit(average.value())
 

@@ -2,8 +2,8 @@
 
 The averaged model decides otherwise than the iterates whose rates steered the multipliers. If the counts show that it
 breaks a bound by more than noise can feign, the threshold between its two classes moves to where errors and broken
-bounds together cost least, at the largest price that the training itself would pay for a bound. With more than two
-classes the look only says what holds.
+bounds together cost least, at the largest price that the training itself would pay for a bound. A further count, with
+noise of its own, says what holds for the rule as it is released. With more than two classes no threshold moves.
 """
 
 import math
@@ -34,8 +34,9 @@ EDGES = np.array([*(-edge for edge in reversed(_HALF)), 0.0, *_HALF])
 
 THRESHOLDS = np.linspace(EDGES[0], EDGES[-1], 401)
 
-DECISION_NOISE, MARGIN_NOISE, CLIPPED_NOISE = 3.0, 5.0, 12.0
-"""Noise of each count over the noise of a gradient."""
+NOISES = {"released": 3.0, "clipped": 8.0}
+NOISES_OF_TWO = {"decisions": 3.0, "margins": 3.5, **NOISES}
+"""Noise of each count over the noise of a gradient; those of decisions and margins settle the threshold."""
 
 ACCURACY = Bound(((-1.0, Rate("accuracy")),), 0.0)
 """Watched beside the bounds; its left side is minus the accuracy."""
@@ -43,18 +44,15 @@ ACCURACY = Bound(((-1.0, Rate("accuracy")),), 0.0)
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Counts (cell x decision) at a threshold, and the variance of the noise on each."""
+    """Counts (cell x decision) at a threshold."""
 
     threshold: float
     counts: Floats
-    variance: float
 
 
 def look_part(noise_multiplier: float, share: float, n_classes: int) -> Part:
     """Return the look as a part of a plan, at the same people as the training."""
-    noises = {"decisions": DECISION_NOISE, "clipped": CLIPPED_NOISE}
-    if n_classes == 2:
-        noises["margins"] = MARGIN_NOISE
+    noises = NOISES_OF_TWO if n_classes == 2 else NOISES
     releases = [Release(name, "gaussian", ratio * noise_multiplier) for name, ratio in noises.items()]
     return Part("look", tuple(releases), share, piece="train")
 
@@ -93,33 +91,54 @@ class Look:
 
     def settle(self, objective: Objective, clip_norm: float, n_groups: int) -> tuple[Array, FinalCheck]:
         """Return the parameters with a settled threshold, and what the counts say of them."""
-        table = _Table(0.0, self._decisions(), self._variance("decisions"))
-        broken = self.watched.violation(table.counts, self._floor) - self._errors(table)
-        if self.model.n_classes == 2 and broken[:-1].max() > 0:
-            table = min(self._tables(table), key=self._cost)
         offsets = np.zeros(self.model.n_classes)
-        offsets[1] = -table.threshold
+        if self.model.n_classes == 2:
+            offsets[1] = -self._threshold()
+        params = self.model.shifted(self.params, offsets)
+        counts, variance = self._decisions(params, "released"), self._variance("released")
         check = FinalCheck(
             self.watched.bounds[:-1],
-            self.watched.values(table.counts, self._floor)[:-1],
-            self._errors(table)[:-1],
+            self.watched.values(counts, self._floor)[:-1],
+            self.watched.standard_errors(counts, variance, self._floor)[:-1],
             offsets,
             self._clipped_share(objective, clip_norm, n_groups),
         )
-        return self.model.shifted(self.params, offsets), check
+        return params, check
 
-    def _cost(self, table: _Table) -> tuple[float, float]:
-        """Return the share of errors plus the dearest broken bound; of equal ones the nearest threshold is best."""
+    def _threshold(self) -> float:
+        """Return 0, or where a bound is broken by more than a standard error of the noise, a better threshold."""
+        start = _Table(0.0, self._decisions(self.params, "decisions"))
+        errors = self.watched.standard_errors(start.counts, self._variance("decisions"), self._floor)
+        broken = self.watched.violation(start.counts, self._floor) - errors
+        return self._settled(start).threshold if broken[:-1].max() > 0 else 0.0
+
+    def _settled(self, start: _Table) -> _Table:
+        """Return the counts at the threshold where errors and the dearest broken bound together cost least.
+
+        That bound must not be broken more than it is; of equal thresholds the nearest is best.
+        """
+        now = self._dearest(start)
+        tables = [start, *(table for table in self._tables(start) if self._dearest(table) <= now)]
+        return min(
+            tables, key=lambda table: (self._errors_of(table) + self._dearest(table), abs(table.threshold))
+        )
+
+    def _errors_of(self, table: _Table) -> float:
+        """Return the share of wrong decisions, less 1: the left side of `ACCURACY`."""
+        return float(self.watched.values(table.counts, self._floor)[-1])
+
+    def _dearest(self, table: _Table) -> float:
+        """Return the largest of the excesses over what is aimed at, each at its largest multiplier."""
         values = self.watched.values(table.counts, self._floor)
         room = self.headroom * self.watched.sampling_errors(table.counts, self._floor)
         broken = np.maximum(values - aims_of(self.watched.limits, room, np.zeros_like(room)), 0.0)
         prices = prices_of(self.watched.smallest_parts(table.counts, self._floor) / self.size)
-        return float((prices * broken)[:-1].max() + values[-1]), abs(table.threshold)
+        return float((prices * broken)[:-1].max())
 
-    def _decisions(self) -> Floats:
+    def _decisions(self, params: Array, name: str) -> Floats:
         cells = self.watched.cells.ravel()
-        function = Decisions(self.model, self.params, cells, self.watched.n_cells)
-        return self.batch.release_counts(function, "decisions").reshape(-1, self.model.n_classes)
+        function = Decisions(self.model, params, cells, self.watched.n_cells)
+        return self.batch.release_counts(function, name).reshape(-1, self.model.n_classes)
 
     def _tables(self, table: _Table) -> Iterator[_Table]:
         """Yield the counts at every threshold: those at 0, less who lies between."""
@@ -130,9 +149,7 @@ class Look:
         below -= below[:, [len(_HALF)]]  # counted from 0
         for threshold in THRESHOLDS:
             moved = np.array([np.interp(threshold, EDGES, cell) for cell in below])
-            n_bins = np.count_nonzero(np.abs(EDGES) < abs(threshold)) / 2
-            variance = table.variance + n_bins * self._variance("margins")
-            yield _Table(float(threshold), table.counts + np.column_stack([moved, -moved]), variance)
+            yield _Table(float(threshold), table.counts + np.column_stack([moved, -moved]))
 
     def _clipped_share(self, objective: Objective, clip_norm: float, n_groups: int) -> float:
         if math.isinf(clip_norm):
@@ -140,9 +157,6 @@ class Look:
         function = Clipped(self.model, self.params, objective, clip_norm, n_groups)
         within, beyond = self.batch.release_counts(function, "clipped").reshape(-1, 2).sum(axis=0)
         return float(np.clip(beyond / max(within + beyond, self._floor), 0.0, 1.0))
-
-    def _errors(self, table: _Table) -> Floats:
-        return self.watched.standard_errors(table.counts, table.variance, self._floor)
 
     def _variance(self, name: str) -> float:
         """Return the variance of the noise on each count of a release."""

@@ -40,6 +40,9 @@ class OutputPerturbation:
         """Return the model that is trained."""
         return LinearSoftmax(task.n_features, task.n_classes)
 
+    def check(self, task: Task) -> None:
+        """Refuse nothing: every ridge can be carried out."""
+
     def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
         """Return what is asked of the piece "train" at this noise: one release from all of it."""
         return (Part("train", (Release("minimiser", "gaussian", noise_multiplier),), share),)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.models.losses import logits_pull, softmax, tilted_pull
+from fairveil.models.losses import logits_pull, tempered_softmax, tilted_pull
 from fairveil.models.protocol import Model
 from fairveil.privacy.rows import Floats, Objective, Rows, row_function
 
@@ -103,7 +103,7 @@ class SoftDecisions:
 
     def values_of(self, rows: Rows) -> Floats:
         """Return the tempered probabilities, one column a record."""
-        return softmax(np.float32(self.temperature) * rows.forward(self.model, self.params)[-1])
+        return tempered_softmax(rows.forward(self.model, self.params)[-1], self.temperature)
 
 
 @row_function
@@ -126,9 +126,7 @@ class Margins:
         """Return cell x bins + bin of each row, negative for none."""
         logits = rows.forward(self.model, self.params)[-1]
         bins = np.searchsorted(self.edges, logits[1] - logits[0], side="left")  # a tie is decided for class 0
-        table = self.cells * (len(self.edges) + 1)
-        table = np.where(self.cells < 0, -len(self.edges) - 1, table)
-        return table.take(rows.joint(self.model.n_classes), mode="wrap") + bins
+        return (self.cells * (len(self.edges) + 1)).take(rows.joint(self.model.n_classes), mode="wrap") + bins
 
 
 @row_function

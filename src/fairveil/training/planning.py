@@ -21,6 +21,7 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     """
     if not 0 <= holdout < 1:
         raise InvalidParameter(f"Expected 0 <= holdout < 1, got {holdout!r}.")
+    recipe.check(task)
     size = _size_parts(task)
     parts = size + _calibrated(lambda noise: recipe.parts(noise, 1 - holdout, task), size, task)
     if holdout:

@@ -1,8 +1,9 @@
 """RaCO-DP (Yaghini et al. 2025): private descent and ascent under constraints on rates, from a noisy histogram."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.fairness.trace import ConstraintTrace, quantile
 from fairveil.models import Average, Model, Sgd
 from fairveil.models.protocol import Array
+from fairveil.privacy.laws import Law, law_named
 from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.ascent import PULL_EVERY, Ascent, Dual
@@ -26,6 +28,9 @@ __all__ = ["RateConstrained"]
 
 HISTOGRAM_NOISE = 2.0
 """Noise on the histogram over the noise on the gradient: it takes a fifth of a step's budget."""
+
+N_STEPS = 600
+"""Twice as many as without constraints: multipliers need time to settle, and may then move gently."""
 
 MOMENTUM = 0.8
 """Less than without constraints: weights that answer late make multipliers swing."""
@@ -63,7 +68,7 @@ class RateConstrained:
         Ask once more at the averaged parameters and settle the threshold.
     """
 
-    constraint: Constraint | Iterable[Constraint] = ()
+    constraint: Constraint | Sequence[Constraint] = ()
     descent: Descent = field(default_factory=Descent)
     histogram: str = "gaussian"
     laplace_scale: float | None = None
@@ -74,7 +79,8 @@ class RateConstrained:
 
     def __post_init__(self) -> None:
         check_positive("temperature", self.temperature)
-        if isinstance(self.constraint, Iterable):
+        law_named(self.histogram)
+        if isinstance(self.constraint, list):
             object.__setattr__(self, "constraint", tuple(self.constraint))
         if self.laplace_scale is not None:
             check_positive("laplace_scale", self.laplace_scale)
@@ -90,6 +96,15 @@ class RateConstrained:
         """Return the model that is trained."""
         return self.descent.model_for(task)
 
+    def check(self, task: Task) -> None:
+        """Refuse a constraint that does not fit these people, and noise that does not fit the histogram."""
+        constrain(self.constraint, task.people)
+        self.descent_for(task).check(task)
+        if self.soft_rates and self._law.is_whole:
+            raise InvalidParameter(
+                f"Expected a law of real noise for soft rates, got {self.histogram!r}; take gaussian or laplace."
+            )
+
     def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
         """Return the steps, each with histogram and gradient of one batch, and the last look at the same people."""
         constrain(
@@ -99,21 +114,23 @@ class RateConstrained:
             Release("histogram", self.histogram, self._histogram_noise(noise_multiplier)),
             Release("gradient", "gaussian", noise_multiplier),
         )
-        steps = Part("train", releases, share, {-1: self.descent.rate_for(task)}, self.descent.n_steps)
+        steps = Part(
+            "train", releases, share, {-1: self.descent.rate_for(task)}, self.descent_for(task).length
+        )
         return (steps, look_part(noise_multiplier, share, task.n_classes)) if self.last_look else (steps,)
 
     def _histogram_noise(self, noise_multiplier: float) -> float:
         if self.laplace_scale is not None and noise_multiplier:
             return self.laplace_scale
-        spread = math.sqrt(2) if "laplace" in self.histogram else 1.0
-        return HISTOGRAM_NOISE * noise_multiplier / spread
+        return HISTOGRAM_NOISE * noise_multiplier / math.sqrt(self._law.spread)
 
     def descent_for(self, task: Task) -> Descent:
-        """Return the descent with momentum and clip norm settled."""
-        momentum, clip_norm = self.descent.momentum, self.descent.clip_norm
-        if clip_norm is None and task.is_private:
-            clip_norm = CLIP_PER_NORM * task.input_norm
-        return replace(self.descent, momentum=MOMENTUM if momentum is None else momentum, clip_norm=clip_norm)
+        """Return the descent with steps, momentum and clip norm settled."""
+        open_numbers: dict[str, Any] = {"n_steps": N_STEPS, "momentum": MOMENTUM}
+        if task.is_private:
+            open_numbers["clip_norm"] = CLIP_PER_NORM * task.input_norm
+        settled = {name: value for name, value in open_numbers.items() if getattr(self.descent, name) is None}
+        return replace(self.descent, **settled)
 
     def train(
         self,
@@ -136,7 +153,7 @@ class RateConstrained:
         optimizer, clip_norm = self._optimizer(descent, task, size), descent.clip_norm_for(task)
         params, dual, trace = model.initial(rng), ascent.start(), []
         state, average = optimizer.start(params), Average.start(params)
-        for step in progress(range(descent.n_steps)):
+        for step in progress(range(descent.length)):
             batch = veils["train"].draw()
             dual = ascent.observe(dual, self.histogram_of(batch, model, params, constraints), step)
             if step % PULL_EVERY == 0:
@@ -144,7 +161,7 @@ class RateConstrained:
             gradient = batch.release_gradient(model, params, objective, clip_norm)
             params, state = optimizer.step(params, gradient / ascent.expected_batch, state)
             trace.append(dual)
-            if step >= descent.n_steps // 2:
+            if step >= descent.length // 2:
                 average = average.add(params)
         params, told = average.value(), self._told(trace, constraints)
         if not self.last_look:
@@ -164,12 +181,13 @@ class RateConstrained:
     def _ascent(self, constraints: HistogramConstraints, part: Part, size: float) -> Ascent:
         (rate,) = part.sampling_rates.values()
         noise = part.releases[0].noise_multiplier
-        variance = (2 if self._law == "laplace" else 1) * noise**2
-        return Ascent(constraints, part.n_steps, rate * size, rate, variance, self.headroom)
+        return Ascent(
+            constraints, part.n_steps, rate * size, rate, self._law.spread * noise**2, self.headroom
+        )
 
     @property
-    def _law(self) -> str:
-        return "laplace" if "laplace" in self.histogram else "gaussian"
+    def _law(self) -> Law:
+        return law_named(self.histogram)
 
     def histogram_of(
         self, batch: Batch, model: Model, params: Array, constraints: HistogramConstraints
@@ -193,7 +211,8 @@ class RateConstrained:
         return ConstraintTrace(
             np.arange(len(duals)),
             np.array([dual.values for dual in duals]),
-            quantile(self._law, 0.95) * np.array([dual.pace.errors for dual in duals]),
+            quantile("laplace" if self._law.norm == 1 else "gaussian", 0.95)
+            * np.array([dual.pace.errors for dual in duals]),
             np.array([dual.multipliers for dual in duals]),
             constraints.bounds,
         )

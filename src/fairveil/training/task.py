@@ -71,6 +71,9 @@ class Recipe(Protocol):
     def model_for(self, task: Task) -> Model:
         """Return the model that is trained."""
 
+    def check(self, task: Task) -> None:
+        """Refuse what cannot be carried out, before anything is booked."""
+
     def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
         """Return what is asked of the piece "train" at this noise; the first part is "train" itself."""
 
