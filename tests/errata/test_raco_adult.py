@@ -23,14 +23,14 @@ from fairveil import (
 DEFAULT = 0.8 * math.sqrt(12)  # eleven encoded columns and the intercept, each of norm 1
 # (dual follows soft rates, tolerance, temperature): soft gap, gap of decisions, accuracy
 PARITY = {
-    (True, 0.0, 1.0): (0.000, -0.024, 0.832),
-    (True, 0.0, 2.0): (0.000, -0.039, 0.826),
-    (False, 0.0, 1.0): (0.021, 0.001, 0.838),
-    (True, 0.05, 1.0): (0.050, 0.031, 0.845),
-    (False, 0.05, 1.0): (0.069, 0.050, 0.850),
+    (True, 0.0, 1.0): (0.000, -0.026, 0.832),
+    (True, 0.0, 2.0): (0.000, -0.040, 0.827),
+    (False, 0.0, 1.0): (0.023, 0.001, 0.840),
+    (True, 0.05, 1.0): (0.050, 0.029, 0.846),
+    (False, 0.05, 1.0): (0.073, 0.050, 0.851),
 }
 # clip norm: false negative rate where .2 is asked for, without a last look
-CLIPPING = {0.25: 0.400, 1.0: 0.330, DEFAULT: 0.260, math.inf: 0.199}
+CLIPPING = {0.25: 0.378, 1.0: 0.323, DEFAULT: 0.258, math.inf: 0.199}
 
 
 def train(adult, seed, constraint, epsilon=math.inf, clip_norm=None, last_look=False, **options):
@@ -112,25 +112,25 @@ def test_a_small_clip_norm_keeps_a_false_negative_rate_out_of_reach(adult, seed,
 
 
 def test_no_multiplier_undoes_clipping(adult, seed, monkeypatch):
-    """With the ceiling a hundred times higher the multiplier grows from 2.4 to about 14, the rate falls by .02."""
+    """With the ceiling a hundred times higher the multiplier grows from 2.4 to about 9.8, the rate falls by .02."""
     monkeypatch.setattr("fairveil.training.ascent.LARGEST_PULL", 1000.0)
     classifier, soft = train(adult, seed, FalseNegativeRateCap(0.2), clip_norm=0.25)
-    assert classifier.constraint_trace_.multipliers[-1, 0] == pytest.approx(14, abs=1)
-    assert missed(soft, adult) == pytest.approx(0.380, abs=0.01)
+    assert classifier.constraint_trace_.multipliers[-1, 0] == pytest.approx(9.8, abs=0.5)
+    assert missed(soft, adult) == pytest.approx(0.361, abs=0.01)
 
 
 def test_the_last_look_meets_the_cap_and_tells_the_clipped_share(adult, seed):
     classifier, soft = train(adult, seed, FalseNegativeRateCap(0.2), clip_norm=0.25, last_look=True)
-    assert missed(soft, adult) == pytest.approx(0.197, abs=0.01)
-    assert accuracy(soft, adult) == pytest.approx(0.803, abs=0.01)
-    assert classifier.final_check_.clipped_share == pytest.approx(0.33, abs=0.03)
+    assert missed(soft, adult) == pytest.approx(0.196, abs=0.01)
+    assert accuracy(soft, adult) == pytest.approx(0.813, abs=0.01)
+    assert classifier.final_check_.clipped_share == pytest.approx(0.31, abs=0.03)
 
 
 def test_the_default_clip_norm_and_the_look_meet_the_cap_at_epsilon_1(adult, seed, seeded):
     classifier, soft = train(adult, seed, FalseNegativeRateCap(0.2), epsilon=1.0, last_look=True)
     assert missed(soft, adult) == pytest.approx(0.19, abs=0.05)
-    assert accuracy(soft, adult) == pytest.approx(0.835, abs=0.016)
-    assert classifier.final_check_.clipped_share == pytest.approx(0.21, abs=0.03)
+    assert accuracy(soft, adult) == pytest.approx(0.837, abs=0.016)
+    assert classifier.final_check_.clipped_share == pytest.approx(0.20, abs=0.03)
 
 
 def show(name, rows):

@@ -29,6 +29,20 @@ def test_initial_parameters_are_float32_and_repeat_with_the_seed(model):
     assert np.array_equal(first, model.initial(np.random.default_rng(3)))
 
 
+@pytest.mark.parametrize("n_classes", [2, 3, 9])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_nothing_is_decided_before_the_first_noise(rng, activation, n_classes):
+    """Logits start at exactly 0, whatever the rows: no rounding can be aimed at, no gradient reaches a hidden layer."""
+    X = rng.normal(scale=100, size=(1991, 7)).astype(np.float32)
+    dlogits = rng.normal(size=(n_classes, 1991)).astype(np.float32)
+    for model in (LinearSoftmax(7, n_classes), Perceptron(7, (64, 64), n_classes, activation)):
+        params = model.initial(np.random.default_rng(0))
+        assert not model.logits(params, X).any()
+        moved = model.clipped_gradient(params, X, dlogits, 1.0)
+        last = n_classes * ((7 if isinstance(model, LinearSoftmax) else 64) + 1)
+        assert moved[-last:].any() and not moved[:-last].any()
+
+
 def test_initial_hidden_weights_have_the_spread_of_their_rule(rng):
     relu = Perceptron(n_features=400, hidden=(300, 200)).initial(rng)[: 400 * 300]
     tanh = Perceptron(n_features=400, hidden=(300, 200), activation="tanh").initial(rng)[: 400 * 300]
