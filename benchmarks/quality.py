@@ -174,7 +174,7 @@ def measure(bench: Bench, options: argparse.Namespace, setting: Setting, twins: 
         "tolerance": setting.tolerance, "clip_norm": setting.clip_norm, "last_look": setting.last_look,
         "aware": options.aware, "accuracy_mean": accuracy[0], "accuracy_low": accuracy[1],
         "accuracy_high": accuracy[2], "gap_mean": gap[0], "gap_low": gap[1], "gap_high": gap[2],
-        "gap_largest": max(pair[1] for pair in ours),
+        "gap_largest": float(np.max([pair[1] for pair in ours])),
         "nonprivate_accuracy": float(np.mean([pair[0] for pair in theirs])),
         "nonprivate_gap": float(np.mean([pair[1] for pair in theirs])),
         "runs": options.runs, "seconds_per_run": seconds, "evaluation": "exact, on public held-out rows",
@@ -254,7 +254,9 @@ def rounded(value: object) -> object:
         return [rounded(one) for one in value]
     if isinstance(value, dict):
         return {name: rounded(one) for name, one in value.items()}
-    return round(value, 5) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return round(value, 5) if math.isfinite(value) else None
+    return value
 
 
 def main() -> None:
@@ -274,7 +276,7 @@ def main() -> None:
                 f"{row['accuracy_mean']:.4f} gap {row['gap_mean']:.4f}",
                 file=sys.stderr,
             )
-    print(json.dumps({"rows": results}))
+    print(json.dumps({"rows": results}, allow_nan=False))
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ class OursRaco(Ours):
         records = MemoryRecords(X, y.astype(np.int16), groups.astype(np.int16))
         self.veil = open_veils(records, Plan((part,), 1.0, 1e-5), Ledger(), secret_coins(), "speed")["train"]
         self.veil.expect(len(X))
-        self.ascent = Ascent(self.constraints, 300, batch, batch / len(X), 4.0)
+        self.ascent = Ascent(self.constraints, 600, batch, batch / len(X), 4.0)
         self.dual, self.n_done = self.ascent.start(), 0
         self.objective = self.recipe.objective_of(self.ascent, self.dual)
         self.optimizer = Sgd(0.1, momentum=0.9)

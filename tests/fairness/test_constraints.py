@@ -340,8 +340,16 @@ def test_left_sides_are_violations_and_limits(rng, draw_rows):
 def test_a_last_check_tells_what_is_surely_broken():
     people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     bounds = constrain([DemographicParity(0.1), FalseNegativeRateCap(0.3)], people).bounds
-    check = FinalCheck(bounds, np.array([0.2, -0.2, 0.31]), np.array([0.02, 0.02, 0.02]), np.zeros(2), 0.1)
-    assert check.excess == pytest.approx([0.06, 0.0, 0.0])
+    check = FinalCheck(
+        bounds,
+        np.array([0.2, -0.2, 0.31]),
+        np.array([0.02, 0.02, 0.02]),
+        np.ones(3, bool),
+        np.zeros(2),
+        0.1,
+        0.0,
+    )
+    assert check.excess == pytest.approx([0.1 - 0.02 * 2.394, 0.0, 0.0], abs=1e-4)
 
 
 def test_compiled_bounds_keep_their_order_and_number():

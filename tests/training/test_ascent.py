@@ -164,7 +164,7 @@ def test_smoothed_left_sides_are_within_their_widths_as_often_as_said(rng, law, 
         for _ in range(1000):
             noise = getattr(rng, kind)(0.0, scale, (11, 2, 2))
             dual = watch(rule, 10 * COUNTS + noise)[-1]
-            hits += abs(dual.values[1] - GAP) <= quantile(law, 0.95) * dual.pace.errors[1]
+            hits += abs(dual.values[1] - GAP) <= quantile(law, 0.95) * rule.errors(dual)[1]
         return hits / 1000
 
     assert 0.92 < coverage(1.0) < (0.98 if law == "gaussian" else 0.99)
@@ -172,8 +172,8 @@ def test_smoothed_left_sides_are_within_their_widths_as_often_as_said(rng, law, 
 
 
 def test_widths_are_those_of_the_smoothed_mean():
-    errors = [watch(plain(noise_variance=v), [COUNTS] * 11) for v in (0.0, 1.0, 4.0)]
-    zero, one, two = (np.array([dual.pace.errors for dual in duals]) for duals in errors)
+    rules = [plain(noise_variance=v) for v in (0.0, 1.0, 4.0)]
+    zero, one, two = (np.array([rule.errors(dual) for dual in watch(rule, [COUNTS] * 11)]) for rule in rules)
     assert not zero.any()
     np.testing.assert_allclose(two, 2 * one)
     weights = ascent.SMOOTHING ** np.arange(11)

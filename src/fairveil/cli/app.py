@@ -142,7 +142,7 @@ Whom = Annotated[
 ]
 Holdout = Annotated[float, typer.Option(help="Share of units kept apart to measure privately.")]
 Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for model, summary and report.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for model, summary and, with bounds, their course.")]
 
 
 def _run_command(action: str) -> Callable[..., None]:
@@ -181,9 +181,10 @@ def _run_command(action: str) -> Callable[..., None]:
     return command
 
 
-app.command("train", help="Train a private classifier; writes model/ and summary.json, debits the ledger.")(
-    _run_command("train")
-)
+app.command(
+    "train",
+    help="Train a private classifier; writes model/, summary.json and the course of its bounds, debits the ledger.",
+)(_run_command("train"))
 app.command("explain", help="Say what training would do and guarantee, before any data is touched.")(
     _run_command("explain")
 )

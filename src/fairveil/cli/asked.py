@@ -21,6 +21,7 @@ __all__ = [
     "bounds_asked",
     "bounds_told",
     "classifier_for",
+    "compared_with",
     "comparisons",
     "gap_of",
     "smallest_tolerance",
@@ -52,9 +53,20 @@ def _named(options: RunOptions, tolerance: float) -> Constraint:
     return named
 
 
+def compared_with(options: RunOptions) -> str | None:
+    """Return whom groups are compared with; a cap compares none."""
+    return options.against if issubclass(CONSTRAINT_TYPES[options.constraint], Parity) else None
+
+
 def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
     """Return the classifier, not yet fitted."""
     asked = asked_constraints(options)
+    hidden = [name for name in sensitive if options.aware and name not in schema.columns]
+    if hidden:
+        raise InvalidParameter(
+            f"Expected {hidden[0]!r} among the columns of the schema for --aware, got none; write "
+            f"[columns.{hidden[0]}], or use --unaware."
+        )
     if not asked:
         return PrivateClassifier(
             options.epsilon, options.delta, _unbounded(options), schema, sensitive, options.holdout

@@ -14,6 +14,7 @@ from fairveil.cli.asked import (
     bounds_asked,
     bounds_told,
     classifier_for,
+    compared_with,
     comparisons,
     gap_of,
     smallest_tolerance,
@@ -48,9 +49,9 @@ def train(options: RunOptions) -> None:
             warnings.simplefilter("always", ToleranceNotMet)
             clf.fit_file(source.file(), delimiter=options.delimiter, progress=progress)
         summary = _summary(options, schema, clf)
-        summary["cautions"] = [
-            str(one.message) for one in cautions if issubclass(one.category, ToleranceNotMet)
-        ]
+        summary["cautions"] = [str(one.message) for one in cautions if one.category is ToleranceNotMet]
+        for other in (one for one in cautions if one.category is not ToleranceNotMet):
+            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
         summary["seconds"] = round(time.perf_counter() - started, 3)
         clf.save(folder.stage / "model")
         _write_trace(clf, folder.stage / TRACE)
@@ -91,7 +92,7 @@ def _guarantee(options: RunOptions, schema: Schema, clf: PrivateClassifier, plan
         "model": options.model,
         "constraint": options.constraint,
         "tolerance": options.tolerance,
-        "against": options.against,
+        "against": compared_with(options),
         "rules": list(options.rules),
         "asked": bounds_asked(options, clf.people()),
         "epsilon": _finite(options.epsilon),

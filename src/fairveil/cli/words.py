@@ -25,7 +25,13 @@ def results(name: str, summary: dict[str, Any], out: Path, ledger: Path) -> str:
         f"{'may read' if summary['aware'] else 'does not read'} {_columns(summary)}).",
         f"  accuracy   {_interval(summary['accuracy'], level)}, {measured}",
         f"  gap        {_interval(summary['gap'], level)}, {gap}{_asked(summary)}",
-        f"  compared   {compared['all']} pairs or rates, {compared['unknown']} of too few held-out rows to tell",
+        *(
+            [
+                f"  compared   {compared['all']} pairs or rates, {compared['unknown']} of too few held-out rows to tell"
+            ]
+            if compared["all"]
+            else []
+        ),
         *_bounds(summary),
         *_spending(summary),
         *_caution(summary),

@@ -110,7 +110,7 @@ class RateConstrainedClassifier(PrivateClassifier):
 
     @classmethod
     def load(cls, folder: str | Path) -> "RateConstrainedClassifier":
-        """Return a fitted rule from its folder; it predicts, and refuses to fit (its ledger is sealed)."""
+        """Return a fitted rule from its folder; it predicts, and is not for fitting again (its ledger is sealed)."""
         rule = super().load(folder)
         rule.constraint_trace_ = rule.final_check_ = None
         return rule

@@ -54,8 +54,8 @@ def save_rule(rule: Any, folder: Path) -> None:
 
 def _asked(rule: Any) -> dict[str, list[str]]:
     """Return the bounds that a rule was trained under, if any."""
-    check = getattr(rule, "final_check_", None)
-    return {} if check is None else {"bounds": [str(bound) for bound in check.bounds]}
+    trace = getattr(rule, "constraint_trace_", None)
+    return {} if trace is None else {"bounds": [str(bound) for bound in trace.bounds]}
 
 
 def _model_facts(model: Any) -> dict[str, Any]:

@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from fairveil.fairness.cells import Population
-from fairveil.fairness.histogram import Bound
+from fairveil.fairness.histogram import SMALLEST_GROUP, Bound
 from fairveil.fairness.rates import Rate
 
 __all__ = ["BoundEstimate", "Estimate", "Interval", "Verdict", "critical", "estimate", "estimate_bounds"]
 
 Floats = NDArray[np.float64]
 Terms = tuple[tuple[float, Rate], ...]
-
-SMALLEST_GROUP = 5.0
 
 
 @dataclass(frozen=True)

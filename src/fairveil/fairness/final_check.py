@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil.fairness.estimates import critical
 from fairveil.fairness.histogram import Bound
 
 __all__ = ["FinalCheck"]
@@ -25,23 +26,28 @@ class FinalCheck:
     values, standard_errors : arrays of shape (J,)
         The left side of each bound on the people trained on, from counts of the released rule that no choice has
         looked at, and its standard error from the noise.
+    is_told : array of shape (J,)
+        Whether enough people are behind a bound to speak of it.
     offsets : array of shape (classes,)
         What was added to the class biases.
-    clipped_share : float
-        The share of people whose gradient is clipped at the end; noisy, kept within [0, 1].
+    clipped_share, clipped_error : float
+        The share of people whose gradient is clipped at the end, kept within [0, 1], and its standard error.
     """
 
     bounds: tuple[Bound, ...]
     values: Floats
     standard_errors: Floats
+    is_told: NDArray[np.bool_]
     offsets: Floats
     clipped_share: float
+    clipped_error: float
 
     @property
     def excess(self) -> Floats:
-        """By how much each bound is broken beyond two standard errors of the noise; 0 where it may hold."""
+        """By how much each bound is surely broken: beyond what noise on all of them feigns in 1 of 20 cases."""
         limits = np.array([bound.limit for bound in self.bounds])
-        return np.maximum(self.values - 2 * self.standard_errors - limits, 0.0)
+        excess = self.values - critical(0.95, len(self.bounds)) * self.standard_errors - limits
+        return np.where(self.is_told, np.maximum(excess, 0.0), 0.0)
 
     @property
     def may_hold(self) -> bool:
@@ -52,10 +58,10 @@ class FinalCheck:
         """Return one sentence on the bound that is broken most, and what could help."""
         worst = int(np.argmax(self.excess))
         clipped = ""
-        if self.clipped_share > MUCH_CLIPPED:
+        if self.clipped_share - 2 * self.clipped_error > MUCH_CLIPPED:
             clipped = (
-                f" {100 * self.clipped_share:.0f} % of the gradients are clipped, which can keep a bound out of reach: "
-                "try a larger clip_norm."
+                f" About {100 * self.clipped_share:.0f} % of the gradients are clipped, which can keep a bound out of "
+                "reach: in Python, try a larger clip_norm."
             )
         return (
             f"Expected {self.bounds[worst]}, got about {self.values[worst]:.3f} with the released rule; loosen it, "

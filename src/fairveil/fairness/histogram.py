@@ -12,11 +12,12 @@ from fairveil.errors import InvalidParameter
 from fairveil.fairness.cells import Population, smallest_partition
 from fairveil.fairness.rates import Rate
 
-__all__ = ["Bound", "HistogramConstraints", "Ratios", "compile_bounds"]
+__all__ = ["SMALLEST_GROUP", "Bound", "HistogramConstraints", "Ratios", "compile_bounds"]
 
 Floats = NDArray[np.float64]
 
 MOST_BOUNDS = 10_000
+SMALLEST_GROUP = 5.0
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,12 @@ class HistogramConstraints:
         """Return the smallest denominator among the rates of each bound."""
         below = self.ratios(histogram, floor).below
         return np.where(self.weights != 0, below, np.inf).min(axis=1)
+
+    def is_told(self, histogram: Floats, noise_variance: float) -> NDArray[np.bool_]:
+        """Return which bounds are on enough people to speak of: every denominator well above its own noise."""
+        noise = np.sqrt(noise_variance * np.count_nonzero(self.below, axis=1))
+        is_small = self.below @ histogram.ravel() < SMALLEST_GROUP + 3 * noise
+        return ~((self.weights != 0) & is_small).any(axis=1)
 
 
 class Ratios(NamedTuple):

@@ -5,6 +5,7 @@ finds the level that holds the bound, the share damps the swings around it. Ever
 counts and public numbers. The constants were set on public data sets: docs/defaults.md.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -47,7 +48,7 @@ class Pace(NamedTuple):
     """How the ascent goes for some steps.
 
     What each left side should come down to, how much of its excess is added to the sum and how much to the multiplier
-    at once, the largest multipliers, and the standard error of each left side from noise.
+    at once, the largest multipliers, and the standard error of each left side from noise of variance 1 on every count.
     """
 
     aims: Floats
@@ -68,6 +69,11 @@ class Dual(NamedTuple):
     integral: Floats
     multipliers: Floats
     pace: Pace
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the smoothed noise over that of one batch."""
+        return math.sqrt(self.squares) / self.weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +119,11 @@ class Ascent:
         total += counts
         weight, squares = SMOOTHING * dual.weight + 1, SMOOTHING**2 * dual.squares + 1
         average = total / weight
-        pace = dual.pace if step % REFRESH else self._pace(average, self.noise_variance * squares / weight**2)
+        pace = (
+            dual.pace
+            if step % REFRESH
+            else self._pace(average, math.sqrt(self.noise_variance * squares) / weight)
+        )
         ratios = self.constraints.ratios(average, self.floor)
         values = self.constraints.weights @ ratios.rates
         integral = multipliers = dual.integral
@@ -127,14 +137,18 @@ class Ascent:
         """Return the pull on each (cell, class), for sums over a batch of the expected size."""
         return self.expected_batch * self.constraints.pull_of(dual.ratios, dual.multipliers)
 
-    def _pace(self, average: Floats, noise_variance: float) -> Pace:
-        noise = self.constraints.standard_errors(average, noise_variance, self.floor)
+    def errors(self, dual: Dual) -> Floats:
+        """Return the standard error of each left side from the noise on the smoothed counts."""
+        return math.sqrt(self.noise_variance) * dual.spread * dual.pace.errors
+
+    def _pace(self, average: Floats, noise: float) -> Pace:
+        errors = self.constraints.standard_errors(average, 1.0, self.floor)
         people = self.constraints.sampling_errors(average, self.floor) * np.sqrt(self.sampling_rate)
         room = self.headroom * people
         shares = self.constraints.smallest_parts(average, self.floor) / self.expected_batch
         speeds = np.sqrt(np.minimum(shares / TYPICAL_SHARE, 1.0))
-        aims = aims_of(self.constraints.limits, room, noise)
-        return Pace(aims, TRAVEL / self.n_steps * speeds, GAIN * speeds, prices_of(shares), noise)
+        aims = aims_of(self.constraints.limits, room, noise * errors)
+        return Pace(aims, TRAVEL / self.n_steps * speeds, GAIN * speeds, prices_of(shares), errors)
 
 
 def _within(multipliers: Floats, caps: Floats) -> Floats:

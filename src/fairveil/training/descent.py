@@ -91,7 +91,8 @@ class Descent:
         return Perceptron(task.n_features, self.hidden, task.n_classes)
 
     def check(self, task: Task) -> None:
-        """Refuse an infinite clip norm under privacy."""
+        """Refuse a model that cannot be built, and an infinite clip norm under privacy."""
+        self.model_for(task)
         if task.is_private and math.isinf(self.clip_norm_for(task)):
             raise InvalidParameter("Expected a finite clip_norm, because epsilon is finite, got inf.")
 

@@ -38,6 +38,9 @@ NOISES = {"released": 3.0, "clipped": 8.0}
 NOISES_OF_TWO = {"decisions": 3.0, "margins": 3.5, **NOISES}
 """Noise of each count over the noise of a gradient; those of decisions and margins settle the threshold."""
 
+TYPICAL_WEIGHT = 0.1 * math.sqrt(600)
+"""Sampling rate times the square root of the number of steps, by default."""
+
 ACCURACY = Bound(((-1.0, Rate("accuracy")),), 0.0)
 """Watched beside the bounds; its left side is minus the accuracy."""
 
@@ -50,11 +53,18 @@ class _Table:
     counts: Floats
 
 
-def look_part(noise_multiplier: float, share: float, n_classes: int) -> Part:
-    """Return the look as a part of a plan, at the same people as the training."""
+def look_part(noise_multiplier: float, steps: Part, n_classes: int) -> Part:
+    """Return the look as a part of a plan, at the same people as the training steps.
+
+    Fewer or more thinly sampled steps cost less at the same noise; the look's noise grows so that its share stays.
+    """
     noises = NOISES_OF_TWO if n_classes == 2 else NOISES
-    releases = [Release(name, "gaussian", ratio * noise_multiplier) for name, ratio in noises.items()]
-    return Part("look", tuple(releases), share, piece="train")
+    rate = max(steps.sampling_rates.values())
+    thinner = max(1.0, TYPICAL_WEIGHT / (rate * math.sqrt(steps.n_steps)))
+    releases = [
+        Release(name, "gaussian", thinner * ratio * noise_multiplier) for name, ratio in noises.items()
+    ]
+    return Part("look", tuple(releases), steps.share, piece=steps.piece)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,51 +99,58 @@ class Look:
         """Return the bounds with the accuracy beside them."""
         return compile_bounds([*constraints.bounds, ACCURACY], people)
 
-    def settle(self, objective: Objective, clip_norm: float, n_groups: int) -> tuple[Array, FinalCheck]:
+    def settle(self, objective: Objective, clip_norm: float) -> tuple[Array, FinalCheck]:
         """Return the parameters with a settled threshold, and what the counts say of them."""
         offsets = np.zeros(self.model.n_classes)
         if self.model.n_classes == 2:
-            offsets[1] = -self._threshold()
+            offsets[1] = 0.0 - self._threshold()
         params = self.model.shifted(self.params, offsets)
         counts, variance = self._decisions(params, "released"), self._variance("released")
+        errors = self.watched.standard_errors(counts, variance, self._floor)
+        rates = np.clip(self.watched.rates(counts, self._floor), 0.0, 1.0)
         check = FinalCheck(
             self.watched.bounds[:-1],
-            self.watched.values(counts, self._floor)[:-1],
-            self.watched.standard_errors(counts, variance, self._floor)[:-1],
+            (self.watched.weights @ rates)[:-1],
+            errors[:-1],
+            self.watched.is_told(counts, variance)[:-1],
             offsets,
-            self._clipped_share(objective, clip_norm, n_groups),
+            *self._clipped_share(objective, clip_norm),
         )
         return params, check
 
     def _threshold(self) -> float:
-        """Return 0, or where a bound is broken by more than a standard error of the noise, a better threshold."""
-        start = _Table(0.0, self._decisions(self.params, "decisions"))
-        errors = self.watched.standard_errors(start.counts, self._variance("decisions"), self._floor)
-        broken = self.watched.violation(start.counts, self._floor) - errors
-        return self._settled(start).threshold if broken[:-1].max() > 0 else 0.0
+        """Return 0, or where a bound is broken by more than noise on so many bounds can feign, a better threshold."""
+        counts, variance = self._decisions(self.params, "decisions"), self._variance("decisions")
+        is_told = self.watched.is_told(counts, variance)
+        is_told[-1] = False  # the accuracy is watched, not bounded
+        width = max(1.0, math.sqrt(2 * math.log(max(1, is_told.sum()))))
+        errors = self.watched.standard_errors(counts, variance, self._floor)
+        broken = self.watched.violation(counts, self._floor) - width * errors
+        return self._settled(_Table(0.0, counts), is_told).threshold if (broken[is_told] > 0).any() else 0.0
 
-    def _settled(self, start: _Table) -> _Table:
+    def _settled(self, start: _Table, is_told: NDArray[np.bool_]) -> _Table:
         """Return the counts at the threshold where errors and the dearest broken bound together cost least.
 
         That bound must not be broken more than it is; of equal thresholds the nearest is best.
         """
-        now = self._dearest(start)
-        tables = [start, *(table for table in self._tables(start) if self._dearest(table) <= now)]
+        now = self._dearest(start, is_told)
+        tables = [start, *(table for table in self._tables(start) if self._dearest(table, is_told) <= now)]
         return min(
-            tables, key=lambda table: (self._errors_of(table) + self._dearest(table), abs(table.threshold))
+            tables,
+            key=lambda table: (self._errors_of(table) + self._dearest(table, is_told), abs(table.threshold)),
         )
 
     def _errors_of(self, table: _Table) -> float:
         """Return the share of wrong decisions, less 1: the left side of `ACCURACY`."""
         return float(self.watched.values(table.counts, self._floor)[-1])
 
-    def _dearest(self, table: _Table) -> float:
+    def _dearest(self, table: _Table, is_told: NDArray[np.bool_]) -> float:
         """Return the largest of the excesses over what is aimed at, each at its largest multiplier."""
         values = self.watched.values(table.counts, self._floor)
         room = self.headroom * self.watched.sampling_errors(table.counts, self._floor)
         broken = np.maximum(values - aims_of(self.watched.limits, room, np.zeros_like(room)), 0.0)
         prices = prices_of(self.watched.smallest_parts(table.counts, self._floor) / self.size)
-        return float((prices * broken)[:-1].max())
+        return float((prices * broken)[is_told].max())
 
     def _decisions(self, params: Array, name: str) -> Floats:
         cells = self.watched.cells.ravel()
@@ -151,12 +168,15 @@ class Look:
             moved = np.array([np.interp(threshold, EDGES, cell) for cell in below])
             yield _Table(float(threshold), table.counts + np.column_stack([moved, -moved]))
 
-    def _clipped_share(self, objective: Objective, clip_norm: float, n_groups: int) -> float:
+    def _clipped_share(self, objective: Objective, clip_norm: float) -> tuple[float, float]:
+        """Return the share of people whose gradient is clipped, and its standard error from the noise."""
         if math.isinf(clip_norm):
-            return 0.0
-        function = Clipped(self.model, self.params, objective, clip_norm, n_groups)
-        within, beyond = self.batch.release_counts(function, "clipped").reshape(-1, 2).sum(axis=0)
-        return float(np.clip(beyond / max(within + beyond, self._floor), 0.0, 1.0))
+            return 0.0, 0.0
+        function = Clipped(self.model, self.params, objective, clip_norm, n_groups=1)
+        within, beyond = self.batch.release_counts(function, "clipped")
+        everyone = max(within + beyond, self._floor)
+        error = math.sqrt(self._variance("clipped")) / everyone
+        return float(np.clip(beyond / everyone, 0.0, 1.0)), error
 
     def _variance(self, name: str) -> float:
         """Return the variance of the noise on each count of a release."""

@@ -146,7 +146,7 @@ class Everyone:
 class Clipped:
     """Cell 2g for the records of group g whose gradient is within the clip norm, 2g + 1 for those beyond it.
 
-    The last group holds the records that belong to none.
+    The last group holds the records that belong to no earlier one: with one group, everyone.
     """
 
     model: Model
@@ -167,7 +167,8 @@ class Clipped:
         norms = self.model.gradient_norms(
             self.params, rows.X, dlogits, activations=activations, row_norms=rows.norms
         )
-        group = np.where(rows.cells >= 0, rows.cells, self.n_groups - 1)
+        last = self.n_groups - 1
+        group = np.where((rows.cells >= 0) & (rows.cells < last), rows.cells, last)
         return 2 * group.astype(np.int64) + ~(norms <= self.clip_norm)
 
 

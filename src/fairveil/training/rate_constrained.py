@@ -52,11 +52,13 @@ class RateConstrained:
     constraint : constraint or list of them
         What must hold, `DemographicParity(tolerance=0.05)` for instance.
     descent : Descent
-        Model, steps, rates and clip norm; an open clip norm is 0.8 times the largest norm of an encoded row.
+        Model, steps, rates and clip norm; an open clip norm is 0.8 times the largest norm of an encoded row with its
+        intercept.
     histogram : str
         The law of the histogram's noise: "gaussian", "laplace" (as in the paper), or any other registered law.
     laplace_scale : float, optional
-        The scale of Laplace noise on each count; None follows from the budget. (The paper's b has three meanings.)
+        The scale of Laplace noise on each count (the paper's b has three meanings); None follows from the budget.
+        Without privacy there is no noise.
     temperature : float
         Of the soft decisions whose slope moves the weights.
     soft_rates : bool
@@ -107,9 +109,6 @@ class RateConstrained:
 
     def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
         """Return the steps, each with histogram and gradient of one batch, and the last look at the same people."""
-        constrain(
-            self.constraint, task.people
-        )  # a constraint that does not fit is refused before anything is booked
         releases = (
             Release("histogram", self.histogram, self._histogram_noise(noise_multiplier)),
             Release("gradient", "gaussian", noise_multiplier),
@@ -117,7 +116,7 @@ class RateConstrained:
         steps = Part(
             "train", releases, share, {-1: self.descent.rate_for(task)}, self.descent_for(task).length
         )
-        return (steps, look_part(noise_multiplier, share, task.n_classes)) if self.last_look else (steps,)
+        return (steps, look_part(noise_multiplier, steps, task.n_classes)) if self.last_look else (steps,)
 
     def _histogram_noise(self, noise_multiplier: float) -> float:
         if self.laplace_scale is not None and noise_multiplier:
@@ -163,12 +162,12 @@ class RateConstrained:
             trace.append(dual)
             if step >= descent.length // 2:
                 average = average.add(params)
-        params, told = average.value(), self._told(trace, constraints)
+        params, told = average.value(), self._told(trace, ascent)
         if not self.last_look:
             return Fit(params, told)
         watched = Look.watching(constraints, task.people)
         look = Look(veils["look"].draw(), veils["look"].part, watched, model, params, size, self.headroom)
-        params, check = look.settle(objective, clip_norm, task.people.n_groups)
+        params, check = look.settle(objective, clip_norm)
         return Fit(params, told, check)
 
     def _optimizer(self, descent: Descent, task: Task, size: float) -> Sgd:
@@ -207,12 +206,12 @@ class RateConstrained:
         pull[:-1] = ascent.pull(dual)
         return Lagrangian(pull.take(constraints.cells.ravel(), axis=0, mode="wrap"), self.temperature)
 
-    def _told(self, duals: list[Dual], constraints: HistogramConstraints) -> ConstraintTrace:
+    def _told(self, duals: list[Dual], ascent: Ascent) -> ConstraintTrace:
+        width = quantile("laplace" if self._law.norm == 1 else "gaussian", 0.95)
         return ConstraintTrace(
             np.arange(len(duals)),
             np.array([dual.values for dual in duals]),
-            quantile("laplace" if self._law.norm == 1 else "gaussian", 0.95)
-            * np.array([dual.pace.errors for dual in duals]),
+            width * np.array([ascent.errors(dual) for dual in duals]),
             np.array([dual.multipliers for dual in duals]),
-            constraints.bounds,
+            ascent.constraints.bounds,
         )
