@@ -9,6 +9,7 @@ from two_sides import TASK, make_records, run
 
 from fairveil.coins import secret_coins
 from fairveil.errors import InvalidParameter
+from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import (
     DemographicParity,
     FalseNegativeRateCap,
@@ -217,3 +218,19 @@ def test_one_constraint_and_a_list_of_it_are_the_same(rng):
         run(RateConstrained(asked, Descent(n_steps=20)), TASK, records) for asked in (cap, [cap, cap])
     )
     assert np.array_equal(one.fit.params, listed.fit.params)
+
+
+def test_a_group_without_people_raises_no_alarm_and_moves_no_threshold(rng):
+    people = Population((Attribute("side", ("left", "right", "nobody")),), ("no", "yes"))
+    trained = run(RateConstrained(DemographicParity(0.5)), replace(TASK, people=people), make_records(rng))
+    check = trained.fit.check
+    assert check.may_hold and not check.offsets.any()
+    told = [str(bound) for bound, is_told in zip(check.bounds, check.is_told, strict=True) if is_told]
+    assert len(told) == 2 and not any("nobody" in bound for bound in told)
+
+
+@pytest.mark.parametrize("hidden", [(0,), (3.5,)])
+def test_a_model_that_cannot_be_built_is_refused_before_the_debit(rng, hidden):
+    recipe = RateConstrained(FalsePositiveRateCap(0.5), Descent(model="mlp", hidden=hidden))
+    with pytest.raises(InvalidParameter, match="hidden"):
+        make_plan(recipe, TASK)
