@@ -109,10 +109,12 @@ def _tilted_pair(logits: Array, y: NDArray[np.integer], tilt: Array, temperature
     """Return the two-class case, p_1 - y + temperature p_1 p_0 (tilt_1 - tilt_0), and its negative."""
     pulls = np.empty_like(logits)
     odds = logits[0] - logits[1]
-    second = np.add(np.exp(odds), 1, out=pulls[1])
+    second = np.exp(odds, out=pulls[1])
+    second += 1
     np.reciprocal(second, out=second)
     tempered = second if temperature == 1 else 1 / (1 + np.exp(temperature * odds))
-    slope = tempered - tempered * tempered
+    slope = tempered * tempered
+    np.subtract(tempered, slope, out=slope)
     slope *= tilt
     if temperature != 1:
         slope *= temperature
