@@ -3,6 +3,8 @@
 import pytest
 
 import fairveil
+from fairveil.cli.app import Constraint
+from fairveil.fairness.constraints import CONSTRAINT_TYPES
 
 COMMANDS = [
     (),
@@ -54,3 +56,7 @@ def test_nonsense_is_refused(folder, is_refused):
     assert "magic" in is_refused(folder, ("magic",))
     assert "magic" in is_refused(folder, ("ledger", "magic"))
     assert "data" in is_refused(folder, ("train",)).lower()
+
+
+def test_every_constraint_can_be_named():
+    assert {str(name) for name in Constraint} == set(CONSTRAINT_TYPES)
