@@ -398,7 +398,7 @@ def test_an_id_column_makes_the_person_the_unit(rng):
 
 
 def test_a_rule_about_one_group_binds_that_group(people):
-    """A parity is the same with its groups swapped; this is not: men are held down, women (about .08) stay as they are."""
+    """A parity is the same with its groups swapped; this is not: men are held down, women (about .08) stay."""
     clf = RateConstrainedClassifier(
         Rule("selection_rate[sex=Male] <= 0.12"),
         math.inf,
