@@ -144,7 +144,8 @@ def test_every_known_event_has_a_price(event: Event) -> None:
 def test_a_coarser_grid_only_errs_upwards(event: Event) -> None:
     coarse, fine = (power(loss_distribution(event, grid, ADD), 5) for grid in (2.0**-4, 2.0**-10))
     assert np.all(fine.hockey_stick(EPSILONS) <= coarse.hockey_stick(EPSILONS) + 1e-13)
-    assert fine.smallest_epsilon(1e-3) <= coarse.smallest_epsilon(1e-3)
+    # the transform rounds otherwise on other processors, here by 3e-14
+    assert fine.smallest_epsilon(1e-3) <= coarse.smallest_epsilon(1e-3) + 1e-12
 
 
 @quietly
