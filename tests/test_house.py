@@ -14,10 +14,10 @@ import fairveil
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fairveil"
 FLOORS = {
-    "errors": -2, "_validate": -1, "coins": 0,
+    "errors": -2, "_validate": -1, "coins": 0, "keyed": 0,
     "data": 1, "privacy": 1, "fairness": 1, "models": 1,
-    "training": 2, "postprocess": 2, "scale": 2,
-    "certify": 3, "audit": 3,
+    "training": 2, "scale": 2,
+    "postprocess": 3, "certify": 3, "audit": 3,
     "estimators": 4, "bench": 5, "report": 6, "cli": 7,
 }  # fmt: skip
 OPTIONAL = {"torch", "ray", "matplotlib", "opacus"}

@@ -2,12 +2,13 @@
 
 The house, from the ground up (a room imports only from lower floors)::
 
-    errors.py coins.py _validate.py                                                           floor 0
+    errors.py coins.py keyed.py _validate.py                                                  floor 0
     data/        files -> rows with stated public facts                                       floor 1
     privacy/     records in, noisy sums out, every crossing debited (the veil)                floor 1
     fairness/    histogram -> rates -> violations; counts -> gaps with intervals              floor 1
     models/      parameters + rows -> logits -> clipped gradient sums                         floor 1
     training/    veil + model + constraint + plan -> parameters                               floor 2
+    postprocess/ veil of scores -> decision rule                                              floor 3
     estimators/  the scikit-learn front, one file per method                                  floor 4
     cli/         train explain check ledger schema                                            floor 7
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from fairveil.data.datasets import Dataset, load_dataset
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
     from fairveil.errors import FairveilError, ToleranceNotMet
+    from fairveil.estimators.parity import ParityPostprocessor
     from fairveil.estimators.private import PrivateClassifier
+    from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
     from fairveil.estimators.rate_constrained import RateConstrainedClassifier
     from fairveil.fairness.cells import smallest_partition
     from fairveil.fairness.constraints import (
@@ -37,6 +40,12 @@ if TYPE_CHECKING:
         TruePositiveRateParity,
     )
     from fairveil.fairness.expressions import Rule
+    from fairveil.keyed import Key
+    from fairveil.postprocess.choices import FlipFitting, ParityFitting
+    from fairveil.postprocess.dual_steps import DualSteps
+    from fairveil.postprocess.flips import fewest_changes
+    from fairveil.postprocess.noisy_descent import NoisyDescent
+    from fairveil.postprocess.score_histogram import ScoreHistogram
     from fairveil.privacy.accounting import Neighbours
     from fairveil.privacy.ledger import Budget, Ledger, session_ledger
     from fairveil.training.descent import Descent
@@ -51,6 +60,7 @@ _HOMES = {
     "Dataset": "data.datasets",
     "DemographicParity": "fairness.constraints",
     "Descent": "training.descent",
+    "DualSteps": "postprocess.dual_steps",
     "EqualizedOdds": "fairness.constraints",
     "ErrorRateParity": "fairness.constraints",
     "FairveilError": "errors",
@@ -58,21 +68,29 @@ _HOMES = {
     "FalseNegativeRateParity": "fairness.constraints",
     "FalsePositiveRateCap": "fairness.constraints",
     "FalsePositiveRateParity": "fairness.constraints",
+    "FlipFitting": "postprocess.choices",
+    "Key": "keyed",
     "Ledger": "privacy.ledger",
     "Neighbours": "privacy.accounting",
+    "NoisyDescent": "postprocess.noisy_descent",
     "Number": "data.schema",
     "OutputPerturbation": "training.minimising",
+    "ParityFitting": "postprocess.choices",
+    "ParityPostprocessor": "estimators.parity",
     "PrecisionParity": "fairness.constraints",
     "PrivateClassifier": "estimators.private",
+    "RandomizedParityPostprocessor": "estimators.randomized_parity",
     "RateConstrained": "training.rate_constrained",
     "RateConstrainedClassifier": "estimators.rate_constrained",
     "Rule": "fairness.expressions",
     "Schema": "data.schema",
+    "ScoreHistogram": "postprocess.score_histogram",
     "Sensitive": "data.schema",
     "Target": "data.schema",
     "ToleranceNotMet": "errors",
     "TruePositiveRateParity": "fairness.constraints",
     "Where": "data.schema",
+    "fewest_changes": "postprocess.flips",
     "load_dataset": "data.datasets",
     "session_ledger": "privacy.ledger",
     "smallest_partition": "fairness.cells",
@@ -84,6 +102,7 @@ __all__ = [
     "Dataset",
     "DemographicParity",
     "Descent",
+    "DualSteps",
     "EqualizedOdds",
     "ErrorRateParity",
     "FairveilError",
@@ -91,22 +110,30 @@ __all__ = [
     "FalseNegativeRateParity",
     "FalsePositiveRateCap",
     "FalsePositiveRateParity",
+    "FlipFitting",
+    "Key",
     "Ledger",
     "Neighbours",
+    "NoisyDescent",
     "Number",
     "OutputPerturbation",
+    "ParityFitting",
+    "ParityPostprocessor",
     "PrecisionParity",
     "PrivateClassifier",
+    "RandomizedParityPostprocessor",
     "RateConstrained",
     "RateConstrainedClassifier",
     "Rule",
     "Schema",
+    "ScoreHistogram",
     "Sensitive",
     "Target",
     "ToleranceNotMet",
     "TruePositiveRateParity",
     "Where",
     "__version__",
+    "fewest_changes",
     "load_dataset",
     "session_ledger",
     "smallest_partition",

@@ -21,6 +21,7 @@ from fairveil.estimators.tables import Front, check_label_type, open_front, type
 from fairveil.fairness.cells import Population
 from fairveil.fairness.metrics import Evaluation
 from fairveil.models import softmax
+from fairveil.models.rules import DecisionRule
 from fairveil.privacy.accounting import epsilon_of
 from fairveil.privacy.ledger import Ledger, session_ledger
 from fairveil.privacy.plan import Plan
@@ -129,14 +130,14 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
 
     def planned(self) -> Plan:
         """Return the plan that a fit would follow, from public facts alone."""
-        return make_plan(self._recipe, self._front(None, None).task, self.holdout)
+        front = self._front(None, None)
+        return make_plan(self._recipe_for(front), front.task, self.holdout)
 
     def people(self) -> Population:
         """Return the groups and classes that are counted, from public facts alone."""
         return self._front(None, None).people
 
-    @property
-    def _recipe(self) -> Recipe:
+    def _recipe_for(self, front: Front) -> Recipe:
         return Descent() if self.training is None else self.training
 
     def _front(self, X: Any, y: Any) -> Front:
@@ -146,7 +147,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit(self, front: Front, read: Callable[[], Records], progress: Progress) -> "PrivateClassifier":
         """Settle the plan, ask the ledger, and only then read the records."""
-        recipe, ledger = self._recipe, self._open_ledger()
+        recipe, ledger = self._recipe_for(front), self._open_ledger()
         plan = make_plan(recipe, front.task, self.holdout)
         ledger.check(plan.charges())
         coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
@@ -196,6 +197,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
 
     def _keep(self, front: Front, trained: Trained) -> None:
         self.schema_, self.model_, self.params_ = front.schema, trained.model, trained.fit.params
+        self.rule_: DecisionRule = trained.fit.rule
         self.epsilon_spent_ = epsilon_of(self.plan_.charges(), self.delta)
         self.evaluation_ = None
         if trained.outcomes is not None:

@@ -87,8 +87,7 @@ class RateConstrainedClassifier(PrivateClassifier):
         super().__init__(epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)
         self.constraint = constraint
 
-    @property
-    def _recipe(self) -> RateConstrained:
+    def _recipe_for(self, front: Front) -> RateConstrained:
         if self.constraint is None:
             raise InvalidParameter(
                 "Expected a constraint, got none; write for example constraint=DemographicParity(tolerance=0.05)."

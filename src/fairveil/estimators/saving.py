@@ -20,7 +20,8 @@ from safetensors.numpy import save as save_tensors
 
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructure
-from fairveil.models import MODELS, Model
+from fairveil.models import MODELS, Decoupled, GivenProbabilities
+from fairveil.models.rules import RULES
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Part, Plan
 
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 def save_rule(rule: Any, folder: Path) -> None:
     """Write a fitted estimator; the folder appears whole or not at all."""
-    weights = save_tensors({"params": rule.params_})
+    weights = save_tensors({"params": rule.params_, **_rule_tensors(rule.rule_)})
     facts = {
         "format": FORMAT,
         "estimator": type(rule).__name__,
@@ -47,6 +48,7 @@ def save_rule(rule: Any, folder: Path) -> None:
         "unit": rule.plan_.unit,
         "epsilon_spent": rule.epsilon_spent_ if rule.plan_.is_private else None,
         **_asked(rule),
+        **_deciding(rule),
         "sha256": hashlib.sha256(weights).hexdigest(),
     }
     write_folder(folder, {FACTS: json.dumps(facts, indent=2, allow_nan=False).encode(), WEIGHTS: weights})
@@ -59,8 +61,34 @@ def _asked(rule: Any) -> dict[str, list[str]]:
 
 
 def _model_facts(model: Any) -> dict[str, Any]:
-    kind = next(name for name, cls in MODELS.items() if isinstance(model, cls))
+    if isinstance(model, Decoupled):
+        return {"kind": "decoupled", "n_groups": model.n_groups, "base": _model_facts(model.base)}
+    kinds = {**MODELS, "given": GivenProbabilities}
+    kind = next(name for name, cls in kinds.items() if isinstance(model, cls))
     return {"kind": kind, **dataclasses.asdict(model)}
+
+
+def _rule_tensors(rule: Any) -> dict[str, np.ndarray]:
+    """Return the arrays of a rule; the key that decides its lots is never written."""
+    fields = {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
+    return {
+        f"rule.{name}": np.ascontiguousarray(value)
+        for name, value in fields.items()
+        if isinstance(value, np.ndarray)
+    }
+
+
+def _deciding(rule: Any) -> dict[str, Any]:
+    """Return how decisions come about: the kind of rule, what the model is of, whose groups are read."""
+    kind = next(name for name, cls in RULES.items() if isinstance(rule.rule_, cls))
+    decider = getattr(rule, "_decider", None)
+    if decider is None:
+        return {"rule": {"kind": kind}}
+    return {
+        "rule": {"kind": kind, "jitter": float(getattr(rule.rule_, "jitter", 0.0))},
+        "predicts": decider.front.predicts,
+        "sensitive": [entry.column for entry in decider.front.sensitive],
+    }
 
 
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:
@@ -85,23 +113,23 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
 
 def load_rule(cls: type[T], folder: Path) -> T:
     """Return a fitted estimator of class `cls` from its folder."""
-    facts, params = _read(folder)
+    facts, tensors = _read(folder)
     if facts["estimator"] != cls.__name__:
         raise BadStructure(f"Expected a saved {cls.__name__}, got a {facts['estimator']} in {folder}.")
     rule = cls(epsilon=facts["epsilon"] or math.inf, delta=facts["delta"])  # type: ignore[call-arg]
     sealed = copy(Ledger())
-    for name, value in (_fitted(facts, params) | {"ledger": sealed, "ledger_": sealed}).items():
+    for name, value in (_fitted(facts, tensors) | {"ledger": sealed, "ledger_": sealed}).items():
         setattr(rule, name, value)
     return rule
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], np.ndarray]:
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
         facts = json.loads((folder / FACTS).read_bytes())
         weights = (folder / WEIGHTS).read_bytes()
         newer = facts["format"] > FORMAT
         intact = facts["sha256"] == hashlib.sha256(weights).hexdigest()
-        params = load_tensors(weights)["params"] if intact else np.empty(0)
+        tensors = load_tensors(weights) if intact else {}
     except (OSError, ValueError, KeyError, TypeError, SafetensorError):
         raise BadStructure(
             f"Expected a model folder with {FACTS} and {WEIGHTS}, got something else in {folder}; save it again."
@@ -114,11 +142,12 @@ def _read(folder: Path) -> tuple[dict[str, Any], np.ndarray]:
         raise BadStructure(
             f"Expected the weights that {FACTS} names, got other ones in {folder}; save it again."
         )
-    return facts, params
+    return facts, tensors
 
 
-def _fitted(facts: dict[str, Any], params: np.ndarray) -> dict[str, Any]:
+def _fitted(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> dict[str, Any]:
     try:
+        params = tensors["params"]
         schema = Schema(**tomllib.loads(facts["schema"]))
         model = _model(facts["model"])
         parts = tuple(Part.from_dict(part) for part in facts["plan"])
@@ -127,6 +156,9 @@ def _fitted(facts: dict[str, Any], params: np.ndarray) -> dict[str, Any]:
             "schema_": schema,
             "model_": model,
             "params_": params,
+            "rule_": _rule(facts.get("rule", {"kind": "most_likely"}), tensors),
+            "sensitive": facts.get("sensitive"),
+            "_predicts": facts.get("predicts", "label"),
             "classes_": np.array(facts["classes"], dtype=facts["classes_dtype"]),
             "plan_": Plan(parts, facts["epsilon"] or math.inf, facts["delta"], facts["unit"]),
             "epsilon_spent_": facts["epsilon_spent"] or math.inf,
@@ -143,8 +175,16 @@ def _fitted(facts: dict[str, Any], params: np.ndarray) -> dict[str, Any]:
     return fitted
 
 
-def _model(facts: dict[str, Any]) -> Model:
-    kind: Any = MODELS[facts["kind"]]
+def _rule(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
+    arrays = {name.removeprefix("rule."): value for name, value in tensors.items() if name != "params"}
+    fields = {name: value for name, value in facts.items() if name != "kind"}
+    return RULES[facts["kind"]](**(fields | arrays)) if arrays else RULES[facts["kind"]]()
+
+
+def _model(facts: dict[str, Any]) -> Any:
+    if facts["kind"] == "decoupled":
+        return Decoupled(_model(facts["base"]), facts["n_groups"])
+    kind: Any = GivenProbabilities if facts["kind"] == "given" else MODELS[facts["kind"]]
     fields = {name: value for name, value in facts.items() if name != "kind"}
     return kind(
         **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}

@@ -15,6 +15,7 @@ from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.loaders import load_encoded
 from fairveil.data.schema import Category, Number, Schema, Sensitive
 from fairveil.errors import BadStructure, InvalidParameter, MissingPublicFact
+from fairveil.estimators.given import GivenClassifier
 from fairveil.fairness.cells import Attribute, Population
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.task import Task
@@ -24,12 +25,18 @@ __all__ = ["Front", "check_label_type", "open_front", "typed_classes"]
 
 @dataclass(frozen=True)
 class Front:
-    """The public side of a table: its schema, the sensitive columns if any are named, the budget."""
+    """The public side of a table: its schema, the sensitive columns if any are named, the budget.
+
+    `predicts` says what the model is of (see `Task`); `given` is a classifier fitted elsewhere, whose probabilities
+    then stand in the place of encoded rows.
+    """
 
     schema: Schema
     sensitive: tuple[Sensitive, ...]
     epsilon: float
     delta: float
+    predicts: str = "label"
+    given: GivenClassifier | None = None
 
     @property
     def encoder(self) -> Encoder:
@@ -54,12 +61,13 @@ class Front:
             epsilon=self.epsilon,
             delta=self.delta,
             unit="record" if self.schema.id_column is None else f"person by {self.schema.id_column}",
+            predicts=self.predicts,
         )
 
     def records(self, X: Any, y: Any, sensitive_features: Any = None) -> MemoryRecords:
         """Return the encoded rows that count: those that the schema keeps and whose label and person are known."""
-        rows = self.encoder.rows(X)
-        targets, groups = self.encoder.targets(y), self._groups(X, sensitive_features, len(rows))
+        targets, groups = self.encoder.targets(y), self.groups(X, sensitive_features)
+        rows = self.rows(X, groups)
         if len(targets) != len(rows) or len(groups) != len(rows):
             raise BadStructure(
                 f"Expected X, y and sensitive_features of equal length, got {len(rows)}, {len(targets)} and "
@@ -74,13 +82,23 @@ class Front:
         names = [entry.column for entry in self.sensitive]
         table = load_encoded(path, self.schema, names, delimiter=delimiter)
         groups = self._coded(list(table.groups.T), len(table.y))
-        return MemoryRecords(table.X, table.y, groups, table.persons)
+        return MemoryRecords(self._with_groups(table.X, groups), table.y, groups, table.persons)
 
-    def _groups(self, X: Any, sensitive_features: Any, n_rows: int) -> NDArray[np.int16]:
+    def rows(self, X: Any, groups: NDArray[np.int16]) -> NDArray[np.float32]:
+        """Return what the model reads of each row: its encoding, or what a given classifier says of it."""
+        if self.given is not None:
+            return self.given.probabilities(X)
+        return self._with_groups(self.encoder.rows(X), groups)
+
+    def _with_groups(self, rows: NDArray[np.float32], groups: NDArray[np.int16]) -> NDArray[np.float32]:
+        return np.column_stack([rows, groups]).astype(np.float32) if self.predicts == "decoupled" else rows
+
+    def groups(self, X: Any, sensitive_features: Any = None) -> NDArray[np.int16]:
+        """Return the group code of each row."""
         columns = _sensitive_columns(X, sensitive_features, self.sensitive)
         return self._coded(
             [self.encoder.groups(cells, entry) for cells, entry in zip(columns, self.sensitive, strict=True)],
-            n_rows,
+            len(X),
         )
 
     def _coded(self, levels: list[NDArray[np.int16]], n_rows: int) -> NDArray[np.int16]:

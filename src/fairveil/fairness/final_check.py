@@ -1,12 +1,13 @@
 """What noisy counts at the released parameters say of each bound."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.fairness.estimates import critical
-from fairveil.fairness.histogram import Bound
+from fairveil.fairness.histogram import Bound, HistogramConstraints
 
 __all__ = ["FinalCheck"]
 
@@ -28,19 +29,34 @@ class FinalCheck:
         looked at, and its standard error from the noise.
     is_told : array of shape (J,)
         Whether enough people are behind a bound to speak of it.
-    offsets : array of shape (classes,)
-        What was added to the class biases.
+    offsets : array of shape (classes,) or None
+        What was added to the class biases, where training did so.
     clipped_share, clipped_error : float
-        The share of people whose gradient is clipped at the end, kept within [0, 1], and its standard error.
+        The share of people whose gradient is clipped at the end, kept within [0, 1], and its standard error; 0 where it
+        was not asked for.
     """
 
     bounds: tuple[Bound, ...]
     values: Floats
     standard_errors: Floats
     is_told: NDArray[np.bool_]
-    offsets: Floats
-    clipped_share: float
-    clipped_error: float
+    offsets: Floats | None = None
+    clipped_share: float = 0.0
+    clipped_error: float = 0.0
+
+    @classmethod
+    def of_counts(
+        cls, watched: HistogramConstraints, counts: Floats, noise_variance: float, floor: float, **more: Any
+    ) -> "FinalCheck":
+        """Return what one noisy (cell x decision) table, with noise of its own, says of every bound."""
+        rates = np.clip(watched.rates(counts, floor), 0.0, 1.0)
+        return cls(
+            watched.bounds,
+            watched.weights @ rates,
+            watched.standard_errors(counts, noise_variance, floor),
+            watched.is_told(counts, noise_variance),
+            **more,
+        )
 
     @property
     def excess(self) -> Floats:

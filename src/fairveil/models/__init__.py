@@ -5,6 +5,9 @@
     protocol.py    what every model promises
     linear.py      LinearSoftmax: multinomial logistic regression
     mlp.py         Perceptron: dense layers with ReLU or tanh, any depth
+    decoupled.py   Decoupled: one model for each group, side by side
+    given.py       GivenProbabilities: what somebody else's classifier says, in a model's place
+    rules.py       decision rules: logits and groups -> decisions and their law
     clipping.py    how a record's gradient is held to its bound in floating point
     dense.py       class-major products for few classes
     losses.py      softmax, the pull of the cross entropy, and of rates beside it
@@ -15,6 +18,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fairveil.models.clipping import row_norms
+from fairveil.models.decoupled import Decoupled
+from fairveil.models.given import GivenProbabilities
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax, tilted_pull
 from fairveil.models.mlp import Perceptron
@@ -26,6 +31,8 @@ __all__ = [
     "Adam",
     "Array",
     "Average",
+    "Decoupled",
+    "GivenProbabilities",
     "LinearSoftmax",
     "Model",
     "Optimizer",
@@ -42,3 +49,4 @@ __all__ = [
 MODELS: Mapping[str, type[LinearSoftmax] | type[Perceptron]] = MappingProxyType(
     {"linear": LinearSoftmax, "mlp": Perceptron}
 )
+"""What can be trained by itself."""

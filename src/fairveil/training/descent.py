@@ -8,11 +8,11 @@ import numpy as np
 
 from fairveil._validate import check_choice, check_integer, check_positive, check_probability
 from fairveil.errors import InvalidParameter
-from fairveil.models import Average, LinearSoftmax, Model, Perceptron, Sgd
+from fairveil.models import Average, Decoupled, LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.models.protocol import Array
 from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Batch, Veil
-from fairveil.training.objectives import Clipped, CrossEntropy
+from fairveil.training.objectives import Clipped, CrossEntropy, JointEntropy
 from fairveil.training.task import Fit, Progress, Task, quiet
 
 __all__ = ["Descent", "adapted_clip_norms"]
@@ -86,13 +86,18 @@ class Descent:
 
     def model_for(self, task: Task) -> Model:
         """Return the model that is trained."""
-        if self.model == "linear":
-            return LinearSoftmax(task.n_features, task.n_classes)
-        return Perceptron(task.n_features, self.hidden, task.n_classes)
+        model = (
+            LinearSoftmax(task.n_features, task.n_outputs)
+            if self.model == "linear"
+            else Perceptron(task.n_features, self.hidden, task.n_outputs)
+        )
+        return Decoupled(model, task.people.n_groups) if task.predicts == "decoupled" else model
 
     def check(self, task: Task) -> None:
         """Refuse a model that cannot be built, and an infinite clip norm under privacy."""
         self.model_for(task)
+        if self.group_clipping and task.predicts == "joint":
+            raise InvalidParameter("Expected no group clipping for a joint model, got it; leave it out.")
         if task.is_private and math.isinf(self.clip_norm_for(task)):
             raise InvalidParameter("Expected a finite clip_norm, because epsilon is finite, got inf.")
 
@@ -148,12 +153,13 @@ class Descent:
         model, clip_norm = self.model_for(task), self.clip_norm_for(task)
         expected_batch = self.rate_for(task) * size
         optimizer = Sgd(self.learning_rate_for(task, size), self.inertia)
+        loss = JointEntropy(task.joint_outputs) if task.predicts == "joint" else CrossEntropy()
         params = model.initial(rng)
         state, average = optimizer.start(params), Average.start(params)
         for step in progress(range(self.length)):
             batch = veils["train"].draw()
             bound = self._adapted(batch, model, params, task) if self.group_clipping else clip_norm
-            gradient = batch.release_gradient(model, params, CrossEntropy(), bound)
+            gradient = batch.release_gradient(model, params, loss, bound)
             params, state = optimizer.step(params, gradient / expected_batch, state)
             if step >= self.length // 2:
                 average = average.add(params)

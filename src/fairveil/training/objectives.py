@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.models.losses import logits_pull, tempered_softmax, tilted_pull
+from fairveil.models.losses import logits_pull, softmax, tempered_softmax, tilted_pull
 from fairveil.models.protocol import Model
+from fairveil.models.rules import DecisionRule, Tilted
 from fairveil.privacy.rows import Floats, Objective, Rows, row_function
 
 __all__ = [
@@ -14,10 +15,14 @@ __all__ = [
     "CrossEntropy",
     "Decisions",
     "Everyone",
+    "JointEntropy",
     "Lagrangian",
     "Margins",
     "Outcomes",
+    "RuleDecisions",
+    "SignedDecisions",
     "SoftDecisions",
+    "SoftRule",
 ]
 
 
@@ -29,6 +34,25 @@ class CrossEntropy:
     def dlogits(self, logits: Floats, rows: Rows) -> Floats:
         """Return one column a record."""
         return logits_pull(logits, rows.y)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class JointEntropy:
+    """The softmax loss of a model of (group, label) pairs; `outputs` (groups x labels) gives each atom's output.
+
+    Atoms of no known group (-1) pull at nothing.
+    """
+
+    outputs: NDArray[np.int64]
+
+    def dlogits(self, logits: Floats, rows: Rows) -> Floats:
+        """Return one column a record."""
+        target = self.outputs.ravel().take(rows.joint(self.outputs.shape[1]), mode="wrap")
+        pulls = softmax(logits)
+        pulls -= np.arange(len(logits))[:, None] == target
+        pulls *= target >= 0
+        return pulls
 
 
 @row_function
@@ -109,13 +133,17 @@ class SoftDecisions:
 @row_function
 @dataclass(frozen=True, eq=False)
 class Margins:
-    """The (cell, bin of the margin logit_1 - logit_0) of each record under a released model of two classes."""
+    """The (cell, bin of the margin logit_1 - logit_0) of each record under a released model of two classes.
+
+    A `jitter` is the width of a uniform lot that is added to every margin.
+    """
 
     model: Model
     params: Floats
     cells: NDArray[np.int64]
     n_counted: int
     edges: NDArray[np.float64]
+    jitter: float = 0.0
 
     @property
     def n_cells(self) -> int:
@@ -125,8 +153,91 @@ class Margins:
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return cell x bins + bin of each row, negative for none."""
         logits = rows.forward(self.model, self.params)[-1]
-        bins = np.searchsorted(self.edges, logits[1] - logits[0], side="left")  # a tie is decided for class 0
+        margins = logits[1] - logits[0]
+        if self.jitter:
+            margins = margins + self.jitter * (rows.lots[1] - 0.5)
+        bins = np.searchsorted(self.edges, margins, side="left")  # a tie is decided for class 0
         return (self.cells * (len(self.edges) + 1)).take(rows.joint(self.model.n_classes), mode="wrap") + bins
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class RuleDecisions:
+    """The (cell, decision) of each record under a released model and rule; `cells` (groups x labels) as above."""
+
+    model: Model
+    params: Floats
+    rule: DecisionRule
+    cells: NDArray[np.int64]
+    n_counted: int
+
+    @property
+    def n_cells(self) -> int:
+        """One count for each cell and class."""
+        return self.n_counted * self.cells.shape[1]
+
+    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
+        """Return cell x classes + decision of each row, negative for none."""
+        n_classes = self.cells.shape[1]
+        decision = self.rule.decide(rows.forward(self.model, self.params)[-1], rows.cells, rows.lots)
+        return (n_classes * self.cells).ravel().take(rows.joint(n_classes), mode="wrap") + decision
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class SoftRule:
+    """Soft decisions of a tilted rule: softmax(scores / smoothing) of each record, added to its own cell.
+
+    A smoothing of 0 is the decision itself. A record's vector is never longer than 1, in L1 and in L2.
+    """
+
+    model: Model
+    params: Floats
+    rule: Tilted
+    cells: NDArray[np.int64]
+    n_cells: int
+    smoothing: float
+
+    @property
+    def n_values(self) -> int:
+        """One sum for each class."""
+        return self.cells.shape[1]
+
+    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
+        """Return the cell of each row, -1 for none."""
+        return self.cells.ravel().take(rows.joint(self.n_values), mode="wrap")
+
+    def values_of(self, rows: Rows) -> Floats:
+        """Return the soft decisions, one column a record."""
+        logits = rows.forward(self.model, self.params)[-1]
+        if self.smoothing == 0:
+            decision = self.rule.decide(logits, rows.cells, rows.lots)
+            return (np.arange(self.n_values)[:, None] == decision).astype(np.float32)
+        return softmax((self.rule.scores(logits, rows.cells) / self.smoothing).astype(np.float32))
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class SignedDecisions:
+    """2 s (soft decision - 1/K) of each record, times the weight of its group; s is +1, -1 or, for no group, 0."""
+
+    model: Model
+    params: Floats
+    rule: Tilted
+    signs: NDArray[np.float64]
+    smoothing: float
+    n_values: int
+    n_cells: int = 1
+
+    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
+        """Return cell 0 for each row."""
+        return np.zeros(len(rows), dtype=np.int64)
+
+    def values_of(self, rows: Rows) -> Floats:
+        """Return one column a record."""
+        scores = self.rule.scores(rows.forward(self.model, self.params)[-1], rows.cells)
+        soft = softmax((scores / self.smoothing).astype(np.float32))
+        return 2 * self.signs[rows.cells] * (soft - 1 / self.n_values)
 
 
 @row_function
@@ -175,16 +286,18 @@ class Clipped:
 @row_function
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """The (group, label, decision) cell of each record under a released model."""
+    """The (group, label, decision) cell of each record under a released model and rule."""
 
     model: Model
     params: Floats
+    rule: DecisionRule
     n_groups: int
+    n_classes: int
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Groups (the last: none), labels, decisions."""
-        return self.n_groups, self.model.n_classes, self.model.n_classes
+        return self.n_groups, self.n_classes, self.n_classes
 
     @property
     def n_cells(self) -> int:
@@ -193,6 +306,6 @@ class Outcomes:
 
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return the cell of each row."""
-        decision = self.model.logits(self.params, rows.X).argmax(axis=0)
         group = np.where(rows.cells >= 0, rows.cells, self.n_groups - 1)
+        decision = self.rule.decide(self.model.logits(self.params, rows.X), group, rows.lots)
         return np.ravel_multi_index((group, rows.y, decision), self.shape)

@@ -1,9 +1,11 @@
 """One budget in, one plan out: every noise level of a run is settled before any data is touched."""
 
 from collections.abc import Callable
+from functools import partial
 
 from fairveil.errors import InvalidParameter
 from fairveil.privacy.calibration import calibrate
+from fairveil.privacy.events import Event
 from fairveil.privacy.plan import Part, Plan, Release
 from fairveil.training.task import Recipe, Task
 
@@ -16,8 +18,8 @@ SIZE_SHARE = 0.02
 def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     """Return the plan of a run: training, a noisy size if none is declared, outcomes on a hold-out if one is asked for.
 
-    Training and hold-out are parts of one secret split, so they compose in parallel; the size is asked of everyone and
-    composes with both. The noise of each part is the least that meets the whole budget together with the size.
+    Training and hold-out are pieces of one secret split, so they compose in parallel; the size is asked of everyone and
+    composes with both. The noise of each piece is the least that meets the whole budget together with the size.
     """
     if not 0 <= holdout < 1:
         raise InvalidParameter(f"Expected 0 <= holdout < 1, got {holdout!r}.")
@@ -44,11 +46,17 @@ def _outcomes_part(std: float, share: float) -> Part:
 def _calibrated(
     parts_at: Callable[[float], tuple[Part, ...]], size: tuple[Part, ...], task: Task
 ) -> tuple[Part, ...]:
-    """Return the parts at the least noise that, together with the size, costs no more than the budget."""
+    """Return the parts, those of each piece at the least noise that, with the size, costs no more than the budget."""
     if not task.is_private:
         return parts_at(0.0)
     fixed = [part.event for part in size]
-    noise = calibrate(
-        lambda noise: [*fixed, *(part.event for part in parts_at(noise))], task.epsilon, task.delta
-    )
-    return parts_at(noise)
+
+    def of_piece(piece: str, noise: float) -> tuple[Part, ...]:
+        return tuple(part for part in parts_at(noise) if part.piece == piece)
+
+    def charges(piece: str, noise: float) -> list[Event]:
+        return [*fixed, *(part.event for part in of_piece(piece, noise))]
+
+    pieces = dict.fromkeys(part.piece for part in parts_at(1.0))
+    noises = {piece: calibrate(partial(charges, piece), task.epsilon, task.delta) for piece in pieces}
+    return tuple(part for piece, noise in noises.items() for part in of_piece(piece, noise))

@@ -2,20 +2,25 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fairveil._validate import check_delta, check_epsilon, check_integer, check_positive
+from fairveil._validate import check_choice, check_delta, check_epsilon, check_integer, check_positive
 from fairveil.fairness.cells import Population
 from fairveil.fairness.final_check import FinalCheck
 from fairveil.fairness.trace import ConstraintTrace
 from fairveil.models.protocol import Array, Model
+from fairveil.models.rules import DecisionRule, MostLikely
 from fairveil.privacy.plan import Part
 from fairveil.privacy.veil import Veil
 
-__all__ = ["Fit", "Progress", "Recipe", "Task", "quiet"]
+__all__ = ["PREDICTS", "Fit", "Progress", "Recipe", "Task", "quiet"]
+
+PREDICTS = ("label", "joint", "decoupled")
+"""What a model is of: the label; the pair of group and label; the label, by one model for each group."""
 
 Progress = Callable[[range], Iterable[int]]
 """Wraps the range of steps; a progress bar, for instance."""
@@ -28,7 +33,11 @@ def quiet(steps: range) -> Iterable[int]:
 
 @dataclass(frozen=True)
 class Task:
-    """Public facts: size of inputs, groups and classes, the bound on a row's norm, the declared size, the budget."""
+    """Public facts: size of inputs, groups and classes, the bound on a row's norm, the declared size, the budget.
+
+    `predicts` says what the model is of (`PREDICTS`). Inputs of decoupled models have the group's code as a last
+    column, which `n_features` leaves out.
+    """
 
     n_features: int
     people: Population
@@ -37,8 +46,10 @@ class Task:
     epsilon: float
     delta: float
     unit: str = "record"
+    predicts: str = "label"
 
     def __post_init__(self) -> None:
+        check_choice("predicts", self.predicts, PREDICTS)
         check_positive("input_norm", self.input_norm)
         check_epsilon(self.epsilon)
         check_delta(self.delta)
@@ -51,6 +62,19 @@ class Task:
         return self.people.n_classes
 
     @property
+    def joint_outputs(self) -> NDArray[np.int64]:
+        """The output of a joint model for each (group code, label), -1 for people of no known group."""
+        outputs = np.full((self.people.n_groups, self.n_classes), -1)
+        known = self.people.codes
+        outputs[known] = np.arange(len(known) * self.n_classes).reshape(-1, self.n_classes)
+        return outputs
+
+    @property
+    def n_outputs(self) -> int:
+        """The number of logits: classes, or pairs of group and class."""
+        return self.n_classes * (len(self.people.codes) if self.predicts == "joint" else 1)
+
+    @property
     def is_private(self) -> bool:
         """Whether a guarantee is asked for."""
         return math.isfinite(self.epsilon)
@@ -58,11 +82,16 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What a recipe hands over, all of it released: parameters, and what it tells about its constraints."""
+    """What a recipe hands over, all of it released.
+
+    Parameters and rule, what it tells about its constraints, and the noisy group sizes that it used, if any.
+    """
 
     params: Array
     trace: ConstraintTrace | None = None
     check: FinalCheck | None = None
+    rule: DecisionRule = field(default_factory=MostLikely)
+    sizes: NDArray[np.float64] | None = None
 
 
 class Recipe(Protocol):
@@ -75,7 +104,7 @@ class Recipe(Protocol):
         """Refuse what cannot be carried out, before anything is booked."""
 
     def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
-        """Return what is asked of the piece "train" at this noise; the first part is "train" itself."""
+        """Return what is asked of the piece "train", and of further pieces of the same share, at this noise."""
 
     def train(
         self, veils: Mapping[str, Veil], task: Task, size: float, rng: np.random.Generator, progress: Progress

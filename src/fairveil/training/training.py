@@ -60,16 +60,15 @@ def _carried_out(
     rng: np.random.Generator,
     progress: Progress,
 ) -> Trained:
-    size = _size(veils, task) * plan.part("train").share
+    everyone = _size(veils, task)
     for part in plan.parts:
-        if part.piece == "train":
-            veils[part.name].expect(size)
+        veils[part.name].expect(everyone * part.share)
+    size = everyone * plan.shares.get("train", 1.0)
     model = recipe.model_for(task)
     fit = recipe.train(veils, task, size, rng, progress)
     if "holdout" not in veils:
         return Trained(model, fit, size, None, 0.0)
-    veils["holdout"].expect(size * plan.part("holdout").share / plan.part("train").share)
-    outcomes = Outcomes(model, fit.params, task.people.n_groups)
+    outcomes = Outcomes(model, fit.params, fit.rule, task.people.n_groups, task.n_classes)
     counts = veils["holdout"].draw().release_counts(outcomes, name="outcomes")
     std = (
         plan.part("holdout").releases[0].noise_multiplier

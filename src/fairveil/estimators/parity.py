@@ -1,0 +1,185 @@
+"""ParityPostprocessor: any probabilistic classifier in, a private rule that treats groups alike out."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fairveil.data.schema import Schema
+from fairveil.errors import InvalidParameter, ToleranceNotMet
+from fairveil.estimators.deciding import Decider
+from fairveil.estimators.private import PrivateClassifier
+from fairveil.estimators.tables import Front
+from fairveil.estimators.wrapping import base_recipe, coverage, keyed_rule, load_decider, wrapped_front
+from fairveil.fairness.constraints import Constraint, DemographicParity
+from fairveil.fairness.final_check import FinalCheck
+from fairveil.fairness.trace import ConstraintTrace
+from fairveil.keyed import Key
+from fairveil.postprocess.choices import ParityFitting
+from fairveil.postprocess.promises import GapPromise
+from fairveil.postprocess.recipe import Postprocessed
+from fairveil.privacy.ledger import Ledger
+from fairveil.training.training import Trained
+
+__all__ = ["ParityPostprocessor"]
+
+
+class ParityPostprocessor(PrivateClassifier):
+    """A private decision rule under parity, fitted to a model's scores: DP2DP (Say, Denis and Pinot 2025), generalised.
+
+    The rule is argmax_k p_k(x) - sum_q tilt[q, k] P(q|x): thresholds that differ by group for two classes and a rule
+    that reads the group, tilted probabilities otherwise. Demographic parity, equalized odds, equal opportunity and all
+    other bounds on rates of people who do not depend on the decisions; any number of groups and classes.
+
+    Parameters
+    ----------
+    estimator : Descent, OutputPerturbation, or a fitted classifier with predict_proba, optional
+        Where probabilities come from. A recipe is trained here, in one budget with the rule; None is ``Descent()``. A
+        fitted classifier is used as it is: its own training is not covered (wrap it in scikit-learn's FrozenEstimator
+        where the post-processor is cloned).
+    constraint : constraint or list of constraints, optional
+        What must hold; None is ``DemographicParity(tolerance=0)``.
+    epsilon, delta : float
+        The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy.
+    fitting : ParityFitting, optional
+        Whether the rule reads the group, how and on which rows it is fitted; None is ``ParityFitting()``.
+    schema : Schema
+        The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
+    sensitive : str or list of str
+        The sensitive column or columns whose groups are compared; several stand for their intersections.
+    holdout : float
+        Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
+    ledger : Ledger, optional
+        The books of these people; None is the ledger of this process. Clones share it.
+    random_state : int, Generator or None
+        Public coins (initial weights); at epsilon = infinity it seeds everything. Noise is never seeded.
+
+    Attributes
+    ----------
+    rule_ : DecisionRule
+        The released rule. People of no known group are decided by the model's own probabilities.
+    final_check_ : FinalCheck or None
+        What a last noisy count says of the rule on the people it was fitted on; where a bound is surely broken, fit
+        warns with `ToleranceNotMet`.
+    constraint_trace_ : ConstraintTrace or None
+        The course of every bound, where the rule was found step by step.
+    coverage_ : str
+        What the guarantee covers, and what not.
+    key_ : Key or None
+        Breaks ties by lot where the rule needs it; made afresh at each fit, see `use_key`.
+    classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
+        As in `PrivateClassifier`.
+
+    Guarantees
+    ----------
+    Everything released here (the rule, and the model if it was trained here) is (epsilon, delta)-differentially
+    private: neighbours differ by one record (one person, if the schema names an id column) added or removed. Assumes
+    that the schema's facts are public, that nobody reads this process's memory, and of a fitted classifier that it
+    answers each row by itself. Timing is not covered. That the bounds hold for new people is aimed at and measured,
+    not guaranteed.
+
+    Examples
+    --------
+    >>> from fairveil import DemographicParity, ParityPostprocessor, load_dataset
+    >>> people = load_dataset("adult")
+    >>> clf = ParityPostprocessor(constraint=DemographicParity(0.01), schema=people.schema, sensitive="sex")
+    >>> clf.fit(people.X, people.y).rule_.thresholds.shape
+    (3, 1)
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        constraint: Constraint | Sequence[Constraint] | None = None,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        fitting: ParityFitting | None = None,
+        schema: Schema | None = None,
+        sensitive: str | Sequence[str] | None = None,
+        holdout: float = 0.0,
+        ledger: Ledger | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.constraint = constraint
+        self.epsilon = epsilon
+        self.delta = delta
+        self.fitting = fitting
+        self.schema = schema
+        self.sensitive = sensitive
+        self.holdout = holdout
+        self.ledger = ledger
+        self.random_state = random_state
+
+    @property
+    def _fitting(self) -> ParityFitting:
+        fitting = ParityFitting() if self.fitting is None else self.fitting
+        if not isinstance(fitting, ParityFitting):
+            raise InvalidParameter(f"Expected fitting to be a ParityFitting, got {type(fitting).__name__}.")
+        return fitting
+
+    def _front(self, X: Any, y: Any) -> Front:
+        return wrapped_front(super()._front(X, y), self.estimator, self._fitting.predicts)
+
+    def _recipe_for(self, front: Front) -> Postprocessed:
+        constraint = DemographicParity() if self.constraint is None else self.constraint
+        return self._fitting.recipe(base_recipe(self.estimator), constraint, front.people.n_classes)
+
+    def _keep(self, front: Front, trained: Trained) -> None:
+        super()._keep(front, trained)
+        self.constraint_trace_: ConstraintTrace | None = trained.fit.trace
+        self.final_check_: FinalCheck | None = trained.fit.check
+        self.coverage_ = coverage(front)
+        self._decider = Decider(front, trained.model, trained.fit.params, trained.fit.rule)
+        self.use_key(Key.fresh() if trained.fit.rule.draws_lots else None)
+        if self.final_check_ is not None and not self.final_check_.may_hold:
+            warnings.warn(self.final_check_.complaint(), ToleranceNotMet, stacklevel=4)
+
+    def use_key(self, key: Key | str | Path | None) -> "ParityPostprocessor":
+        """Break ties by this key (or the key in this file) from now on, so that answers repeat elsewhere."""
+        self._decider = keyed_rule(self._decider, key)
+        self.key_ = self._decider.key
+        return self
+
+    def predict(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> NDArray[Any]:
+        """Return the decision for each record.
+
+        Parameters
+        ----------
+        X : DataFrame or array
+            With the sensitive columns, if the rule reads the group and they are not given apart.
+        sensitive_features : array or DataFrame, optional
+            The groups, as in `fit`.
+        record_ids : array, optional
+            Who each record is; the same id and key break a tie the same way. By default the schema's id column, else
+            what the schema reads of the row.
+        """
+        return self.classes_[self._decider.decide(self._table(X), sensitive_features, record_ids)]
+
+    def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
+        """Return the model's probability of each class; of a rule that draws lots, the law of its decision."""
+        return self._decider.probabilities(self._table(X), sensitive_features)
+
+    def _table(self, X: Any) -> Any:
+        check_is_fitted(self, "params_")
+        if self.schema is None:
+            return validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
+        return X
+
+    def promise(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> GapPromise:
+        """Return what can be said beforehand of the gap of a rule fitted to groups of these (public) sizes."""
+        front = self._front(None, None)
+        return GapPromise.of_plan(self.planned(), np.asarray(group_sizes, dtype=float), rates, front.people)
+
+    @classmethod
+    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:
+        """Return a fitted rule from its folder; a classifier that was fitted elsewhere must be handed over again."""
+        rule = super().load(folder)
+        rule.constraint_trace_ = rule.final_check_ = None
+        rule._decider = load_decider(rule, estimator)
+        rule.coverage_ = coverage(rule._decider.front)
+        return rule.use_key(key)

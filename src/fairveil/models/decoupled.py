@@ -1,0 +1,113 @@
+"""One model for each group, trained side by side: a record moves the parameters of its own group only."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._validate import check_integer
+from fairveil.models.linear import LinearSoftmax
+from fairveil.models.mlp import Perceptron
+from fairveil.models.protocol import Array, quiet
+
+__all__ = ["Decoupled"]
+
+
+@dataclass(frozen=True)
+class Decoupled:
+    """As many copies of a model as there are groups; the last column of a row says which one it meets.
+
+    The flat vector holds the copies one after the other. Since a record's gradient lies in one copy's part, its norm is
+    that copy's, and training all of them costs what training one does: the largest cost of any group, not the sum.
+    A row of no group (a code outside 0 .. n_groups - 1) adds no gradient and gets the mean logits of all copies.
+
+    Parameters
+    ----------
+    base : LinearSoftmax or Perceptron
+    n_groups : int
+    """
+
+    base: LinearSoftmax | Perceptron
+    n_groups: int
+
+    def __post_init__(self) -> None:
+        check_integer("n_groups", self.n_groups)
+
+    @property
+    def n_features(self) -> int:
+        """The base's columns and the group's code."""
+        return self.base.n_features + 1
+
+    @property
+    def n_classes(self) -> int:
+        """Rows of the class-major logits."""
+        return self.base.n_classes
+
+    @property
+    def n_params(self) -> int:
+        """Length of the flat parameter vector."""
+        return self.n_groups * self.base.n_params
+
+    def initial(self, rng: np.random.Generator) -> Array:
+        """Return the same start for every copy."""
+        return np.tile(self.base.initial(rng), self.n_groups)
+
+    def forward(self, params: Array, X: Array) -> tuple[Array, ...]:
+        """Return the logits alone: each copy finds its own activations again."""
+        return (self.logits(params, X),)
+
+    @quiet
+    def logits(self, params: Array, X: Array) -> Array:
+        """Return the logits of each row's own copy, class-major (n_classes, B)."""
+        rows, members = self._members(X)
+        everyone = [self.base.logits(copy, rows) for copy in self._copies(params)]
+        logits: Array = np.asarray(np.mean(everyone, axis=0, dtype=np.float64), dtype=X.dtype)
+        for own, is_member in zip(everyone, members, strict=True):
+            np.copyto(logits, own, where=is_member)
+        return logits
+
+    def shifted(self, params: Array, offsets: NDArray[np.floating]) -> Array:
+        """Return parameters whose logits are higher by one offset a class, for every row."""
+        return np.concatenate([self.base.shifted(copy, offsets) for copy in self._copies(params)])
+
+    def clipped_gradient(
+        self,
+        params: Array,
+        X: Array,
+        dlogits: Array,
+        clip_norm: float | Array,
+        *,
+        activations: tuple[Array, ...] | None = None,
+        row_norms: Array | None = None,
+    ) -> Array:
+        """Return the sum of clipped gradients, each in its own copy's part."""
+        rows, members = self._members(X)
+        parts = []
+        for copy, is_member in zip(self._copies(params), members, strict=True):
+            bound = clip_norm if isinstance(clip_norm, float) else clip_norm[is_member]
+            parts.append(self.base.clipped_gradient(copy, rows[is_member], dlogits[:, is_member], bound))
+        return np.concatenate(parts)
+
+    def gradient_norms(
+        self,
+        params: Array,
+        X: Array,
+        dlogits: Array,
+        *,
+        activations: tuple[Array, ...] | None = None,
+        row_norms: Array | None = None,
+    ) -> Array:
+        """Return each record's gradient norm (B,), 0 for rows of no group."""
+        rows, members = self._members(X)
+        norms = np.zeros(len(X), dtype=np.float32)
+        for copy, is_member in zip(self._copies(params), members, strict=True):
+            norms[is_member] = self.base.gradient_norms(copy, rows[is_member], dlogits[:, is_member])
+        return norms
+
+    def _copies(self, params: Array) -> list[Array]:
+        return list(params.reshape(self.n_groups, -1))
+
+    def _members(self, X: Array) -> tuple[Array, Any]:
+        """Return the base's columns, and for each copy which rows are its own."""
+        return np.ascontiguousarray(X[:, :-1]), X[:, -1] == np.arange(self.n_groups)[:, None]

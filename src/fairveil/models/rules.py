@@ -1,0 +1,180 @@
+"""Decision rules: what a model says of a record, and its group where a rule reads it, in; a decision out.
+
+Every rule publishes its law: the probability of each decision. Lots, two numbers in [0, 1) for each record, come from
+outside: by key when people are decided (`fairveil.keyed`), from secret coins where decisions are only counted.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.models.losses import softmax
+
+__all__ = ["RULES", "DecisionRule", "MostLikely", "ThresholdMixture", "Tilted", "label_probabilities"]
+
+Floats = NDArray[Any]
+Codes = NDArray[np.integer]
+
+_GOLDEN = 0.6180339887498949
+
+
+class DecisionRule(Protocol):
+    """A public rule; `logits` are class-major (J, B), groups are codes of a population, lots have shape (2, B)."""
+
+    @property
+    def reads_group(self) -> bool:
+        """Whether decisions depend on the group."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether two people alike may be decided differently, other than by a tie."""
+
+    @property
+    def draws_lots(self) -> bool:
+        """Whether decisions depend on the lots."""
+
+    def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
+        """Return a class code for each record."""
+
+    def law(self, logits: Floats, groups: Codes) -> Floats:
+        """Return the probability of each decision, shape (B, K)."""
+
+
+def label_probabilities(logits: Floats, n_classes: int) -> Floats:
+    """Return P(label), shape (K, B); the outputs of a joint model are added up over its groups.
+
+    Examples
+    --------
+    >>> label_probabilities(np.log([[0.1], [0.2], [0.3], [0.4]]), 2).round(3).ravel().tolist()
+    [0.4, 0.6]
+    """
+    outputs = softmax(logits)
+    return outputs.reshape(-1, n_classes, outputs.shape[1]).sum(axis=0)
+
+
+@dataclass(frozen=True)
+class MostLikely:
+    """The class with the highest logit."""
+
+    reads_group = False
+    is_random = False
+    draws_lots = False
+
+    def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
+        """Return a class code for each record."""
+        return logits.argmax(axis=0)
+
+    def law(self, logits: Floats, groups: Codes) -> Floats:
+        """Return the probability of each decision, shape (B, K)."""
+        return np.eye(len(logits))[logits.argmax(axis=0)]
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdMixture:
+    """Two classes, a threshold on logit_1 - logit_0 for each group, drawn by lot where a group has several.
+
+    A record is decided for class 1 if its margin is above the threshold. One threshold a group is the usual rule;
+    thresholds -inf, 0 and inf with some weights flip the model's own decisions at random.
+
+    Attributes
+    ----------
+    thresholds, weights : arrays of shape (groups, M)
+        The thresholds of each group and how often each is drawn; weights of a group add up to 1.
+    jitter : float
+        The width of a uniform lot added to every margin, so that equal margins do not tie.
+    """
+
+    thresholds: Floats
+    weights: Floats
+    jitter: float = 0.0
+
+    reads_group = True
+
+    @property
+    def is_random(self) -> bool:
+        """Whether some group has more than one threshold."""
+        return bool((np.sort(self.weights, axis=1)[:, :-1] > 0).any())
+
+    @property
+    def draws_lots(self) -> bool:
+        """Whether decisions depend on the lots."""
+        return self.is_random or self.jitter > 0
+
+    def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
+        """Return a class code for each record."""
+        ends = np.cumsum(self.weights, axis=1)[:, :-1]
+        chosen = (lots[0][:, None] >= ends[groups]).sum(axis=1)
+        margins = logits[1] - logits[0]
+        if self.jitter:
+            margins = margins + self.jitter * (lots[1] - 0.5)
+        return (margins > self.thresholds[groups, chosen]).astype(np.int64)
+
+    def law(self, logits: Floats, groups: Codes) -> Floats:
+        """Return the probability of each decision, shape (B, K)."""
+        above = (logits[1] - logits[0]).astype(np.float64)[:, None] - self.thresholds[groups]
+        passes = np.clip(above / self.jitter + 0.5, 0.0, 1.0) if self.jitter else above > 0
+        chosen = (passes * self.weights[groups]).sum(axis=1)
+        return np.stack([1 - chosen, chosen], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Tilted:
+    """The class k with the highest sum_j weights[g, k, j] P_j(x), where P are the model's probabilities.
+
+    The outputs j are labels, or (group, label) pairs of a joint model; a rule that reads no group has one table for
+    all.
+
+    Attributes
+    ----------
+    weights : array of shape (groups or 1, K, J)
+    jitter : float
+        The width of a uniform lot added to every class, so that equal sums do not tie.
+    """
+
+    weights: Floats
+    jitter: float = 0.0
+
+    is_random = False
+
+    @property
+    def reads_group(self) -> bool:
+        """Whether decisions depend on the group."""
+        return len(self.weights) > 1
+
+    @property
+    def draws_lots(self) -> bool:
+        """Whether decisions depend on the lots."""
+        return self.jitter > 0
+
+    def scores(self, logits: Floats, groups: Codes) -> Floats:
+        """Return the tilted sums, shape (K, B)."""
+        outputs = softmax(logits)
+        if len(self.weights) == 1:
+            return self.weights[0] @ outputs
+        scores = np.zeros((self.weights.shape[1], outputs.shape[1]))
+        for group, table in enumerate(self.weights):
+            np.copyto(scores, table @ outputs, where=groups == group)
+        return scores
+
+    def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
+        """Return a class code for each record."""
+        scores = self.scores(logits, groups)
+        if self.jitter:
+            places = np.arange(len(scores))[:, None] * _GOLDEN
+            scores = scores + self.jitter * ((lots[1] + places) % 1.0 - 0.5)
+        return scores.argmax(axis=0)
+
+    def law(self, logits: Floats, groups: Codes) -> Floats:
+        """Return the probability of each decision with ties broken for the first, shape (B, K)."""
+        scores = self.scores(logits, groups)
+        return np.eye(len(scores))[scores.argmax(axis=0)]
+
+
+RULES: dict[str, type] = {
+    "most_likely": MostLikely,
+    "threshold_mixture": ThresholdMixture,
+    "tilted": Tilted,
+}
+"""By the name that a saved model gives them."""

@@ -1,0 +1,201 @@
+"""Noisy (cell x bin of score) counts in, the best thresholds of each group out, by a small linear program.
+
+Let d[g, b] be the share of people of group g and bin b who are decided for class 1. Rates are linear in d, and so is
+the expected number of errors, taken from the model's own probabilities. A rule that never prefers a lower score is a
+mixture of thresholds: d[g, b] = sum of e[g, i] over i <= b, where e[g, i] is the weight of the threshold at the lower
+edge of bin i. The program finds e >= 0 with the fewest errors under all bounds; a bound that cannot hold is broken at a
+price rather than refused.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.special import expit
+
+from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
+from fairveil.models.rules import ThresholdMixture
+from fairveil.training.ascent import aims_of
+
+__all__ = ["EDGES", "WIDTH", "ScoreCurves"]
+
+Floats = NDArray[np.float64]
+
+EDGES = np.linspace(-5.0, 5.0, 65)
+"""Public edges of the bins of the margin logit_1 - logit_0; two more bins lie outside."""
+
+WIDTH = float(EDGES[1] - EDGES[0])
+LOWER = np.concatenate([[EDGES[0] - 1.0], EDGES])
+UPPER = np.concatenate([EDGES, [EDGES[-1] + 1.0]])
+"""Where bins begin and end; the outer ones are taken to be 1 wide."""
+
+PRICE = 10.0
+"""What breaking a bound by 1 costs, in errors for every person: more than any bound is worth."""
+
+TINY = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreCurves:
+    """How many people of each cell lie in each bin, and what a mixture of thresholds would make of them.
+
+    Attributes
+    ----------
+    bins : array of shape (cells, bins)
+        Counts, none negative.
+    group_of, coarse_of : arrays of shape (cells,)
+        The group code of each cell and its cell among the bounds' (-1: no bound counts it).
+    bounds : HistogramConstraints
+    size_noise : float
+        The standard deviation of the noise in the size of a cell.
+    floor, headroom, jitter : float
+        As in a `Scene`.
+    """
+
+    bins: Floats
+    group_of: NDArray[np.int64]
+    coarse_of: NDArray[np.int64]
+    bounds: HistogramConstraints
+    size_noise: float
+    floor: float
+    headroom: float
+    jitter: float = 0.0
+
+    def raked(self, rule: ThresholdMixture, counts: Floats, noise: float) -> "ScoreCurves":
+        """Return curves whose bins above and below the rule's thresholds add up to better counts, (cells, 2)."""
+        above = self.accepted(rule)[self.group_of]
+        inside, outside = self.bins * above, self.bins * (1 - above)
+        wanted = np.maximum(counts, 1.0)
+        scaled = inside * (wanted[:, 1] / np.maximum(inside.sum(axis=1), TINY))[:, None]
+        scaled += outside * (wanted[:, 0] / np.maximum(outside.sum(axis=1), TINY))[:, None]
+        return replace(self, bins=scaled, size_noise=noise * np.sqrt(2.0))
+
+    def accepted(self, rule: ThresholdMixture) -> Floats:
+        """Return the share of each bin that a rule decides for class 1, shape (groups, bins)."""
+        parts = (UPPER - rule.thresholds[:, :, None]) / (UPPER - LOWER)
+        return (np.clip(parts, 0.0, 1.0) * rule.weights[:, :, None]).sum(axis=1)
+
+    def counts_under(self, rule: ThresholdMixture) -> Floats:
+        """Return the (cell x decision) table of the bounds' cells that a rule would give."""
+        chosen = (self.bins * self.accepted(rule)[self.group_of]).sum(axis=1)
+        table = np.stack([self.bins.sum(axis=1) - chosen, chosen], axis=1)
+        totals = np.zeros((self.bounds.n_cells + 1, 2))
+        np.add.at(totals, self.coarse_of, table)
+        return totals[:-1]
+
+    def best_rule(
+        self, start: ThresholdMixture, groups: NDArray[np.int64], *, in_bins: bool
+    ) -> ThresholdMixture:
+        """Return the rule with the fewest errors under the bounds; groups not named keep their thresholds.
+
+        With `in_bins` a bin that is decided in part is decided by lot; else by a threshold inside it.
+        """
+        program = _Program(self, start, groups, self._limits(start))
+        return _rule_of(program.solve(), start, groups, in_bins)
+
+    def _limits(self, start: ThresholdMixture) -> Floats:
+        """Return what each left side should come down to; infinite for bounds on too few people to speak of."""
+        counts = self.counts_under(start)
+        room = self.headroom * self.bounds.sampling_errors(counts, self.floor)
+        aims = aims_of(self.bounds.limits, room, np.zeros_like(room))
+        below = self.bounds.below.reshape(len(self.bounds.below), -1, 2)[:, :, 0]
+        noise = self.size_noise * np.sqrt(np.count_nonzero(below, axis=1))
+        is_small = below @ counts.sum(axis=1) < SMALLEST_GROUP + 3 * noise
+        is_untold = ((self.bounds.weights != 0) & is_small).any(axis=1)
+        return np.where(is_untold, np.inf, aims)
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """The linear program over the weights e of thresholds (one more than bins: the last decides nobody for class 1)."""
+
+    curves: ScoreCurves
+    start: ThresholdMixture
+    groups: NDArray[np.int64]
+    limits: Floats
+
+    def solve(self) -> Floats:
+        """Return e, shape (named groups, bins + 1)."""
+        told = np.isfinite(self.limits)
+        slopes, fixed = self._slopes()
+        n_free, n_told = self.errors.size, int(told.sum())
+        left = np.hstack([slopes[told], -np.eye(n_told)])
+        sums = np.hstack(
+            [
+                np.kron(np.eye(len(self.groups)), np.ones(self.errors.shape[1])),
+                np.zeros((len(self.groups), n_told)),
+            ]
+        )
+        answer = linprog(
+            np.concatenate([self.errors.ravel(), np.full(n_told, PRICE)]),
+            A_ub=left if n_told else None,
+            b_ub=(self.limits - fixed)[told] if n_told else None,
+            A_eq=sums,
+            b_eq=np.ones(len(self.groups)),
+            method="highs",
+        )
+        return np.maximum(answer.x[:n_free], 0.0).reshape(self.errors.shape)
+
+    @property
+    def errors(self) -> Floats:
+        """The share of errors that each threshold adds, compared with deciding nobody for class 1."""
+        gains = 1 - 2 * expit((LOWER + UPPER) / 2)
+        by_group = np.zeros((len(self.start.thresholds), self.curves.bins.shape[1]))
+        np.add.at(by_group, self.curves.group_of, self.curves.bins)
+        return _from_above(by_group[self.groups] * gains) / max(self.curves.bins.sum(), 1.0)
+
+    def _slopes(self) -> tuple[Floats, Floats]:
+        """Return each bound's left side as slopes along e, shape (J, groups x (bins + 1)), and what is fixed."""
+        curves, bounds = self.curves, self.curves.bounds
+        counted = curves.coarse_of >= 0
+        forms = bounds.above.reshape(len(bounds.above), -1, 2)
+        totals = np.zeros((bounds.n_cells + 1, 2))
+        np.add.at(
+            totals, curves.coarse_of, np.stack([curves.bins.sum(axis=1), np.zeros(len(curves.bins))], axis=1)
+        )
+        below = bounds.ratios(totals[:-1], curves.floor).below
+        # class 1 instead of class 0, for one person of each fine cell
+        step = bounds.weights @ ((forms[:, :, 1] - forms[:, :, 0]) / below[:, None])
+        per_cell = np.where(counted, step[:, np.where(counted, curves.coarse_of, 0)], 0.0)
+        fixed = bounds.weights @ ((forms[:, :, 0] @ totals[:-1, 0]) / below)
+        others = ~np.isin(curves.group_of, self.groups)
+        chosen = (curves.bins * curves.accepted(self.start)[curves.group_of]).sum(axis=1)
+        fixed = fixed + per_cell[:, others] @ chosen[others]
+        slopes = [
+            _from_above(per_cell[:, mine] @ curves.bins[mine])
+            for mine in (curves.group_of == group for group in self.groups)
+        ]
+        return np.concatenate(slopes, axis=1), fixed
+
+
+def _from_above(values: Floats) -> Floats:
+    """Return sums over each bin and all above it, and 0 for no bin at all."""
+    tails = np.cumsum(values[..., ::-1], axis=-1)[..., ::-1]
+    return np.concatenate([tails, np.zeros((*values.shape[:-1], 1))], axis=-1)
+
+
+def _rule_of(
+    weights: Floats, start: ThresholdMixture, groups: NDArray[np.int64], in_bins: bool
+) -> ThresholdMixture:
+    """Return the mixture; two neighbouring thresholds become one between them unless bins are decided by lot."""
+    rows = {int(code): _thresholds(row, in_bins) for code, row in zip(groups, weights, strict=True)}
+    for code in range(len(start.thresholds)):
+        if code not in rows:
+            rows[code] = (start.thresholds[code], start.weights[code])
+    longest = max(len(thresholds) for thresholds, _ in rows.values())
+    table = np.zeros((2, len(rows), longest))
+    for code, pair in rows.items():
+        for layer, values in zip(table, pair, strict=True):
+            layer[code, : len(values)] = values
+    return ThresholdMixture(table[0], table[1], start.jitter)
+
+
+def _thresholds(row: Floats, in_bins: bool) -> tuple[Floats, Floats]:
+    used = np.flatnonzero(row > TINY)
+    weights = row[used] / row[used].sum()
+    if len(used) == 2 and used[1] == used[0] + 1 and not in_bins:
+        # the upper part of one bin
+        return np.array([UPPER[used[0]] - weights[0] * (UPPER - LOWER)[used[0]]]), np.ones(1)
+    ends = np.concatenate([[-np.inf], EDGES, [np.inf]])
+    return ends[used], weights

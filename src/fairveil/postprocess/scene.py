@@ -1,0 +1,113 @@
+"""What a rule is fitted to: a released model, the bounds, and who the people are. Everything here is public."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.final_check import FinalCheck
+from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.fairness.trace import ConstraintTrace
+from fairveil.models.protocol import Array, Model
+from fairveil.models.rules import DecisionRule
+from fairveil.privacy.plan import Part
+from fairveil.privacy.veil import Batch, Veil
+from fairveil.training.objectives import RuleDecisions
+from fairveil.training.task import Task
+
+__all__ = ["RuleFitting", "Ruling", "Scene", "check_counted", "noise_of"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A released model about whose decisions a rule is to be fitted.
+
+    Attributes
+    ----------
+    model, params
+        What gives each record its logits; released or not of these people.
+    task : Task
+    bounds : HistogramConstraints
+        What must hold.
+    size : float
+        The public or noisy number of people in the piece that is counted.
+    headroom : float
+        How many standard errors of the people to stay below each limit.
+    jitter : float
+        The width of the lot that breaks ties.
+    """
+
+    model: Model
+    params: Array
+    task: Task
+    bounds: HistogramConstraints
+    size: float
+    headroom: float = 1.0
+    jitter: float = 0.0
+
+    @property
+    def floor(self) -> float:
+        """The least number of people that a rate is divided by."""
+        return max(1.0, 1e-3 * self.size)
+
+    @cached_property
+    def group_cells(self) -> NDArray[np.int64]:
+        """The cell of each (group code, label) in the partition that tells groups apart as well as the bounds do."""
+        coarse = self.bounds.cells
+        pairs = np.stack([np.indices(coarse.shape)[0].ravel(), coarse.ravel()], axis=1)
+        return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(coarse.shape)
+
+    def count(self, batch: Batch, rule: DecisionRule, cells: NDArray[np.int64], name: str) -> Floats:
+        """Release how many people of each cell a rule decides for each class, shape (cells, classes)."""
+        n_cells = int(cells.max()) + 1
+        function = RuleDecisions(self.model, self.params, rule, cells, n_cells)
+        return batch.release_counts(function, name).reshape(n_cells, -1)
+
+    def check(self, batch: Batch, part: Part, rule: DecisionRule, name: str = "released") -> FinalCheck:
+        """Release counts of the final rule, which no choice has looked at, and say what they tell of every bound."""
+        counts = self.count(batch, rule, self.bounds.cells, name)
+        return FinalCheck.of_counts(self.bounds, counts, noise_of(part, name) ** 2, self.floor)
+
+
+@dataclass(frozen=True, eq=False)
+class Ruling:
+    """A fitted rule, how its bounds went, what the last count says of them, and noisy group sizes if it needed any."""
+
+    rule: DecisionRule
+    check: FinalCheck | None = None
+    trace: ConstraintTrace | None = None
+    sizes: Floats | None = None
+
+
+class RuleFitting(Protocol):
+    """A way to fit a rule: frozen public choices."""
+
+    def check(self, task: Task, bounds: HistogramConstraints) -> None:
+        """Refuse what this fitting cannot do."""
+
+    def parts(self, noise_multiplier: float, share: float, piece: str, task: Task) -> tuple[Part, ...]:
+        """Return what is asked of the piece; in all as telling as one count of everyone at this noise."""
+
+    def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
+        """Return the rule."""
+
+
+def noise_of(part: Part, name: str) -> float:
+    """Return the noise multiplier of a planned release."""
+    return next(release.noise_multiplier for release in part.releases if release.name == name)
+
+
+def check_counted(bounds: HistogramConstraints) -> None:
+    """Refuse rates whose denominator depends on the decisions: no tilt or threshold is optimal for those."""
+    below = bounds.below.reshape(len(bounds.below), -1, bounds.n_classes)
+    if (below != below[:, :, :1]).any():
+        raise InvalidParameter(
+            "Expected rates of people who do not depend on the decisions, got precision; bound it with "
+            "RateConstrainedClassifier."
+        )

@@ -1,0 +1,84 @@
+"""One noisy histogram of scores and an exact solve, then a few counts at the thresholds found: two classes, aware."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.models.rules import ThresholdMixture
+from fairveil.postprocess.curves import EDGES, ScoreCurves
+from fairveil.postprocess.scene import Ruling, Scene, check_counted, noise_of
+from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.veil import Veil
+from fairveil.training.objectives import Margins
+from fairveil.training.task import Task
+
+__all__ = ["ScoreHistogram", "plain_thresholds"]
+
+SHARES = {"histogram": 0.25, "counts 1": 0.2, "counts 2": 0.2, "counts 3": 0.25, "released": 0.1}
+"""How the precision (1 / noise^2) is shared out; the last count only reports."""
+
+
+@dataclass(frozen=True)
+class ScoreHistogram:
+    """Thresholds from one noisy (group x score) histogram, corrected by counts at the thresholds themselves.
+
+    The histogram says where scores lie; its tails add up many noises, so three further counts of decisions, each at the
+    thresholds that the last one led to, say exactly enough how many people are above. Works for every bound on rates of
+    people who do not depend on the decisions.
+
+    Parameters
+    ----------
+    in_bins : bool
+        Decide a bin that holds the threshold by lot, which is exact for scores of any law; otherwise a threshold is set
+        inside the bin.
+    """
+
+    in_bins: bool = False
+
+    def check(self, task: Task, bounds: HistogramConstraints) -> None:
+        """Refuse more than two classes, joint models, and rates whose denominator moves."""
+        if task.n_classes != 2:
+            raise InvalidParameter(
+                f"Expected two classes for thresholds on a score, got {task.n_classes}; use DualSteps()."
+            )
+        if task.predicts == "joint":
+            raise InvalidParameter(
+                "Expected a rule that reads the group, got one that does not; use DualSteps()."
+            )
+        check_counted(bounds)
+
+    def parts(self, noise_multiplier: float, share: float, piece: str, task: Task) -> tuple[Part, ...]:
+        """Return one look at the piece: histogram and counts."""
+        releases = [Release(name, "gaussian", noise_multiplier / part**0.5) for name, part in SHARES.items()]
+        return (Part("rule", tuple(releases), share, piece=piece),)
+
+    def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
+        """Return thresholds for every group that is large enough to speak of; all others keep the model's own."""
+        batch, part = veils["rule"].draw(), veils["rule"].part
+        cells, rule = scene.group_cells, plain_thresholds(scene)
+        n_cells = int(cells.max()) + 1
+        margins = Margins(scene.model, scene.params, cells.ravel(), n_cells, EDGES, scene.jitter)
+        bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
+        curves = self._curves(scene, np.maximum(bins, 0.0), noise_of(part, "histogram"))
+        for name in ("counts 1", "counts 2", "counts 3"):
+            rule = curves.best_rule(rule, scene.task.people.codes, in_bins=self.in_bins)
+            curves = curves.raked(rule, scene.count(batch, rule, cells, name), noise_of(part, name))
+        rule = curves.best_rule(rule, scene.task.people.codes, in_bins=self.in_bins)
+        return Ruling(rule, scene.check(batch, part, rule))
+
+    def _curves(self, scene: Scene, bins: np.ndarray, noise: float) -> ScoreCurves:
+        first = np.unique(scene.group_cells.ravel(), return_index=True)[1]
+        group_of, coarse_of = np.divmod(first, scene.bounds.n_classes)[0], scene.bounds.cells.ravel()[first]
+        size_noise = noise * bins.shape[1] ** 0.5
+        return ScoreCurves(
+            bins, group_of, coarse_of, scene.bounds, size_noise, scene.floor, scene.headroom, scene.jitter
+        )
+
+
+def plain_thresholds(scene: Scene) -> ThresholdMixture:
+    """Return the model's own decisions as thresholds of 0 for every group code."""
+    n_groups = scene.task.people.n_groups
+    return ThresholdMixture(np.zeros((n_groups, 1)), np.ones((n_groups, 1)), scene.jitter)
