@@ -20,6 +20,9 @@ from fairveil.fairness.cells import Attribute, Population
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.task import Task
 
+TYPICAL_SQUARE = 1 / 9
+"""What a number scaled to [-1, 1] adds to the squared norm of a row, usually: bounds lie about three deviations out."""
+
 __all__ = ["Front", "check_label_type", "open_front", "typed_classes"]
 
 
@@ -56,13 +59,18 @@ class Front:
         return Task(
             n_features=self.encoder.n_features,
             people=self.people,
-            input_norm=math.sqrt(1 + sum(_squared_norm(column) for column in self.schema.columns.values())),
+            input_norm=self._norm(1.0),
+            typical_norm=self._norm(TYPICAL_SQUARE),
             n_public=self.schema.n_public,
             epsilon=self.epsilon,
             delta=self.delta,
             unit="record" if self.schema.id_column is None else f"person by {self.schema.id_column}",
             predicts=self.predicts,
         )
+
+    def _norm(self, scaled_square: float) -> float:
+        """Return the norm of an encoded row with its intercept, given what a scaled number adds to its square."""
+        return math.sqrt(1 + sum(_square(column, scaled_square) for column in self.schema.columns.values()))
 
     def records(self, X: Any, y: Any, sensitive_features: Any = None) -> MemoryRecords:
         """Return the encoded rows that count: those that the schema keeps and whose label and person are known."""
@@ -119,9 +127,11 @@ class Front:
         return self.encoder.keep(X)
 
 
-def _squared_norm(column: Number | Category) -> int:
-    """Return the largest squared norm that a column adds to an encoded row: one 1, or one number within [-1, 1]."""
-    return 2 if isinstance(column, Number) and column.encode == "both" else 1
+def _square(column: Number | Category, scaled_square: float) -> float:
+    """Return what a column adds to the squared norm of an encoded row: a 1 among its levels, or a scaled number."""
+    if isinstance(column, Category) or column.encode == "bins":
+        return 1.0
+    return scaled_square if column.encode == "scale" else 1.0 + scaled_square
 
 
 def _column(X: Any, name: str, what: str) -> pd.Series:

@@ -7,7 +7,7 @@ edge of bin i. The program finds e >= 0 with the fewest errors under all bounds;
 price rather than refused.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
 from fairveil.models.rules import ThresholdMixture
 from fairveil.training.ascent import aims_of
 
-__all__ = ["EDGES", "WIDTH", "ScoreCurves"]
+__all__ = ["EDGES", "WIDTH", "ScoreCurves", "accepted"]
 
 Floats = NDArray[np.float64]
 
@@ -43,43 +43,28 @@ class ScoreCurves:
     Attributes
     ----------
     bins : array of shape (cells, bins)
-        Counts, none negative.
+        Numbers of people, all positive.
+    size_noise : float
+        The standard deviation of the noise in the size of a cell.
     group_of, coarse_of : arrays of shape (cells,)
         The group code of each cell and its cell among the bounds' (-1: no bound counts it).
     bounds : HistogramConstraints
-    size_noise : float
-        The standard deviation of the noise in the size of a cell.
-    floor, headroom, jitter : float
+    floor, headroom : float
         As in a `Scene`.
     """
 
     bins: Floats
+    size_noise: float
     group_of: NDArray[np.int64]
     coarse_of: NDArray[np.int64]
     bounds: HistogramConstraints
-    size_noise: float
     floor: float
     headroom: float
-    jitter: float = 0.0
-
-    def raked(self, rule: ThresholdMixture, counts: Floats, noise: float) -> "ScoreCurves":
-        """Return curves whose bins above and below the rule's thresholds add up to better counts, (cells, 2)."""
-        above = self.accepted(rule)[self.group_of]
-        inside, outside = self.bins * above, self.bins * (1 - above)
-        wanted = np.maximum(counts, 1.0)
-        scaled = inside * (wanted[:, 1] / np.maximum(inside.sum(axis=1), TINY))[:, None]
-        scaled += outside * (wanted[:, 0] / np.maximum(outside.sum(axis=1), TINY))[:, None]
-        return replace(self, bins=scaled, size_noise=noise * np.sqrt(2.0))
-
-    def accepted(self, rule: ThresholdMixture) -> Floats:
-        """Return the share of each bin that a rule decides for class 1, shape (groups, bins)."""
-        parts = (UPPER - rule.thresholds[:, :, None]) / (UPPER - LOWER)
-        return (np.clip(parts, 0.0, 1.0) * rule.weights[:, :, None]).sum(axis=1)
 
     def counts_under(self, rule: ThresholdMixture) -> Floats:
         """Return the (cell x decision) table of the bounds' cells that a rule would give."""
-        chosen = (self.bins * self.accepted(rule)[self.group_of]).sum(axis=1)
-        table = np.stack([self.bins.sum(axis=1) - chosen, chosen], axis=1)
+        above = accepted(rule)[self.group_of]
+        table = np.stack([self.bins * (1 - above), self.bins * above], axis=1).sum(axis=2)
         totals = np.zeros((self.bounds.n_cells + 1, 2))
         np.add.at(totals, self.coarse_of, table)
         return totals[:-1]
@@ -100,7 +85,8 @@ class ScoreCurves:
         room = self.headroom * self.bounds.sampling_errors(counts, self.floor)
         aims = aims_of(self.bounds.limits, room, np.zeros_like(room))
         below = self.bounds.below.reshape(len(self.bounds.below), -1, 2)[:, :, 0]
-        noise = self.size_noise * np.sqrt(np.count_nonzero(below, axis=1))
+        n_fine = np.bincount(self.coarse_of[self.coarse_of >= 0], minlength=self.bounds.n_cells)
+        noise = self.size_noise * np.sqrt(np.square(below) @ n_fine)
         is_small = below @ counts.sum(axis=1) < SMALLEST_GROUP + 3 * noise
         is_untold = ((self.bounds.weights != 0) & is_small).any(axis=1)
         return np.where(is_untold, np.inf, aims)
@@ -151,22 +137,27 @@ class _Program:
         counted = curves.coarse_of >= 0
         forms = bounds.above.reshape(len(bounds.above), -1, 2)
         totals = np.zeros((bounds.n_cells + 1, 2))
-        np.add.at(
-            totals, curves.coarse_of, np.stack([curves.bins.sum(axis=1), np.zeros(len(curves.bins))], axis=1)
-        )
+        sizes = curves.bins.sum(axis=1)
+        np.add.at(totals, curves.coarse_of, np.stack([sizes, np.zeros_like(sizes)], axis=1))
         below = bounds.ratios(totals[:-1], curves.floor).below
         # class 1 instead of class 0, for one person of each fine cell
         step = bounds.weights @ ((forms[:, :, 1] - forms[:, :, 0]) / below[:, None])
         per_cell = np.where(counted, step[:, np.where(counted, curves.coarse_of, 0)], 0.0)
         fixed = bounds.weights @ ((forms[:, :, 0] @ totals[:-1, 0]) / below)
         others = ~np.isin(curves.group_of, self.groups)
-        chosen = (curves.bins * curves.accepted(self.start)[curves.group_of]).sum(axis=1)
+        chosen = (curves.bins * accepted(self.start)[curves.group_of]).sum(axis=1)
         fixed = fixed + per_cell[:, others] @ chosen[others]
         slopes = [
             _from_above(per_cell[:, mine] @ curves.bins[mine])
             for mine in (curves.group_of == group for group in self.groups)
         ]
         return np.concatenate(slopes, axis=1), fixed
+
+
+def accepted(rule: ThresholdMixture) -> Floats:
+    """Return the share of each bin that a rule decides for class 1, shape (groups, bins)."""
+    parts = (UPPER - rule.thresholds[:, :, None]) / (UPPER - LOWER)
+    return (np.clip(parts, 0.0, 1.0) * rule.weights[:, :, None]).sum(axis=1)
 
 
 def _from_above(values: Floats) -> Floats:

@@ -20,7 +20,7 @@ from fairveil.training.task import Fit, Progress, Recipe, Task, quiet
 
 __all__ = ["GivenScores", "Postprocessed"]
 
-SLICE = 0.1
+SLICE = 0.15
 """The share of the precision that a rule takes where it is fitted on the rows that the model was trained on."""
 
 

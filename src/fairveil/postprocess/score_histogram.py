@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairveil.errors import InvalidParameter
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.models.rules import ThresholdMixture
-from fairveil.postprocess.curves import EDGES, ScoreCurves
+from fairveil.postprocess.curves import EDGES, ScoreCurves, accepted
 from fairveil.postprocess.scene import Ruling, Scene, check_counted, noise_of
+from fairveil.postprocess.smoothing import Observation, smooth_curve
 from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Veil
 from fairveil.training.objectives import Margins
@@ -17,7 +19,7 @@ from fairveil.training.task import Task
 
 __all__ = ["ScoreHistogram", "plain_thresholds"]
 
-SHARES = {"histogram": 0.25, "counts 1": 0.2, "counts 2": 0.2, "counts 3": 0.25, "released": 0.1}
+SHARES = {"histogram": 0.15, "counts 1": 0.2, "counts 2": 0.25, "counts 3": 0.32, "released": 0.08}
 """How the precision (1 / noise^2) is shared out; the last count only reports."""
 
 
@@ -59,23 +61,34 @@ class ScoreHistogram:
         """Return thresholds for every group that is large enough to speak of; all others keep the model's own."""
         batch, part = veils["rule"].draw(), veils["rule"].part
         cells, rule = scene.group_cells, plain_thresholds(scene)
-        n_cells = int(cells.max()) + 1
+        n_cells, codes = int(cells.max()) + 1, scene.task.people.codes
         margins = Margins(scene.model, scene.params, cells.ravel(), n_cells, EDGES, scene.jitter)
         bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
-        curves = self._curves(scene, np.maximum(bins, 0.0), noise_of(part, "histogram"))
+        noise = noise_of(part, "histogram")
+        known = [[Observation(np.eye(bins.shape[1]), row, noise)] for row in bins]
+        size_noise = noise * bins.shape[1] ** 0.5
         for name in ("counts 1", "counts 2", "counts 3"):
-            rule = curves.best_rule(rule, scene.task.people.codes, in_bins=self.in_bins)
-            curves = curves.raked(rule, scene.count(batch, rule, cells, name), noise_of(part, name))
-        rule = curves.best_rule(rule, scene.task.people.codes, in_bins=self.in_bins)
+            rule = _curves(scene, known, size_noise).best_rule(rule, codes, in_bins=self.in_bins)
+            counts, noise = scene.count(batch, rule, cells, name), noise_of(part, name)
+            above = accepted(rule)[_first_atoms(scene) // 2]
+            for told, shares, pair in zip(known, above, counts, strict=True):
+                told.append(Observation(np.stack([1 - shares, shares]), pair, noise))
+            size_noise = min(size_noise, noise * 2**0.5)
+        rule = _curves(scene, known, size_noise).best_rule(rule, codes, in_bins=self.in_bins)
         return Ruling(rule, scene.check(batch, part, rule))
 
-    def _curves(self, scene: Scene, bins: np.ndarray, noise: float) -> ScoreCurves:
-        first = np.unique(scene.group_cells.ravel(), return_index=True)[1]
-        group_of, coarse_of = np.divmod(first, scene.bounds.n_classes)[0], scene.bounds.cells.ravel()[first]
-        size_noise = noise * bins.shape[1] ** 0.5
-        return ScoreCurves(
-            bins, group_of, coarse_of, scene.bounds, size_noise, scene.floor, scene.headroom, scene.jitter
-        )
+
+def _first_atoms(scene: Scene) -> NDArray[np.int64]:
+    """Return the first (group, label) of each cell, flat."""
+    return np.unique(scene.group_cells.ravel(), return_index=True)[1]
+
+
+def _curves(scene: Scene, known: list[list[Observation]], size_noise: float) -> ScoreCurves:
+    """Return the curves that all counts so far make most plausible."""
+    first = _first_atoms(scene)
+    bins = np.stack([smooth_curve(told) for told in known])
+    coarse_of = scene.bounds.cells.ravel()[first]
+    return ScoreCurves(bins, size_noise, first // 2, coarse_of, scene.bounds, scene.floor, scene.headroom)
 
 
 def plain_thresholds(scene: Scene) -> ThresholdMixture:

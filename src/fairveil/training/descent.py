@@ -18,16 +18,18 @@ from fairveil.training.task import Fit, Progress, Task, quiet
 __all__ = ["Descent", "adapted_clip_norms"]
 
 TYPICAL_RATE = 0.1
-SMALLEST_RATE = 0.01
-LARGE_BATCH = 10_000
-PRIVATE_CLIP_NORM = 1.0
+SMALLEST_RATE, LARGEST_RATE = 0.01, 0.5
+SMALL_BATCH, LARGE_BATCH = 2_000, 10_000
+CLIP_PER_NORM = 0.6
+"""The clip norm over the typical norm of an encoded row with its intercept."""
+
 MOMENTUM = 0.9
 N_STEPS = 300
 COUNT_NOISE = 4.0
 """Noise on the counts of clipped records over the noise on the gradient: they take 1/16 of a step's budget."""
 
 LONGEST_TRAVEL = 20_000.0
-TRAVEL_PER_SIGNAL = 5.0
+TRAVEL_PER_SIGNAL = 4.0
 """Travel is what the weights may move in all: clip norm x learning rate x steps / (1 - momentum). Noise moves them by
 about travel x sqrt(n_params) / (epsilon x size), so the best travel is a constant over that ratio, up to a length at
 which linear models have converged. Both constants were set on public data sets: docs/defaults.md."""
@@ -109,18 +111,19 @@ class Descent:
         return (Part("train", tuple(releases), share, {-1: self.rate_for(task)}, self.length),)
 
     def rate_for(self, task: Task) -> float:
-        """Return the sampling rate: a tenth, less where the declared size makes a tenth slow."""
+        """Return the sampling rate: a tenth, less where the declared size makes that slow, more where it is few."""
         if self.sampling_rate is not None:
             return self.sampling_rate
         if task.n_public is None:
             return TYPICAL_RATE
-        return min(TYPICAL_RATE, max(SMALLEST_RATE, LARGE_BATCH / task.n_public))
+        most, least = LARGE_BATCH / task.n_public, SMALL_BATCH / task.n_public
+        return min(max(TYPICAL_RATE, min(least, LARGEST_RATE)), max(SMALLEST_RATE, most))
 
     def clip_norm_for(self, task: Task) -> float:
         """Return the clip norm: none without privacy unless one is given."""
         if self.clip_norm is not None:
             return self.clip_norm
-        return PRIVATE_CLIP_NORM if task.is_private else math.inf
+        return CLIP_PER_NORM * task.usual_norm if task.is_private else math.inf
 
     def learning_rate_for(self, task: Task, size: float) -> float:
         """Return the learning rate for a part of about `size` units."""

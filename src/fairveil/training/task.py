@@ -35,8 +35,9 @@ def quiet(steps: range) -> Iterable[int]:
 class Task:
     """Public facts: size of inputs, groups and classes, the bound on a row's norm, the declared size, the budget.
 
-    `predicts` says what the model is of (`PREDICTS`). Inputs of decoupled models have the group's code as a last
-    column, which `n_features` leaves out.
+    `typical_norm` is what rows are usually long, where the schema can tell it from their kinds of columns. `predicts`
+    says what the model is of (`PREDICTS`). Inputs of decoupled models have the group's code as a last column, which
+    `n_features` leaves out.
     """
 
     n_features: int
@@ -47,6 +48,7 @@ class Task:
     delta: float
     unit: str = "record"
     predicts: str = "label"
+    typical_norm: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("predicts", self.predicts, PREDICTS)
@@ -60,6 +62,11 @@ class Task:
     def n_classes(self) -> int:
         """The number of classes."""
         return self.people.n_classes
+
+    @property
+    def usual_norm(self) -> float:
+        """What rows are usually long, at most `input_norm`."""
+        return self.input_norm if self.typical_norm is None else min(self.typical_norm, self.input_norm)
 
     @property
     def joint_outputs(self) -> NDArray[np.int64]:
