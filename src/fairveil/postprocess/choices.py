@@ -9,7 +9,7 @@ from fairveil.fairness.constraints import Constraint
 from fairveil.postprocess.curves import WIDTH
 from fairveil.postprocess.dual_steps import DualSteps
 from fairveil.postprocess.flips import RateFlips
-from fairveil.postprocess.recipe import SLICE, GivenScores, Postprocessed
+from fairveil.postprocess.recipe import GivenScores, Postprocessed
 from fairveil.postprocess.scene import RuleFitting
 from fairveil.postprocess.score_histogram import ScoreHistogram
 from fairveil.training.task import Recipe
@@ -33,8 +33,8 @@ class ParityFitting:
         None is ScoreHistogram() for two classes and a rule that reads the group, DualSteps() otherwise.
     part : float, optional
         The share of the units kept apart for the rule; None fits it on the training rows.
-    slice : float
-        The share of the precision that the rule takes on the training rows.
+    slice : float, optional
+        The share of the precision that the rule takes on the training rows; None follows from public facts.
     headroom : float
         How many standard errors of the people to stay below each limit (at most half of it).
     jitter : float, optional
@@ -47,7 +47,7 @@ class ParityFitting:
     aware: bool = True
     solver: RuleFitting | None = None
     part: float | None = None
-    slice: float = SLICE
+    slice: float | None = None
     headroom: float = 1.0
     jitter: float | None = None
     decoupled: bool = False
@@ -92,15 +92,15 @@ class FlipFitting:
         Public sizes of the two groups among the rows that are counted: the paper's form of the noisy rates.
     part : float, optional
         The share of the units kept apart for the rule; None fits it on the training rows.
-    slice : float
-        The share of the precision that the rule takes on the training rows.
+    slice : float, optional
+        The share of the precision that the rule takes on the training rows; None follows from public facts.
     """
 
     mode: str = "flips"
     decoupled: bool = False
     group_sizes: tuple[int, int] | None = None
     part: float | None = None
-    slice: float = SLICE
+    slice: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, ("flips", "scores"))
