@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
 from fairveil.models.rules import ThresholdMixture
-from fairveil.training.ascent import aims_of
+from fairveil.postprocess.scene import aims_for
 
 __all__ = ["EDGES", "WIDTH", "ScoreCurves", "accepted"]
 
@@ -82,8 +82,7 @@ class ScoreCurves:
     def _limits(self, start: ThresholdMixture) -> Floats:
         """Return what each left side should come down to; infinite for bounds on too few people to speak of."""
         counts = self.counts_under(start)
-        room = self.headroom * self.bounds.sampling_errors(counts, self.floor)
-        aims = aims_of(self.bounds.limits, room, np.zeros_like(room))
+        aims = aims_for(self.bounds, counts, self.headroom, self.floor)
         below = self.bounds.below.reshape(len(self.bounds.below), -1, 2)[:, :, 0]
         n_fine = np.bincount(self.coarse_of[self.coarse_of >= 0], minlength=self.bounds.n_cells)
         noise = self.size_noise * np.sqrt(np.square(below) @ n_fine)

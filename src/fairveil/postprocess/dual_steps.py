@@ -16,10 +16,9 @@ from fairveil._validate import check_integer, check_positive, check_probability
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.fairness.trace import ConstraintTrace, quantile
 from fairveil.models.rules import Tilted
-from fairveil.postprocess.scene import Ruling, Scene, check_counted, noise_of
+from fairveil.postprocess.scene import Ruling, Scene, aims_for, check_counted, noise_of
 from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Veil
-from fairveil.training.ascent import aims_of
 from fairveil.training.objectives import SoftRule
 from fairveil.training.task import Task
 
@@ -118,8 +117,7 @@ class DualSteps:
     def _moved(self, scene: Scene, multipliers: Floats, values: Floats, mean: Floats, step: int) -> Floats:
         """Return the multipliers after one projected step; bounds on too few people to speak of stay at 0."""
         bounds = scene.bounds
-        room = scene.headroom * bounds.sampling_errors(mean, scene.floor)
-        aims = aims_of(bounds.limits, room, np.zeros_like(room))
+        aims = aims_for(bounds, mean, scene.headroom, scene.floor)
         shares = bounds.smallest_parts(mean, scene.floor) / scene.size
         crowd = np.maximum((bounds.weights != 0).sum(axis=0).max() / 2, 1.0)
         pace = STEP * shares / crowd / (step + 1) ** SLOWING

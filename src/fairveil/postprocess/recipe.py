@@ -22,8 +22,9 @@ __all__ = ["GivenScores", "Postprocessed"]
 
 SMALLEST_SLICE, TYPICAL_SLICE, LARGEST_SLICE = 0.05, 0.1, 0.15
 ENOUGH_SIGNAL = 2000.0
-"""The share of the precision that a rule takes where it is fitted on the rows that the model was trained on. A model that
-noise keeps from converging needs more of it: the share grows with epsilon x size / sqrt(parameters) up to this value."""
+"""The share of the precision that a rule takes where it is fitted on the rows that the model was trained on. A model
+that noise keeps from converging needs more of it: the share grows with epsilon x size / sqrt(parameters) up to this
+value."""
 
 
 @dataclass(frozen=True)

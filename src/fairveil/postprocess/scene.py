@@ -1,5 +1,6 @@
 """What a rule is fitted to: a released model, the bounds, and who the people are. Everything here is public."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +17,11 @@ from fairveil.models.protocol import Array, Model
 from fairveil.models.rules import DecisionRule
 from fairveil.privacy.plan import Part
 from fairveil.privacy.veil import Batch, Veil
+from fairveil.training.ascent import aims_of
 from fairveil.training.objectives import RuleDecisions
 from fairveil.training.task import Task
 
-__all__ = ["RuleFitting", "Ruling", "Scene", "check_counted", "noise_of"]
+__all__ = ["RuleFitting", "Ruling", "Scene", "aims_for", "check_counted", "noise_of"]
 
 Floats = NDArray[np.float64]
 
@@ -96,6 +98,17 @@ class RuleFitting(Protocol):
 
     def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
         """Return the rule."""
+
+
+def aims_for(bounds: HistogramConstraints, counts: Floats, headroom: float, floor: float) -> Floats:
+    """Return what each left side should come down to, so that people who were not seen keep all limits at once.
+
+    Below the limit by `headroom` standard errors of the people, more where many comparisons must hold together (the
+    largest of J normal errors is about sqrt(2 log J)), but by no more than half of it.
+    """
+    n_comparisons = max(1, len(bounds.bounds) // 2)
+    room = headroom * max(1.0, math.sqrt(2 * math.log(n_comparisons))) * bounds.sampling_errors(counts, floor)
+    return aims_of(bounds.limits, room, np.zeros_like(room))
 
 
 def noise_of(part: Part, name: str) -> float:

@@ -29,7 +29,7 @@ COUNT_NOISE = 4.0
 """Noise on the counts of clipped records over the noise on the gradient: they take 1/16 of a step's budget."""
 
 LONGEST_TRAVEL = 20_000.0
-TRAVEL_PER_SIGNAL = 4.0
+TRAVEL_PER_SIGNAL = 2.5
 """Travel is what the weights may move in all: clip norm x learning rate x steps / (1 - momentum). Noise moves them by
 about travel x sqrt(n_params) / (epsilon x size), so the best travel is a constant over that ratio, up to a length at
 which linear models have converged. Both constants were set on public data sets: docs/defaults.md."""
