@@ -44,8 +44,9 @@ class Dataset:
 
     @property
     def X(self) -> pd.DataFrame:
-        """The columns the schema reads except the target: features, and those of its id and row rules."""
-        names = [name for name in columns_needed(self.schema) if name != self.schema.target.column]
+        """The columns the schema reads except the target: features, groups, and those of its id and row rules."""
+        needed = columns_needed(self.schema, self.schema.sensitive)
+        names = [name for name in needed if name != self.schema.target.column]
         return self.frame[names]
 
     @property

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from fairveil.data.values import canonical_text
 from fairveil.errors import BadStructure, InvalidParameter
@@ -42,7 +41,11 @@ def given_classifier(classifier: Any, classes: tuple[str, ...]) -> GivenClassifi
             f"Expected a classifier with predict_proba, got {type(classifier).__name__}; calibrate it first "
             "(CalibratedClassifierCV)."
         )
-    check_is_fitted(classifier)
+    if not hasattr(classifier, "classes_"):
+        raise InvalidParameter(
+            f"Expected a fitted classifier, got a {type(classifier).__name__} that is not; fit it on rows of its own "
+            "(and wrap it in FrozenEstimator where clones are made), or hand over Descent() to train one here."
+        )
     known = [canonical_text(name) for name in classifier.classes_]
     if sorted(map(str, known)) != sorted(classes):
         raise BadStructure(

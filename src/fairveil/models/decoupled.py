@@ -85,7 +85,7 @@ class Decoupled:
         rows, members = self._members(X)
         parts = []
         for copy, is_member in zip(self._copies(params), members, strict=True):
-            bound = clip_norm if isinstance(clip_norm, float) else clip_norm[is_member]
+            bound = clip_norm[is_member] if isinstance(clip_norm, np.ndarray) else float(clip_norm)
             parts.append(self.base.clipped_gradient(copy, rows[is_member], dlogits[:, is_member], bound))
         return np.concatenate(parts)
 

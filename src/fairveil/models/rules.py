@@ -17,8 +17,6 @@ __all__ = ["RULES", "DecisionRule", "MostLikely", "ThresholdMixture", "Tilted", 
 Floats = NDArray[Any]
 Codes = NDArray[np.integer]
 
-_GOLDEN = 0.6180339887498949
-
 
 class DecisionRule(Protocol):
     """A public rule; `logits` are class-major (J, B), groups are codes of a population, lots have shape (2, B)."""
@@ -105,7 +103,9 @@ class ThresholdMixture:
     def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
         """Return a class code for each record."""
         ends = np.cumsum(self.weights, axis=1)[:, :-1]
-        chosen = (lots[0][:, None] >= ends[groups]).sum(axis=1)
+        # rounding must not lead beyond the last threshold that has a weight
+        last = self.weights.shape[1] - 1 - (self.weights[:, ::-1] > 0).argmax(axis=1)
+        chosen = np.minimum((lots[0][:, None] >= ends[groups]).sum(axis=1), last[groups])
         margins = logits[1] - logits[0]
         if self.jitter:
             margins = margins + self.jitter * (lots[1] - 0.5)
@@ -162,8 +162,9 @@ class Tilted:
         """Return a class code for each record."""
         scores = self.scores(logits, groups)
         if self.jitter:
-            places = np.arange(len(scores))[:, None] * _GOLDEN
-            scores = scores + self.jitter * ((lots[1] + places) % 1.0 - 0.5)
+            # lot_1 + k lot_0 modulo 1: uniform, and independent for any two classes, so that no class wins more ties
+            own = (lots[1] + np.arange(len(scores))[:, None] * lots[0]) % 1.0
+            scores = scores + self.jitter * (own - 0.5)
         return scores.argmax(axis=0)
 
     def law(self, logits: Floats, groups: Codes) -> Floats:

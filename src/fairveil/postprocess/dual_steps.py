@@ -31,6 +31,7 @@ REPORTED = 0.1
 
 LARGE_BATCH = 50_000
 STEP = 2.0
+CALM = 0.03
 SLOWING = 0.4
 ANNEALED = 0.6
 """A multiplier moves by STEP x share of the people x excess / (t + 1)^SLOWING; smoothing is 0 after this share of the
@@ -50,7 +51,7 @@ class DualSteps:
         Of the soft decisions at the first step, in units of probability; it falls to 0.
     """
 
-    n_steps: int = 80
+    n_steps: int = 100
     sampling_rate: float | None = None
     smoothing: float = 0.05
 
@@ -95,11 +96,12 @@ class DualSteps:
             )
             counts = veils["rule"].draw().release_histogram(soft, 1.0) / rate
             mean = mean + (counts - mean) / (step + 1)
-            values = bounds.values(counts, scene.floor)
-            multipliers = self._moved(scene, multipliers, values, mean, step)
+            values = bounds.values(_of_size(counts, mean), scene.floor)
+            errors = bounds.standard_errors(mean, noise**2, scene.floor)
+            multipliers = self._moved(scene, multipliers, values, mean, errors, step)
             course.append(multipliers)
             seen.append(values)
-            widths.append(bounds.standard_errors(mean, noise**2, scene.floor))
+            widths.append(errors)
         multipliers = np.mean(course[self.n_steps // 2 :], axis=0)
         rule = tilted_rule(scene, mean, multipliers)
         told = ConstraintTrace(
@@ -114,15 +116,24 @@ class DualSteps:
     def _smoothing(self, step: int) -> float:
         return self.smoothing * max(0.0, 1 - step / (ANNEALED * self.n_steps))
 
-    def _moved(self, scene: Scene, multipliers: Floats, values: Floats, mean: Floats, step: int) -> Floats:
+    def _moved(
+        self, scene: Scene, multipliers: Floats, values: Floats, mean: Floats, errors: Floats, step: int
+    ) -> Floats:
         """Return the multipliers after one projected step; bounds on too few people to speak of stay at 0."""
         bounds = scene.bounds
         aims = aims_for(bounds, mean, scene.headroom, scene.floor)
         shares = bounds.smallest_parts(mean, scene.floor) / scene.size
         crowd = np.maximum((bounds.weights != 0).sum(axis=0).max() / 2, 1.0)
-        pace = STEP * shares / crowd / (step + 1) ** SLOWING
+        pace = (
+            STEP * shares / crowd / (step + 1) ** SLOWING * np.minimum(1.0, CALM / np.maximum(errors, 1e-12))
+        )
         moved = np.maximum(multipliers + pace * (values - aims), 0.0)
         return np.where(shares * scene.size > scene.floor, moved, 0.0)
+
+
+def _of_size(counts: Floats, mean: Floats) -> Floats:
+    """Return counts moved so that each cell has the mean's size: it is the same in every step, and noisier in one."""
+    return counts + (mean - counts).mean(axis=1, keepdims=True)
 
 
 def tilted_rule(scene: Scene, counts: Floats, multipliers: Floats) -> Tilted:

@@ -78,9 +78,9 @@ class NoisyDescent:
 
     def rates_for(self, task: Task) -> dict[int, float]:
         """Return the sampling rate of each group code; -1 stands for everyone."""
-        rate = 0.06 if task.n_public is None else min(1.0, self.batch_size / task.n_public)
+        rate = self._rate(task)
         if self.shares is None:
-            return {-1: rate}
+            return {-1: min(1.0, rate)}
         codes = _two_groups(task)
         return {int(code): min(1.0, rate / (2 * part)) for code, part in zip(codes, self.shares, strict=True)}
 
@@ -105,8 +105,7 @@ class NoisyDescent:
     def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
         """Return the rule argmax_k pi_s p_k - s (lambda1_k - lambda2_k) at the last iterate."""
         shares, n_classes = self._group_shares(scene, veils["groups"]), scene.task.n_classes
-        weights = np.ones(2) if self.shares else np.minimum(1 / (2 * shares), self.largest_weight)
-        largest = 1.0 if self.shares else self.largest_weight
+        weights, largest = self._weights(scene.task, shares)
         signs = np.zeros(scene.task.people.n_groups)
         signs[_two_groups(scene.task)] = weights * (1.0, -1.0)
         batch_size = self._expected_batch(scene, veils["rule"].part)
@@ -123,11 +122,26 @@ class NoisyDescent:
         rule = self._rule(scene, shares, above - below)
         return Ruling(rule, scene.check(veils["check"].draw(), veils["check"].part, rule))
 
+    def _weights(self, task: Task, shares: Floats) -> tuple[Floats, float]:
+        """Return what a record of each group counts, and the public bound on it.
+
+        Groups drawn at rates of their own count alike, but for one whose rate is capped at 1: it counts for those who
+        should have been drawn more than once.
+        """
+        if self.shares is None:
+            return np.minimum(1 / (2 * shares), self.largest_weight), self.largest_weight
+        wanted = self._rate(task) / (2 * np.array(self.shares))
+        weights = np.maximum(wanted, 1.0)
+        return weights, float(weights.max())
+
+    def _rate(self, task: Task) -> float:
+        return 0.06 if task.n_public is None else self.batch_size / task.n_public
+
     def _expected_batch(self, scene: Scene, part: Part) -> float:
         """Return the public expected size of a batch: as many of each group, where shares are declared."""
         if self.shares is None:
             return scene.size * max(part.sampling_rates.values())
-        return scene.size * sum(q * p for q, p in zip(part.sampling_rates.values(), self.shares, strict=True))
+        return scene.size * self._rate(scene.task)
 
     def _group_shares(self, scene: Scene, veil: Veil) -> Floats:
         """Return noisy shares of the two groups: counts, because one record moves one count by one."""

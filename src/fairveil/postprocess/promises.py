@@ -40,6 +40,11 @@ def dkw_mean(size: float) -> float:
 def rule_noise(plan: Plan) -> float:
     """Return the standard deviation of the noise in the counts that settled a rule, from the plan alone."""
     part = plan.part("rule")
+    if any(other.name == "groups" for other in plan.parts):
+        raise InvalidParameter(
+            "Expected a rule that settles, got DP2DP's own descent, whose last iterate has not; nothing is "
+            "promised of it."
+        )
     last = {release.name: release for release in part.releases if release.name != "released"}
     release = list(last.values())[-1]
     spread = math.sqrt(2) if release.law in {"laplace", "discrete_laplace"} else 1.0
@@ -58,12 +63,13 @@ class GapPromise:
     ----------
     expected : float
         The typical gap, sqrt(2/pi (sum_s r (1 - r) / N_s + noise variance)): what users will see.
-    bound : float
+    bound : float or None
         A bound on the expected gap for two classes: the largest error over all thresholds (`dkw_mean`) and the noise.
+        None for more classes, and for a rule found step by step.
     """
 
     expected: float
-    bound: float
+    bound: float | None
 
     @classmethod
     def of_plan(
@@ -82,7 +88,9 @@ class GapPromise:
         noise_variance = noise**2 * (r**2 + (1 - r) ** 2) / counted**2
         single = np.array([dkw_mean(size) for size in counted]) + noise * math.sqrt(2 / math.pi) / counted
         variances = np.sort(people_variance + noise_variance)[-2:]
-        return cls(math.sqrt(2 / math.pi * variances.sum()), float(np.sort(single)[-2:].sum()))
+        is_settled = people.n_classes == 2 and plan.part("rule").n_steps == 1
+        bound = float(np.sort(single)[-2:].sum()) if is_settled else None
+        return cls(math.sqrt(2 / math.pi * variances.sum()), bound)
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,8 @@ class FlipPromise:
 
     With public sizes they are as printed (but for the theta-bar that Proposition 4 lacks). From the noisy 2 x 2 table,
     sizes are bounded from below by the noisy ones: with L the noise, a rate is off by ((1 - r) L1 - r L0) / noisy size.
+    Both need rows that the model was not trained on (`part=`, or a classifier fitted elsewhere): on its own training
+    rows a model may have another rate than among new people, by memory. What is said of noise holds in any case.
 
     Attributes
     ----------

@@ -148,7 +148,8 @@ class Postprocessed:
 
     def rule_for(self, trained: Fit, veils: Mapping[str, Veil], task: Task, size: float) -> Ruling:
         """Return the rule for a trained base of `size` people."""
-        own = 1.0 if self.part is None else self.part / (1 - self.part)
+        is_apart = self.part is not None and "train" in veils
+        own = self.part / (1 - self.part) if self.part is not None and is_apart else 1.0
         bounds = constrain(self.constraint, task.people)
         scene = Scene(
             self.model_for(task), trained.params, task, bounds, size * own, self.headroom, self.jitter

@@ -15,8 +15,11 @@ __all__ = ["Observation", "smooth_curve"]
 
 Floats = NDArray[np.float64]
 
-ROUGHNESS = 0.1
+ROUGHNESS = 0.05
 """The standard deviation of a second difference of log f, beforehand: set on public data sets, docs/defaults.md."""
+
+FREEDOM = 2.0
+"""Second differences follow a t-law of so many degrees of freedom: a curve is smooth, but may have peaks."""
 
 LEAST_NOISE = 0.5
 """Counts are whole: finer than this they are not told apart."""
@@ -49,11 +52,12 @@ def smooth_curve(observations: Sequence[Observation]) -> Floats:
     values = np.concatenate([one.values / scale for one, scale in zip(observations, scales, strict=True)])
     n_bins = weights.shape[1]
     bends = np.diff(np.eye(n_bins), 2, axis=0) / ROUGHNESS
-    prior = bends.T @ bends + 1e-6 * np.eye(n_bins)
     logs = np.full(n_bins, np.log(max(_typical(observations[0]), 1.0)))
     for _ in range(N_STEPS):
         curve = np.exp(logs)
         slopes = weights * curve
+        easing = (FREEDOM + 1) / (FREEDOM + np.square(bends @ logs))
+        prior = bends.T @ (easing[:, None] * bends) + 1e-6 * np.eye(n_bins)
         step = np.linalg.solve(
             slopes.T @ slopes + prior, slopes.T @ (values - weights @ curve) - prior @ logs
         )

@@ -10,6 +10,7 @@ from fairveil._validate import check_choice, check_integer, check_positive, chec
 from fairveil.errors import InvalidParameter
 from fairveil.models import Average, Decoupled, LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.models.protocol import Array
+from fairveil.models.rules import DecisionRule, MostLikely, Tilted
 from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.objectives import Clipped, CrossEntropy, JointEntropy
@@ -29,7 +30,7 @@ COUNT_NOISE = 4.0
 """Noise on the counts of clipped records over the noise on the gradient: they take 1/16 of a step's budget."""
 
 LONGEST_TRAVEL = 20_000.0
-TRAVEL_PER_SIGNAL = 2.5
+TRAVEL_PER_SIGNAL = 4.0
 """Travel is what the weights may move in all: clip norm x learning rate x steps / (1 - momentum). Noise moves them by
 about travel x sqrt(n_params) / (epsilon x size), so the best travel is a constant over that ratio, up to a length at
 which linear models have converged. Both constants were set on public data sets: docs/defaults.md."""
@@ -166,7 +167,7 @@ class Descent:
             params, state = optimizer.step(params, gradient / expected_batch, state)
             if step >= self.length // 2:
                 average = average.add(params)
-        return Fit(average.value())
+        return Fit(average.value(), rule=_plain_rule(task))
 
     def _adapted(self, batch: Batch, model: Model, params: Array, task: Task) -> Array:
         base = self.clip_norm_for(task)
@@ -174,6 +175,13 @@ class Descent:
             Clipped(model, params, CrossEntropy(), base, task.people.n_groups), name="clipped"
         )
         return adapted_clip_norms(counts.reshape(-1, 2), base)
+
+
+def _plain_rule(task: Task) -> DecisionRule:
+    """Return the rule that decides for the most likely label; a joint model's outputs are added up over groups."""
+    if task.predicts != "joint":
+        return MostLikely()
+    return Tilted(np.tile(np.eye(task.n_classes), len(task.people.codes))[None])
 
 
 def adapted_clip_norms(counts: np.ndarray, base: float) -> Array:

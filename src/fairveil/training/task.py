@@ -53,6 +53,8 @@ class Task:
     def __post_init__(self) -> None:
         check_choice("predicts", self.predicts, PREDICTS)
         check_positive("input_norm", self.input_norm)
+        if self.typical_norm is not None:
+            check_positive("typical_norm", self.typical_norm)
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         if self.n_public is not None:
