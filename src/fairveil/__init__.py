@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fairveil.data.datasets import Dataset, load_dataset
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
+    from fairveil.data.synthetic import make_biased_mixture
     from fairveil.errors import FairveilError, ToleranceNotMet
     from fairveil.estimators.parity import ParityPostprocessor
     from fairveil.estimators.private import PrivateClassifier
@@ -92,6 +93,7 @@ _HOMES = {
     "Where": "data.schema",
     "fewest_changes": "postprocess.flips",
     "load_dataset": "data.datasets",
+    "make_biased_mixture": "data.synthetic",
     "session_ledger": "privacy.ledger",
     "smallest_partition": "fairness.cells",
 }
@@ -135,6 +137,7 @@ __all__ = [
     "__version__",
     "fewest_changes",
     "load_dataset",
+    "make_biased_mixture",
     "session_ledger",
     "smallest_partition",
 ]

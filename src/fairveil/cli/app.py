@@ -59,6 +59,8 @@ class Method(StrEnum):
     dpsgdf = "dpsgdf"
     output = "output"
     raco = "raco"
+    dp2dp = "dp2dp"
+    parity = "parity"
 
 
 class ModelKind(StrEnum):
@@ -118,20 +120,24 @@ Groups = Annotated[
 ]
 Epsilon = Annotated[float, typer.Option(help="Privacy budget; inf means not private.")]
 Delta = Annotated[float, typer.Option(help="Probability that the privacy bound may fail.")]
-WhichGap = Annotated[Constraint, typer.Option(help="Which gap to measure, and with raco to bound.")]
-Tolerance = Annotated[float | None, typer.Option(help="Largest gap (of a cap: largest rate); raco only.")]
+WhichGap = Annotated[
+    Constraint, typer.Option(help="Which gap to measure, and with raco, dp2dp or parity to bound.")
+]
+Tolerance = Annotated[
+    float | None, typer.Option(help="Largest gap (of a cap: largest rate); raco, dp2dp, parity.")
+]
 ComparedWith = Annotated[Against, typer.Option(help="Compare a group with each other one, or with the rest.")]
 Rules = Annotated[
     list[str] | None,
     typer.Option(
-        "--rule", help="A further bound, such as 'false_negative_rate <= 0.3'; raco only, repeatable."
+        "--rule", help="A further bound, such as 'false_negative_rate <= 0.3'; raco and dp2dp, repeatable."
     ),
 ]
 Aware = Annotated[
     bool | None,
     typer.Option(
         "--aware/--unaware",
-        help="May the model read the sensitive column? [default: unaware; raco wants an answer]",
+        help="May decisions read the sensitive column? [default: unaware; methods that bound a gap want an answer]",
     ),
 ]
 HowToTrain = Annotated[Method, typer.Option(help="How to train.")]

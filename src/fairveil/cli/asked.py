@@ -5,18 +5,25 @@ from typing import Any
 from fairveil.cli.app import RunOptions
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
+from fairveil.estimators.parity import ParityPostprocessor
 from fairveil.estimators.private import PrivateClassifier
+from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
 from fairveil.estimators.rate_constrained import RateConstrainedClassifier
 from fairveil.fairness.cells import Population
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, bounds_of
 from fairveil.fairness.expressions import Rule
 from fairveil.fairness.metrics import Evaluation, Interval
+from fairveil.postprocess.choices import ParityFitting
 from fairveil.training.descent import Descent
 from fairveil.training.minimising import OutputPerturbation
 from fairveil.training.rate_constrained import RateConstrained
 from fairveil.training.task import Recipe
 
+BOUNDING = ("raco", "dp2dp", "parity")
+"""Methods that bound a gap."""
+
 __all__ = [
+    "BOUNDING",
     "asked_constraints",
     "bounds_asked",
     "bounds_told",
@@ -30,16 +37,20 @@ __all__ = [
 
 def asked_constraints(options: RunOptions) -> tuple[Constraint, ...]:
     """Return what must hold: the named constraint at its tolerance, and every rule; nothing for other methods."""
-    if options.method != "raco":
+    if options.method not in BOUNDING:
         if options.tolerance is not None or options.rules:
             raise InvalidParameter(
                 f"Expected no --tolerance and no --rule, because {options.method} measures the gap and does not bound "
-                "it; leave them out, or use --method raco."
+                f"it; leave them out, or use --method {' or '.join(BOUNDING)}."
             )
         return ()
     if options.tolerance is None and not options.rules:
         raise InvalidParameter(
-            "Expected --tolerance or --rule with raco, got neither; write --tolerance 0.05."
+            f"Expected --tolerance or --rule with {options.method}, got neither; write --tolerance 0.05."
+        )
+    if options.method == "parity" and (options.rules or options.constraint != "demographic_parity"):
+        raise InvalidParameter(
+            "Expected --tolerance of demographic_parity alone with parity, got another bound; use --method dp2dp."
         )
     named = () if options.tolerance is None else (_named(options, options.tolerance),)
     return (*named, *(Rule(text) for text in options.rules))
@@ -75,10 +86,27 @@ def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) ->
         raise InvalidParameter(
             "Expected --aware or --unaware, got neither; say whether the model may read the sensitive column."
         )
-    training = RateConstrained(descent=Descent(model=options.model))
-    return RateConstrainedClassifier(
-        asked, options.epsilon, options.delta, training, schema, sensitive, options.holdout
-    )
+    descent, budget = Descent(model=options.model), (options.epsilon, options.delta)
+    if options.method == "dp2dp":
+        return ParityPostprocessor(
+            descent, asked, *budget, ParityFitting(options.aware), schema, sensitive, options.holdout
+        )
+    if options.method == "parity":
+        if not options.aware:
+            raise InvalidParameter(
+                "Expected --aware with parity, because its flips read the group, got --unaware; use --method dp2dp."
+            )
+        return RandomizedParityPostprocessor(
+            descent,
+            _named(options, options.tolerance or 0.0),
+            *budget,
+            None,
+            schema,
+            sensitive,
+            options.holdout,
+        )
+    training = RateConstrained(descent=descent)
+    return RateConstrainedClassifier(asked, *budget, training, schema, sensitive, options.holdout)
 
 
 def _unbounded(options: RunOptions) -> Recipe:

@@ -54,17 +54,20 @@ def train(options: RunOptions) -> None:
             warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
         summary["seconds"] = round(time.perf_counter() - started, 3)
         clf.save(folder.stage / "model")
-        _write_trace(clf, folder.stage / TRACE)
+        has_trace = _write_trace(clf, folder.stage / TRACE)
         (folder.stage / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
         folder.keep()
-    say(options.as_json, summary, results(source.name, summary, out, path))
+    say(
+        options.as_json, summary, results(source.name, summary, out, path, out / TRACE if has_trace else None)
+    )
 
 
-def _write_trace(clf: PrivateClassifier, path: Path) -> None:
-    """Write the course of the bounds, where there are any: step, bound, value, low, high, limit, multiplier."""
+def _write_trace(clf: PrivateClassifier, path: Path) -> bool:
+    """Write the course of the bounds, where there is one: step, bound, value, low, high, limit, multiplier."""
     trace = getattr(clf, "constraint_trace_", None)
     if trace is not None:
         trace.frame().to_csv(path, index=False)
+    return trace is not None
 
 
 def explain(options: RunOptions) -> None:

@@ -9,8 +9,8 @@ __all__ = ["explanation", "results"]
 MOST_SHOWN = 5
 
 
-def results(name: str, summary: dict[str, Any], out: Path, ledger: Path) -> str:
-    """Return the summary of a finished training."""
+def results(name: str, summary: dict[str, Any], out: Path, ledger: Path, trace: Path | None) -> str:
+    """Return the summary of a finished training; `trace` is where the course of the bounds was written, if anywhere."""
     level = f"{100 * summary['confidence']:g} %"
     measured = (
         "measured privately on held-out rows"
@@ -36,18 +36,14 @@ def results(name: str, summary: dict[str, Any], out: Path, ledger: Path) -> str:
         *_spending(summary),
         *_caution(summary),
         f"  seconds    {summary['seconds']:.1f}",
-        f"Written: {out / 'summary.json'}, {out / 'model'}{_trace(summary, out)}; ledger {ledger}",
+        f"Written: {out / 'summary.json'}, {out / 'model'}{'' if trace is None else f', {trace}'}; ledger {ledger}",
         f"Next: fairveil ledger show {quote(str(ledger))}  (everything ever released from these people)",
     ]
     return "\n".join(lines)
 
 
-def _trace(summary: dict[str, Any], out: Path) -> str:
-    return f", {out / 'constraint_trace.csv'}" if summary["method"] == "raco" else ""
-
-
 def _asked(summary: dict[str, Any]) -> str:
-    if summary["method"] != "raco":
+    if not summary["asked"]:
         return f"; {summary['method']} does not bound it"
     return (
         "; measured, not bounded" if summary["tolerance"] is None else f"; asked for {summary['tolerance']:g}"
