@@ -10,7 +10,13 @@ from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
 from fairveil.estimators.rate_constrained import RateConstrainedClassifier
 from fairveil.fairness.cells import Population
-from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, bounds_of
+from fairveil.fairness.constraints import (
+    CONSTRAINT_TYPES,
+    Constraint,
+    DemographicParity,
+    Parity,
+    bounds_of,
+)
 from fairveil.fairness.expressions import Rule
 from fairveil.fairness.metrics import Evaluation, Interval
 from fairveil.postprocess.choices import ParityFitting
@@ -98,7 +104,7 @@ def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) ->
             )
         return RandomizedParityPostprocessor(
             descent,
-            _named(options, options.tolerance or 0.0),
+            DemographicParity(options.tolerance or 0.0),
             *budget,
             None,
             schema,

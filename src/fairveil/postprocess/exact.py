@@ -26,6 +26,9 @@ Floats = NDArray[np.float64]
 class ExactProblem:
     """Rows with their probabilities, cells and bounds: nothing here is hidden.
 
+    A decision may depend on the cell of its row. Where cells tell labels apart (equalized odds), no rule can do that
+    when it decides: the optimum is then a bound on all of them.
+
     Attributes
     ----------
     probabilities : array of shape (n, K)

@@ -1,0 +1,52 @@
+"""Accountants of a noisy descent: exact, and both branches of the Rényi bound of DP2DP's Theorem 4.1."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairveil.errors import InvalidParameter
+from fairveil.privacy.comparison import LastIterate, descent_epsilon, rdp_epsilon
+from fairveil.privacy.events import GaussianRelease, PoissonSampled, Repeated
+
+DELTA = 1e-5
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.005, 0.5), st.floats(1.0, 8.0), st.integers(10, 2000))
+def test_the_first_branch_is_renyi_composition_and_never_below_the_exact_price(rate, noise, n_steps):
+    renyi = descent_epsilon(rate, noise, n_steps, DELTA, "renyi")
+    theirs = rdp_epsilon([Repeated(PoissonSampled(rate, GaussianRelease(noise)), n_steps)], DELTA)
+    assert renyi >= theirs * (1 - 1e-6)  # they also try orders between whole numbers
+    assert renyi >= descent_epsilon(rate, noise, n_steps, DELTA)
+
+
+def test_one_step_of_everyone_is_a_gaussian():
+    assert descent_epsilon(1.0, 4.0, 1, DELTA, "renyi") == pytest.approx(
+        rdp_epsilon([GaussianRelease(4.0)], DELTA), rel=1e-3
+    )
+
+
+def test_the_second_branch_levels_off_and_the_first_does_not():
+    conditions = LastIterate(2, 128, smoothing=0.5, step_size=0.125)
+    first, second = (
+        [descent_epsilon(0.001, 5.0, n, DELTA, accountant, conditions) for n in (10**8, 10**10)]
+        for accountant in ("renyi", "last_iterate")
+    )
+    assert first[1] > 30 * first[0]
+    assert second[1] < 1.02 * second[0] < first[0]
+
+
+def test_at_the_papers_settings_the_second_branch_gains_nothing():
+    """100 steps, smoothing 1e-5, steps of a quarter of it."""
+    conditions = LastIterate(2, 128, smoothing=1e-5, step_size=2.5e-6)
+    numbers = (0.0131, 2.0, 100, DELTA)
+    assert descent_epsilon(*numbers, "last_iterate", conditions) == descent_epsilon(*numbers, "renyi")
+
+
+def test_the_second_branch_is_refused_outside_its_conditions():
+    with pytest.raises(InvalidParameter, match="smoothing / 4"):
+        LastIterate(2, 128, smoothing=1e-5, step_size=0.1)  # what the experiments use
+    with pytest.raises(InvalidParameter, match="LastIterate"):
+        descent_epsilon(0.01, 2.0, 100, DELTA, "last_iterate")
+    with pytest.raises(InvalidParameter, match="accountant"):
+        descent_epsilon(0.01, 2.0, 100, DELTA, "gdp")
