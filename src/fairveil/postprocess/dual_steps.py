@@ -51,7 +51,7 @@ class DualSteps:
         Of the soft decisions at the first step, in units of probability; it falls to 0.
     """
 
-    n_steps: int = 100
+    n_steps: int = 150
     sampling_rate: float | None = None
     smoothing: float = 0.05
 

@@ -126,14 +126,14 @@ class Descent:
             return self.clip_norm
         return CLIP_PER_NORM * task.usual_norm if task.is_private else math.inf
 
-    def learning_rate_for(self, task: Task, size: float) -> float:
+    def learning_rate_for(self, task: Task, size: float, per_signal: float = TRAVEL_PER_SIGNAL) -> float:
         """Return the learning rate for a part of about `size` units."""
         if self.learning_rate is not None:
             return self.learning_rate
         if math.isinf(self.clip_norm_for(task)):
             return self.stable_rate_for(task)
         signal = task.epsilon * size / math.sqrt(self.model_for(task).n_params)
-        travel = min(LONGEST_TRAVEL, TRAVEL_PER_SIGNAL * signal)  # the longest at epsilon = infinity
+        travel = min(LONGEST_TRAVEL, per_signal * signal)  # the longest at epsilon = infinity
         return travel * (1 - self.inertia) / (self.length * self.clip_norm_for(task))
 
     def stable_rate_for(self, task: Task) -> float:

@@ -35,6 +35,9 @@ N_STEPS = 600
 MOMENTUM = 0.8
 """Less than without constraints: weights that answer late make multipliers swing."""
 
+TRAVEL_PER_SIGNAL = 5.0
+"""As in `descent`, a little longer: constraints pull the weights further."""
+
 RATE_OVER_STABLE = 4.0
 """The learning rate over what is stable without clipping: clipped gradients bear more, not any amount."""
 
@@ -172,7 +175,7 @@ class RateConstrained:
 
     def _optimizer(self, descent: Descent, task: Task, size: float) -> Sgd:
         """Return the descent's own rule, held where a large clip norm would let it swing."""
-        rate = descent.learning_rate_for(task, size)
+        rate = descent.learning_rate_for(task, size, TRAVEL_PER_SIGNAL)
         if descent.learning_rate is None:
             rate = min(rate, RATE_OVER_STABLE * descent.stable_rate_for(task))
         return Sgd(rate, descent.inertia)
