@@ -455,7 +455,7 @@ def test_equal_scores_tie(rng):
     assert np.sort(gaps.ravel())[2] == pytest.approx(
         0.2, abs=0.03
     )  # the first two select everybody, or nobody
-    recipe = ParityFitting().recipe(GivenScores(), DemographicParity(0.0), 2)
+    recipe = ParityFitting().recipe(GivenScores(), DemographicParity(0.0), PEOPLE)
     assert recipe.jitter > 0
     assert gap_after(recipe, math.inf, make_records(group, score, rng), rng) < 0.05  # five standard errors
 

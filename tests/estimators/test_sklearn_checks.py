@@ -7,7 +7,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fairveil import (
     Descent,
+    DualSteps,
     FalsePositiveRateCap,
+    ParityFitting,
+    ParityPostprocessor,
     PrivateClassifier,
     RateConstrained,
     RateConstrainedClassifier,
@@ -26,6 +29,13 @@ def expected_failures(_estimator):
         PrivateClassifier(epsilon=math.inf, training=Descent(sampling_rate=1.0)),
         RateConstrainedClassifier(
             FalsePositiveRateCap(0.5), math.inf, training=RateConstrained(descent=Descent(sampling_rate=1.0))
+        ),
+        ParityPostprocessor(Descent(sampling_rate=1.0), FalsePositiveRateCap(0.5), math.inf),
+        ParityPostprocessor(
+            Descent(sampling_rate=1.0),
+            FalsePositiveRateCap(0.5),
+            math.inf,
+            fitting=ParityFitting(solver=DualSteps()),
         ),
     ],
     expected_failed_checks=expected_failures,

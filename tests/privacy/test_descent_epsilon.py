@@ -13,11 +13,17 @@ DELTA = 1e-5
 
 @settings(max_examples=15, deadline=None)
 @given(st.floats(0.005, 0.2), st.floats(1.0, 8.0), st.integers(100, 2000))
-def test_the_first_branch_is_renyi_composition_and_never_below_the_exact_price(rate, noise, n_steps):
+def test_the_first_branch_is_never_below_the_exact_price(rate, noise, n_steps):
     renyi = descent_epsilon(rate, noise, n_steps, DELTA, "renyi")
-    theirs = rdp_epsilon([Repeated(PoissonSampled(rate, GaussianRelease(noise)), n_steps)], DELTA)
-    assert renyi == pytest.approx(theirs, rel=0.05)  # they try other orders: fractions, fewer whole numbers
     assert renyi >= descent_epsilon(rate, noise, n_steps, DELTA)
+
+
+@pytest.mark.parametrize("numbers", [(0.064, 2.0, 100), (0.01, 1.5, 1000), (0.1, 6.5, 300)])
+def test_another_accountant_agrees(numbers):
+    """It tries other orders: fractions, and fewer whole numbers."""
+    rate, noise, n_steps = numbers
+    theirs = rdp_epsilon([Repeated(PoissonSampled(rate, GaussianRelease(noise)), n_steps)], DELTA)
+    assert descent_epsilon(rate, noise, n_steps, DELTA, "renyi") == pytest.approx(theirs, rel=0.02)
 
 
 def test_one_step_of_everyone_is_a_gaussian():

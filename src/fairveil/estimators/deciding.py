@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import BadStructure, InvalidParameter
 from fairveil.estimators.tables import Front
 from fairveil.keyed import Key, lots_of_rows
 from fairveil.models.protocol import Array, Model
@@ -69,11 +69,18 @@ class Decider:
         if record_ids is None:
             return lots
         persons = encoder.persons(record_ids)
+        if len(persons) != lots.shape[1]:
+            raise BadStructure(
+                f"Expected one id for each of {lots.shape[1]} rows, got {len(persons)}; name every record."
+            )
         return np.where(persons >= 0, lots_of_rows(self.key, persons[:, None]), lots)
 
 
 def _bytes_of(codes: NDArray[np.uint16], numbers: NDArray[np.float32]) -> NDArray[np.uint8]:
     parts = [codes, numbers + np.float32(0)]  # 0 and -0 are one number
     return np.hstack(
-        [np.ascontiguousarray(part).view(np.uint8).reshape(len(codes), -1) for part in parts if part.shape[1]]
+        [
+            np.ascontiguousarray(part).view(np.uint8).reshape(len(codes), part.shape[1] * part.dtype.itemsize)
+            for part in parts
+        ]
     )

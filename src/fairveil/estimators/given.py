@@ -1,5 +1,6 @@
 """A classifier that was fitted elsewhere: what it says of rows, in the order of the schema's classes."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,13 @@ class GivenClassifier:
         They come from somebody else's code: that it answers each row by itself, and does not fail on a value, is an
         assumption of the guarantee.
         """
-        answers = np.asarray(self.classifier.predict_proba(X), dtype=np.float64)
+        if len(X) == 0:
+            return np.empty((0, len(self.columns)), dtype=np.float32)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter(
+                "ignore"
+            )  # a warning about a value would be an output that one record decides
+            answers = np.asarray(self.classifier.predict_proba(X), dtype=np.float64)
         if answers.ndim != 2 or answers.shape[1] <= max(self.columns):
             raise BadStructure(
                 f"Expected one probability for each of {len(self.columns)} classes, got an array of shape "

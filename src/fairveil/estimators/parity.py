@@ -79,8 +79,8 @@ class ParityPostprocessor(PrivateClassifier):
     Everything released here (the rule, and the model if it was trained here) is (epsilon, delta)-differentially
     private: neighbours differ by one record (one person, if the schema names an id column) added or removed. Assumes
     that the schema's facts are public, that nobody reads this process's memory, and of a fitted classifier that it
-    answers each row by itself. Timing is not covered. That the bounds hold for new people is aimed at and measured,
-    not guaranteed.
+    answers every row, each by itself. Timing is not covered. That the bounds hold for new people is aimed at and
+    measured, not guaranteed.
 
     Examples
     --------
@@ -127,7 +127,12 @@ class ParityPostprocessor(PrivateClassifier):
 
     def _recipe_for(self, front: Front) -> Postprocessed:
         constraint = DemographicParity() if self.constraint is None else self.constraint
-        return self._fitting.recipe(base_recipe(self.estimator), constraint, front.people.n_classes)
+        if front.given is not None and front.task.is_private and self._fitting.jitter == 0:
+            raise InvalidParameter(
+                "Expected a jitter for a classifier fitted elsewhere, got 0: its scores are known to the last bit, and "
+                "one row more could tip others off an edge; leave it open, or give a width."
+            )
+        return self._fitting.recipe(base_recipe(self.estimator), constraint, front.people)
 
     def _keep(self, front: Front, trained: Trained) -> None:
         super()._keep(front, trained)
@@ -158,11 +163,13 @@ class ParityPostprocessor(PrivateClassifier):
             Who each record is; the same id and key break a tie the same way. By default the schema's id column, else
             what the schema reads of the row.
         """
-        return self.classes_[self._decider.decide(self._table(X), sensitive_features, record_ids)]
+        table = self._table(X)
+        return self.classes_[self._decider.decide(table, sensitive_features, record_ids)]
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the model's probability of each class; of a rule that draws lots, the law of its decision."""
-        return self._decider.probabilities(self._table(X), sensitive_features)
+        table = self._table(X)
+        return self._decider.probabilities(table, sensitive_features)
 
     def _table(self, X: Any) -> Any:
         check_is_fitted(self, "params_")

@@ -74,8 +74,8 @@ class RandomizedParityPostprocessor(PrivateClassifier):
     ----------
     Everything released here is (epsilon, delta)-differentially private: neighbours differ by one record (one person, if
     the schema names an id column) added or removed. Assumes that the schema's facts (and group sizes, if given) are
-    public, that nobody reads this process's memory, and of a fitted classifier that it answers each row by itself.
-    Timing is not covered. The key hides no record; who has it can foresee lots.
+    public, that nobody reads this process's memory, and of a fitted classifier that it answers every row, each by
+    itself. Timing is not covered. The key hides no record; who has it can foresee lots.
 
     Examples
     --------
@@ -119,13 +119,18 @@ class RandomizedParityPostprocessor(PrivateClassifier):
 
     @property
     def _parity(self) -> DemographicParity:
-        return DemographicParity() if self.constraint is None else self.constraint
+        constraint = DemographicParity() if self.constraint is None else self.constraint
+        if not isinstance(constraint, DemographicParity):
+            raise InvalidParameter(
+                f"Expected a DemographicParity, got {type(constraint).__name__}; ParityPostprocessor takes others."
+            )
+        return constraint
 
     def _front(self, X: Any, y: Any) -> Front:
         return wrapped_front(super()._front(X, y), self.estimator, self._fitting.predicts)
 
     def _recipe_for(self, front: Front) -> Postprocessed:
-        return self._fitting.recipe(base_recipe(self.estimator), self._parity, front.people.n_classes)
+        return self._fitting.recipe(base_recipe(self.estimator), self._parity, front.people)
 
     def _keep(self, front: Front, trained: Trained) -> None:
         super()._keep(front, trained)
@@ -166,7 +171,8 @@ class RandomizedParityPostprocessor(PrivateClassifier):
         record_ids : array, optional
             Who each record is. By default the schema's id column, else what the schema reads of the row.
         """
-        return self.classes_[self._decider.decide(self._table(X), sensitive_features, record_ids)]
+        table = self._table(X)
+        return self.classes_[self._decider.decide(table, sensitive_features, record_ids)]
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the exact probability of each decision, one row a record."""

@@ -87,6 +87,10 @@ class Front:
 
     def records_of_file(self, path: str | Path, delimiter: str = ",") -> MemoryRecords:
         """Return the encoded rows of a file that count, read chunk by chunk."""
+        if self.given is not None:
+            raise InvalidParameter(
+                "Expected rows in memory for a classifier that was fitted elsewhere, got a file; read it and use fit."
+            )
         names = [entry.column for entry in self.sensitive]
         table = load_encoded(path, self.schema, names, delimiter=delimiter)
         groups = self._coded(list(table.groups.T), len(table.y))
@@ -99,7 +103,12 @@ class Front:
         return self._with_groups(self.encoder.rows(X), groups)
 
     def _with_groups(self, rows: NDArray[np.float32], groups: NDArray[np.int16]) -> NDArray[np.float32]:
-        return np.column_stack([rows, groups]).astype(np.float32) if self.predicts == "decoupled" else rows
+        """Return rows, for decoupled models with the place of their group among the known ones as a last column."""
+        if self.predicts != "decoupled":
+            return rows
+        places = np.full(self.people.n_groups, -1)
+        places[self.people.codes] = np.arange(len(self.people.codes))
+        return np.column_stack([rows, places[groups]]).astype(np.float32)
 
     def groups(self, X: Any, sensitive_features: Any = None) -> NDArray[np.int16]:
         """Return the group code of each row."""

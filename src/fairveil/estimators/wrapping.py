@@ -52,7 +52,7 @@ def coverage(front: Front) -> str:
         return f"Covered: training and rule, for one {unit} of the rows handed to fit. Not covered: timing."
     return (
         f"Covered: the rule, for one {unit} of the rows handed to fit. Not covered: how the "
-        f"{type(front.given.classifier).__name__} was trained, and timing."
+        f"{type(front.given.classifier).__name__} was trained, an error it raises on a value, and timing."
     )
 
 

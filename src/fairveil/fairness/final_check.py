@@ -50,10 +50,13 @@ class FinalCheck:
     ) -> "FinalCheck":
         """Return what one noisy (cell x decision) table, with noise of its own, says of every bound."""
         rates = np.clip(watched.rates(counts, floor), 0.0, 1.0)
+        one_person = 1 / watched.smallest_parts(
+            counts, floor
+        )  # a single decision is no alarm, also without noise
         return cls(
             watched.bounds,
             watched.weights @ rates,
-            watched.standard_errors(counts, noise_variance, floor),
+            np.maximum(watched.standard_errors(counts, noise_variance, floor), one_person),
             watched.is_told(counts, noise_variance),
             **more,
         )

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from fairveil._validate import check_choice
 from fairveil.errors import InvalidParameter
-from fairveil.fairness.constraints import Constraint
+from fairveil.fairness.cells import Population
+from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.postprocess.curves import WIDTH
 from fairveil.postprocess.dual_steps import DualSteps
-from fairveil.postprocess.flips import RateFlips
+from fairveil.postprocess.flips import RateFlips, parity_tolerance
 from fairveil.postprocess.recipe import GivenScores, Postprocessed
 from fairveil.postprocess.scene import RuleFitting
 from fairveil.postprocess.score_histogram import ScoreHistogram
@@ -64,12 +65,13 @@ class ParityFitting:
         return "decoupled" if self.decoupled else "label"
 
     def recipe(
-        self, base: Recipe, constraint: Constraint | Sequence[Constraint], n_classes: int
+        self, base: Recipe, constraint: Constraint | Sequence[Constraint], people: Population
     ) -> Postprocessed:
         """Return the whole recipe."""
         solver = self.solver
         if solver is None:
-            solver = ScoreHistogram() if self.aware and n_classes == 2 else DualSteps()
+            has_thresholds = self.aware and people.n_classes == 2 and people.attributes
+            solver = ScoreHistogram() if has_thresholds else DualSteps()
         jitter = self.jitter
         if jitter is None:
             width = WIDTH if isinstance(solver, ScoreHistogram) else CLASS_JITTER
@@ -113,11 +115,17 @@ class FlipFitting:
         return "decoupled" if self.decoupled else "label"
 
     def recipe(
-        self, base: Recipe, constraint: Constraint | Sequence[Constraint], n_classes: int
+        self, base: Recipe, constraint: Constraint | Sequence[Constraint], people: Population
     ) -> Postprocessed:
-        """Return the whole recipe."""
+        """Return the whole recipe; refuse everything but demographic parity of two groups and classes."""
+        if people.n_classes != 2:
+            raise InvalidParameter(
+                f"Expected two classes to flip between, got {people.n_classes}; use ParityPostprocessor."
+            )
+        parity_tolerance(constrain(constraint, people))
         law = "discrete_laplace" if self.group_sizes is None else "laplace"
         solver: RuleFitting = (
             RateFlips(self.group_sizes, law) if self.mode == "flips" else ScoreHistogram(in_bins=True)
         )
-        return Postprocessed(base, solver, constraint, self.part, self.slice)
+        jitter = WIDTH if isinstance(base, GivenScores) else 0.0
+        return Postprocessed(base, solver, constraint, self.part, self.slice, jitter=jitter)

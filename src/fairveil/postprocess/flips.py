@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fairveil._validate import check_choice
 from fairveil.errors import InvalidParameter
 from fairveil.fairness.histogram import HistogramConstraints
-from fairveil.models.rules import MostLikely, ThresholdMixture
+from fairveil.models.rules import ThresholdMixture
 from fairveil.postprocess.scene import Ruling, Scene
 from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Veil
@@ -34,7 +34,7 @@ def fewest_changes(gap: float, tolerance: float = 0.0) -> float:
 
 
 def flipping_rule(
-    rates: Floats, tolerance: float, codes: NDArray[np.int64], n_groups: int
+    rates: Floats, tolerance: float, codes: NDArray[np.int64], n_groups: int, jitter: float = 0.0
 ) -> ThresholdMixture:
     """Return the rule that flips just enough decisions of two groups, at random (Algorithm 1; with noisy rates, 2).
 
@@ -48,6 +48,8 @@ def flipping_rule(
     tolerance : float
     codes : pair of int
         The two groups among `n_groups` codes; all others keep the model's decisions.
+    jitter : float
+        As in `ThresholdMixture`.
 
     Examples
     --------
@@ -63,7 +65,7 @@ def flipping_rule(
     weights = np.tile([0.0, 1.0, 0.0], (n_groups, 1))
     weights[codes[high]] = [0.0, kept, 1 - kept]
     weights[codes[low]] = [raised, 1 - raised, 0.0]
-    return ThresholdMixture(thresholds, weights)
+    return ThresholdMixture(thresholds, weights, jitter)
 
 
 def parity_tolerance(bounds: HistogramConstraints) -> float:
@@ -114,11 +116,12 @@ class RateFlips:
 
     def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
         """Return the flips that the noisy rates ask for."""
-        counts = scene.count(veils["rule"].draw(), MostLikely(), scene.bounds.cells, "rates")
+        counts = scene.count(veils["rule"].draw(), scene.plain_rule(), scene.bounds.cells, "rates")
         people = scene.task.people
         order = scene.bounds.cells[people.codes, 0]
         rates, sizes = self.rates_of(counts[order])
-        rule = flipping_rule(rates, parity_tolerance(scene.bounds), people.codes, people.n_groups)
+        tolerance = parity_tolerance(scene.bounds)
+        rule = flipping_rule(rates, tolerance, people.codes, people.n_groups, scene.jitter)
         return Ruling(rule, sizes=sizes)
 
     def rates_of(self, counts: Floats) -> tuple[Floats, Floats]:

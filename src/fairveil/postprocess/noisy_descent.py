@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from fairveil._validate import check_integer, check_positive
 from fairveil.errors import InvalidParameter
 from fairveil.fairness.histogram import HistogramConstraints
-from fairveil.models.rules import MostLikely, Tilted
+from fairveil.models.rules import Tilted
 from fairveil.postprocess.flips import parity_tolerance
 from fairveil.postprocess.scene import Ruling, Scene
 from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Veil
-from fairveil.training.objectives import SignedDecisions
+from fairveil.training.objectives import InCells, SignedDecisions
 from fairveil.training.task import Task
 
 __all__ = ["NoisyDescent"]
@@ -64,8 +64,12 @@ class NoisyDescent:
         check_integer("batch_size", self.batch_size)
         for name in ("smoothing", "largest_multiplier", "largest_weight"):
             check_positive(name, getattr(self, name))
-        if self.shares is not None and not (len(self.shares) == 2 and 0 < min(self.shares) < 1):
-            raise InvalidParameter(f"Expected the shares of two groups, got {self.shares!r}.")
+        if self.shares is not None and not (
+            len(self.shares) == 2 and min(self.shares) > 0 and abs(sum(self.shares) - 1) < 1e-6
+        ):
+            raise InvalidParameter(
+                f"Expected the shares of two groups, which add up to 1, got {self.shares!r}."
+            )
 
     def check(self, task: Task, bounds: HistogramConstraints) -> None:
         """Refuse everything but demographic parity of two groups with a rule that reads the group."""
@@ -147,8 +151,7 @@ class NoisyDescent:
         """Return noisy shares of the two groups: counts, because one record moves one count by one."""
         cells = np.full(scene.bounds.cells.shape, -1)
         cells[_two_groups(scene.task)] = [[0], [1]]
-        sizes = scene.count(veil.draw(), MostLikely(), cells, "sizes").sum(axis=1)
-        sizes = np.maximum(sizes, scene.floor)
+        sizes = np.maximum(veil.draw().release_counts(InCells(cells, 2), "sizes"), scene.floor)
         return sizes / sizes.sum()
 
     def _rule(self, scene: Scene, shares: Floats, multipliers: Floats) -> Tilted:

@@ -102,6 +102,11 @@ class Postprocessed:
     def check(self, task: Task) -> None:
         """Refuse what base and fitting cannot do, before anything is booked."""
         self.base.check(task)
+        if self.part is not None and isinstance(self.base, GivenScores):
+            raise InvalidParameter(
+                "Expected no part of the rows for a rule on a classifier fitted elsewhere, got one; leave it out: all "
+                "rows are the rule's."
+            )
         self.fitting.check(task, constrain(self.constraint, task.people))
 
     def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
@@ -148,8 +153,7 @@ class Postprocessed:
 
     def rule_for(self, trained: Fit, veils: Mapping[str, Veil], task: Task, size: float) -> Ruling:
         """Return the rule for a trained base of `size` people."""
-        is_apart = self.part is not None and "train" in veils
-        own = self.part / (1 - self.part) if self.part is not None and is_apart else 1.0
+        own = 1.0 if self.part is None else self.part / (1 - self.part)
         bounds = constrain(self.constraint, task.people)
         scene = Scene(
             self.model_for(task), trained.params, task, bounds, size * own, self.headroom, self.jitter

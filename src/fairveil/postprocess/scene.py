@@ -14,7 +14,7 @@ from fairveil.fairness.final_check import FinalCheck
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.fairness.trace import ConstraintTrace
 from fairveil.models.protocol import Array, Model
-from fairveil.models.rules import DecisionRule
+from fairveil.models.rules import DecisionRule, ThresholdMixture
 from fairveil.privacy.plan import Part
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.ascent import aims_of
@@ -64,6 +64,11 @@ class Scene:
         coarse = self.bounds.cells
         pairs = np.stack([np.indices(coarse.shape)[0].ravel(), coarse.ravel()], axis=1)
         return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(coarse.shape)
+
+    def plain_rule(self) -> ThresholdMixture:
+        """Return the model's own decisions between two classes, as thresholds of 0 for every group code."""
+        n_groups = self.task.people.n_groups
+        return ThresholdMixture(np.zeros((n_groups, 1)), np.ones((n_groups, 1)), self.jitter)
 
     def count(self, batch: Batch, rule: DecisionRule, cells: NDArray[np.int64], name: str) -> Floats:
         """Release how many people of each cell a rule decides for each class, shape (cells, classes)."""

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from fairveil.errors import InvalidParameter
 from fairveil.fairness.histogram import HistogramConstraints
-from fairveil.models.rules import ThresholdMixture
 from fairveil.postprocess.curves import EDGES, ScoreCurves, accepted
 from fairveil.postprocess.scene import Ruling, Scene, check_counted, noise_of
 from fairveil.postprocess.smoothing import Observation, smooth_curve
@@ -17,7 +16,7 @@ from fairveil.privacy.veil import Veil
 from fairveil.training.objectives import Margins
 from fairveil.training.task import Task
 
-__all__ = ["ScoreHistogram", "plain_thresholds"]
+__all__ = ["ScoreHistogram"]
 
 SHARES = {"histogram": 0.15, "counts 1": 0.2, "counts 2": 0.25, "counts 3": 0.32, "released": 0.08}
 """How the precision (1 / noise^2) is shared out; the last count only reports."""
@@ -46,6 +45,10 @@ class ScoreHistogram:
             raise InvalidParameter(
                 f"Expected two classes for thresholds on a score, got {task.n_classes}; use DualSteps()."
             )
+        if not len(task.people.codes):
+            raise InvalidParameter(
+                "Expected groups to set thresholds for, got none; name a sensitive column."
+            )
         if task.predicts == "joint":
             raise InvalidParameter(
                 "Expected a rule that reads the group, got one that does not; use DualSteps()."
@@ -60,7 +63,7 @@ class ScoreHistogram:
     def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
         """Return thresholds for every group that is large enough to speak of; all others keep the model's own."""
         batch, part = veils["rule"].draw(), veils["rule"].part
-        cells, rule = scene.group_cells, plain_thresholds(scene)
+        cells, rule = scene.group_cells, scene.plain_rule()
         n_cells, codes = int(cells.max()) + 1, scene.task.people.codes
         margins = Margins(scene.model, scene.params, cells.ravel(), n_cells, EDGES, scene.jitter)
         bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
@@ -89,9 +92,3 @@ def _curves(scene: Scene, known: list[list[Observation]], size_noise: float) -> 
     bins = np.stack([smooth_curve(told) for told in known])
     coarse_of = scene.bounds.cells.ravel()[first]
     return ScoreCurves(bins, size_noise, first // 2, coarse_of, scene.bounds, scene.floor, scene.headroom)
-
-
-def plain_thresholds(scene: Scene) -> ThresholdMixture:
-    """Return the model's own decisions as thresholds of 0 for every group code."""
-    n_groups = scene.task.people.n_groups
-    return ThresholdMixture(np.zeros((n_groups, 1)), np.ones((n_groups, 1)), scene.jitter)

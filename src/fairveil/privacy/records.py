@@ -10,7 +10,7 @@ its block: one unit more or less changes one block and leaves the others as they
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TypeVar
@@ -61,6 +61,8 @@ class MemoryRecords:
         Person codes; where given, the unit is the person.
     keys : array of float64, shape (n,), optional
         The secret key in [0, 1) of each row's unit, ascending (see `arranged`).
+    coins : Coins, optional
+        Where the lots of arranged records come from.
     """
 
     X: Floats
@@ -68,6 +70,7 @@ class MemoryRecords:
     cells: NDArray[np.int16]
     persons: NDArray[np.int64] | None = None
     keys: NDArray[np.float64] | None = None
+    coins: Coins | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         lengths = {len(self.X), len(self.y), len(self.cells)}
@@ -112,7 +115,17 @@ class MemoryRecords:
         keys = coins.generator.random(self.units.count)
         order = np.argsort(keys)
         rows = self.units.rows_of(order)
-        return replace(self._of_rows(rows), keys=np.repeat(keys[order], self.units.sizes_of(order)))
+        sizes = self.units.sizes_of(order)
+        return replace(self._of_rows(rows), keys=np.repeat(keys[order], sizes), coins=coins)
+
+    @cached_property
+    def lots(self) -> Floats | None:
+        """Two secret numbers in [0, 1) of each row's unit, shape (2, n), drawn when a rule first asks for them."""
+        if self.keys is None or self.coins is None:
+            return None
+        units = np.cumsum(np.diff(self.keys, prepend=-1.0) > 0) - 1  # rows of one unit share its key
+        drawn = self.coins.generator.random((2, int(units[-1]) + 1 if len(units) else 0), dtype=np.float32)
+        return drawn.take(units, axis=1)
 
     def split(self, shares: Mapping[str, float], coins: Coins) -> dict[str, "MemoryRecords"]:
         """Return disjoint parts; each unit falls into one by its own secret coin."""

@@ -78,16 +78,10 @@ class Rows:
         return self._norms
 
     @property
-    def lots(self) -> NDArray[np.float64]:
-        """Two independent secret numbers in [0, 1) for each row, shape (2, B), which no record decides.
-
-        They are further bits of the unit's secret key: the first 21 serve its place, the next 16 each number.
-        """
-        keys = self._source.keys
-        if keys is None:
-            return np.full((2, len(self)), 0.5)
-        bits = np.ldexp(keys.take(self._index, mode="clip"), 21) % 1.0 * 2**16
-        return np.stack([np.floor(bits) / 2**16, bits % 1.0])
+    def lots(self) -> NDArray[np.floating]:
+        """Two independent secret numbers in [0, 1) for each row, shape (2, B), which no record decides."""
+        lots = self._source.lots
+        return np.full((2, len(self)), 0.5) if lots is None else lots.take(self._index, axis=1, mode="clip")
 
     def forward(self, model: "Differentiable", params: Floats) -> tuple[Floats, ...]:
         """Return the model's activations, read-only, and keep them while model and parameters are the same objects."""
@@ -128,8 +122,8 @@ class Columns(Protocol):
         """All norms."""
 
     @property
-    def keys(self) -> NDArray[np.float64] | None:
-        """All secret keys, once the records lie in their secret order."""
+    def lots(self) -> Floats | None:
+        """All lots, once the records lie in their secret order."""
 
     def joint(self, n_classes: int) -> NDArray[np.int64]:
         """All cell * n_classes + label."""

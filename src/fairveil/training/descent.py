@@ -94,7 +94,7 @@ class Descent:
             if self.model == "linear"
             else Perceptron(task.n_features, self.hidden, task.n_outputs)
         )
-        return Decoupled(model, task.people.n_groups) if task.predicts == "decoupled" else model
+        return Decoupled(model, len(task.people.codes)) if task.predicts == "decoupled" else model
 
     def check(self, task: Task) -> None:
         """Refuse a model that cannot be built, and an infinite clip norm under privacy."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairveil._validate import check_positive
+from fairveil.errors import InvalidParameter
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.minimiser import RidgeSoftmax
 from fairveil.privacy.plan import Part, Release
@@ -41,7 +42,11 @@ class OutputPerturbation:
         return LinearSoftmax(task.n_features, task.n_classes)
 
     def check(self, task: Task) -> None:
-        """Refuse nothing: every ridge can be carried out."""
+        """Refuse joint and decoupled models: the ridge is one model of the label."""
+        if task.predicts != "label":
+            raise InvalidParameter(
+                f"Expected one model of the label for output perturbation, got a {task.predicts} one; use Descent()."
+            )
 
     def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
         """Return what is asked of the piece "train" at this noise: one release from all of it."""

@@ -15,6 +15,7 @@ __all__ = [
     "CrossEntropy",
     "Decisions",
     "Everyone",
+    "InCells",
     "JointEntropy",
     "Lagrangian",
     "Margins",
@@ -250,6 +251,19 @@ class Everyone:
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return cell 0 for each row."""
         return np.zeros(len(rows), dtype=np.int64)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class InCells:
+    """The cell of each record, whatever is decided; `cells` (groups x labels) as above."""
+
+    cells: NDArray[np.int64]
+    n_cells: int
+
+    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
+        """Return the cell of each row, -1 for none."""
+        return self.cells.ravel().take(rows.joint(self.cells.shape[1]), mode="wrap")
 
 
 @row_function

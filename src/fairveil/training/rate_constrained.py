@@ -35,6 +35,7 @@ N_STEPS = 600
 MOMENTUM = 0.8
 """Less than without constraints: weights that answer late make multipliers swing."""
 
+TYPICAL_RATE = 0.1
 TRAVEL_PER_SIGNAL = 5.0
 """As in `descent`, a little longer: constraints pull the weights further."""
 
@@ -116,10 +117,13 @@ class RateConstrained:
             Release("histogram", self.histogram, self._histogram_noise(noise_multiplier)),
             Release("gradient", "gaussian", noise_multiplier),
         )
-        steps = Part(
-            "train", releases, share, {-1: self.descent.rate_for(task)}, self.descent_for(task).length
-        )
+        steps = Part("train", releases, share, {-1: self._rate(task)}, self.descent_for(task).length)
         return (steps, look_part(noise_multiplier, steps, task.n_classes)) if self.last_look else (steps,)
+
+    def _rate(self, task: Task) -> float:
+        """Return the sampling rate; an open one is a tenth at most, because each batch also pays for its histogram."""
+        rate = self.descent.rate_for(task)
+        return rate if self.descent.sampling_rate is not None else min(rate, TYPICAL_RATE)
 
     def _histogram_noise(self, noise_multiplier: float) -> float:
         if self.laplace_scale is not None and noise_multiplier:

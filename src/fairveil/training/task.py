@@ -36,8 +36,8 @@ class Task:
     """Public facts: size of inputs, groups and classes, the bound on a row's norm, the declared size, the budget.
 
     `typical_norm` is what rows are usually long, where the schema can tell it from their kinds of columns. `predicts`
-    says what the model is of (`PREDICTS`). Inputs of decoupled models have the group's code as a last column, which
-    `n_features` leaves out.
+    says what the model is of (`PREDICTS`). Inputs of decoupled models have the group's place among the known ones
+    as a last column, which `n_features` leaves out.
     """
 
     n_features: int

@@ -1,0 +1,91 @@
+"""A row aimed at the edge of a public classifier must not tip the decisions of others (proofs/rules.md, point 8)."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from fairveil.coins import secret_coins
+from fairveil.estimators.given import given_classifier
+from fairveil.fairness.cells import Attribute, Population
+from fairveil.fairness.constraints import DemographicParity, constrain
+from fairveil.models import GivenProbabilities
+from fairveil.models.rules import MostLikely
+from fairveil.postprocess.choices import FlipFitting, ParityFitting
+from fairveil.postprocess.curves import EDGES
+from fairveil.postprocess.recipe import GivenScores
+from fairveil.postprocess.scene import Scene
+from fairveil.privacy.records import MemoryRecords
+from fairveil.training.objectives import Margins, RuleDecisions
+from fairveil.training.task import Task
+
+PEOPLE = Population((Attribute("g", ("a", "b")),), ("0", "1"))
+BOUNDS = constrain(DemographicParity(), PEOPLE)
+MODEL, NONE = GivenProbabilities(2), np.empty(0, np.float32)
+SIZES = (1003, 1004)
+
+
+def public_classifier(rng):
+    X = rng.normal(size=(500, 13))
+    y = (X @ rng.normal(size=13) + rng.normal(size=500) > 0).astype(int)
+    return LogisticRegression().fit(X, y)
+
+
+def scores_of(classifier, row, n):
+    return given_classifier(classifier, ("0", "1")).probabilities(np.tile(row, (n, 1)))
+
+
+def row_on_the_edge(classifier, rng):
+    """Put a row onto a tie, then try its neighbours, until copies of one are decided otherwise in a longer table."""
+    weights, bias = classifier.coef_[0], classifier.intercept_[0]
+    for _ in range(100):
+        row = rng.normal(size=13) * 1e3
+        row[0] -= (row @ weights + bias) / weights[0]
+        for step in range(-40, 41):
+            moved = np.r_[row[0] + step * np.spacing(row[0]), row[1:]]
+            first, second = (plain_ones(classifier, moved, n) for n in SIZES)
+            if abs(first - second) + abs((SIZES[0] - first) - (SIZES[1] - second)) > 1:
+                return moved
+    return None
+
+
+def plain_ones(classifier, row, n):
+    return int(MostLikely().decide(MODEL.logits(NONE, scores_of(classifier, row, n)), None, None).sum())
+
+
+@pytest.fixture(scope="module")
+def aimed():
+    rng = np.random.default_rng(0)
+    classifier = public_classifier(rng)
+    return classifier, row_on_the_edge(classifier, rng)
+
+
+def tables(classifier, row, n, jitter):
+    """Flip table and score histogram of n copies; lots are fixed, so that both worlds share all rows but the last."""
+    records = MemoryRecords(scores_of(classifier, row, n), np.zeros(n, np.int16), np.zeros(n, np.int16))
+    lots = np.random.default_rng(1).random((2, max(SIZES)), dtype=np.float32)[:, :n]
+    vars(records)["lots"] = lots
+    task = Task(2, PEOPLE, 1.0, n, 1.0, 1e-5)
+    scene = Scene(MODEL, NONE, task, BOUNDS, float(n), jitter=jitter)
+    counted = RuleDecisions(MODEL, NONE, scene.plain_rule(), BOUNDS.cells, BOUNDS.n_cells)
+    bins = Margins(MODEL, NONE, scene.group_cells.ravel(), 3, EDGES, jitter)
+    everyone = next(records.draw({-1: 1.0}, secret_coins()))
+    return [records.count_cells(everyone, function) for function in (counted, bins)]
+
+
+def test_without_a_lot_one_row_more_would_tip_others(aimed):
+    """The attack itself: where a processor rounds the last rows of a product otherwise, tables move by more than 1."""
+    classifier, row = aimed
+    if row is None:  # a processor that rounds all rows alike leaves nothing to attack
+        return
+    moves = [abs(a - b).sum() for a, b in zip(*(tables(classifier, row, n, 0.0) for n in SIZES), strict=True)]
+    assert max(moves) > 1
+
+
+@pytest.mark.parametrize("recipe", [FlipFitting(), FlipFitting(mode="scores"), ParityFitting()], ids=str)
+def test_with_the_lot_of_every_recipe_one_row_more_moves_the_tables_by_one(aimed, recipe):
+    classifier, row = aimed
+    row = np.zeros(13) if row is None else row
+    jitter = recipe.recipe(GivenScores(), DemographicParity(), PEOPLE).jitter
+    assert jitter > 0
+    for short, long in zip(*(tables(classifier, row, n, jitter) for n in SIZES), strict=True):
+        assert abs(short - long).sum() == 1
