@@ -35,13 +35,19 @@ def scores_of(classifier, row, n):
 
 
 def row_on_the_edge(classifier, rng):
-    """Put a row onto a tie, then try its neighbours, until copies of one are decided otherwise in a longer table."""
+    """Bisect a row onto a tie, then try its neighbours, until copies of one are decided otherwise in a longer table."""
     weights, bias = classifier.coef_[0], classifier.intercept_[0]
-    for _ in range(100):
+    for _ in range(300):
         row = rng.normal(size=13) * 1e3
         row[0] -= (row @ weights + bias) / weights[0]
-        for step in range(-40, 41):
-            moved = np.r_[row[0] + step * np.spacing(row[0]), row[1:]]
+        low, high = row[0] - 1e-3, row[0] + 1e-3
+        side = plain_ones(classifier, np.r_[low, row[1:]], 1)
+        for _ in range(80):
+            middle = (low + high) / 2
+            is_low = plain_ones(classifier, np.r_[middle, row[1:]], 1) == side
+            low, high = (middle, high) if is_low else (low, middle)
+        for step in range(-8, 9):
+            moved = np.r_[low + step * np.spacing(low), row[1:]]
             first, second = (plain_ones(classifier, moved, n) for n in SIZES)
             if abs(first - second) + abs((SIZES[0] - first) - (SIZES[1] - second)) > 1:
                 return moved
