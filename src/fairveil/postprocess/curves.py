@@ -72,12 +72,12 @@ class ScoreCurves:
     def best_rule(
         self, start: ThresholdMixture, groups: NDArray[np.int64], *, in_bins: bool
     ) -> ThresholdMixture:
-        """Return the rule with the fewest errors under the bounds; groups not named keep their thresholds.
+        """Return the rule with the fewest errors under the bounds; groups not named keep their thresholds of `start`.
 
         With `in_bins` a bin that is decided in part is decided by lot; else by a threshold inside it.
         """
-        program = _Program(self, start, groups, self._limits(start))
-        return _rule_of(program.solve(), start, groups, in_bins)
+        weights = _Program(self, start, groups, self._limits(start)).solve()
+        return start if weights is None else _rule_of(weights, start, groups, in_bins)
 
     def _limits(self, start: ThresholdMixture) -> Floats:
         """Return what each left side should come down to; infinite for bounds on too few people to speak of."""
@@ -100,8 +100,8 @@ class _Program:
     groups: NDArray[np.int64]
     limits: Floats
 
-    def solve(self) -> Floats:
-        """Return e, shape (named groups, bins + 1)."""
+    def solve(self) -> Floats | None:
+        """Return e, shape (named groups, bins + 1); None if the solver gives up, which was never seen."""
         told = np.isfinite(self.limits)
         slopes, fixed = self._slopes()
         n_free, n_told = self.errors.size, int(told.sum())
@@ -120,8 +120,8 @@ class _Program:
             b_eq=np.ones(len(self.groups)),
             method="highs",
         )
-        if answer.status != 0:  # never seen; decide nobody for class 1 rather than fail on noisy numbers
-            return np.eye(1, self.errors.shape[1], self.errors.shape[1] - 1).repeat(len(self.groups), axis=0)
+        if answer.status != 0:
+            return None
         return np.maximum(answer.x[:n_free], 0.0).reshape(self.errors.shape)
 
     @property
