@@ -11,6 +11,7 @@ from fairveil.errors import InvalidParameter
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.models.given import GivenProbabilities
 from fairveil.models.protocol import Model
+from fairveil.postprocess.flips import RateFlips
 from fairveil.postprocess.scene import RuleFitting, Ruling, Scene
 from fairveil.postprocess.score_histogram import ScoreHistogram
 from fairveil.privacy.plan import Part
@@ -128,7 +129,9 @@ class Postprocessed:
         if task.n_public is None or not task.is_private:
             return TYPICAL_SLICE
         signal = task.epsilon * task.n_public / math.sqrt(self.model_for(task).n_params)
-        return min(LARGEST_SLICE, max(SMALLEST_SLICE, LARGEST_SLICE * signal / ENOUGH_SIGNAL))
+        # steps on multipliers ask for the rates of every class and group, a score histogram for thresholds alone
+        least = SMALLEST_SLICE if isinstance(self.fitting, (ScoreHistogram, RateFlips)) else TYPICAL_SLICE
+        return min(LARGEST_SLICE, max(least, LARGEST_SLICE * signal / ENOUGH_SIGNAL))
 
     def _training_share(self, share: float) -> float:
         return share if self.part is None else share * (1 - self.part)
