@@ -34,7 +34,7 @@ from fairveil.privacy.plan import Plan
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Veil, open_veils
 from fairveil.training.descent import Descent
-from fairveil.training.objectives import Margins, RuleDecisions, SignedDecisions, SoftRule
+from fairveil.training.objectives import Margins, RuleDecisions, SignedDecisions, SoftRule, WeightedDecisions
 from fairveil.training.planning import make_plan
 from fairveil.training.task import Task
 
@@ -246,6 +246,7 @@ ASKED = {
     ),
     "steps": (STEPS, [[("histogram", SoftRule, 1.0)]] * 2),
     "flips": (RateFlips(), [[("rates", RuleDecisions, 1.0)]]),
+    "flips, public sizes": (RateFlips((1, 20), (1.0, 0.5)), [[("rates", WeightedDecisions, 1.0)]]),
     "descent": (SIGNED, [[("histogram", SignedDecisions, pytest.approx(math.sqrt(2)))]]),
 }
 

@@ -207,7 +207,9 @@ def test_theta_for_theta_bar_makes_proposition_4_false(rng):
     gaps = [abs(np.subtract(*flipped([0.5, 0.5], pair))) for pair in noisy]
     assert printed == near(0.046, 3)
     assert np.mean(gaps) == pytest.approx(0.092, abs=6 * 0.0012)
-    assert FlipPromise((1800.0, 200.0), 1 / epsilon, are_public=True).expected_gap_bound() == near(0.158, 3)
+    assert FlipPromise(
+        (1800.0, 200.0), (1 / epsilon, 1 / epsilon), are_public=True
+    ).expected_gap_bound() == near(0.158, 3)
 
 
 def test_fresh_coins_answer_the_same_person_differently(rng):
@@ -255,7 +257,7 @@ def test_noisy_rates_of_0_in_both_groups_are_common(rng):
 
 def test_a_model_that_remembers_its_rows_breaks_theorem_3():
     """Rates .6 and .2 on 20,000 remembered people each, 0 on new ones: the bound is .03, the gap .25."""
-    promise = FlipPromise((20_000.0, 20_000.0), 20.0, are_public=True)
+    promise = FlipPromise((20_000.0, 20_000.0), (20.0, 20.0), are_public=True)
     assert promise.gap_bound(0.95) == near(0.03)
     assert abs(np.subtract(*flipped([0.0, 0.0], [0.6, 0.2]))) == near(0.25)
 

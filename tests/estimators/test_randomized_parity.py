@@ -147,7 +147,7 @@ def test_people_of_an_unknown_group_are_decided_by_the_model(rule, few):
 def test_the_promise_of_the_gap_holds_and_tells_something(people, fitted):
     promise = fitted.promise_
     assert not promise.are_public
-    assert np.allclose(promise.sizes, SIZES, atol=20 * promise.scale + 1)
+    assert np.allclose(promise.sizes, SIZES, atol=20 * promise.scales[0] + 1)
     assert gap_of(fitted, people.X) < promise.gap_bound(0.999) < 0.1
     assert promise.expected_gap_bound() < promise.gap_bound() < promise.gap_bound(0.999)
     assert 0 < promise.expected_changes_bound() < promise.changes_bound()

@@ -25,7 +25,7 @@ FITTINGS = {
     "descent": NoisyDescent(n_steps=20),
     "descent by group": NoisyDescent(n_steps=20, shares=(0.6, 0.4)),
     "flips": RateFlips(),
-    "flips, public sizes": RateFlips((600, 400), "laplace"),
+    "flips, public sizes": RateFlips((600, 400), (1.0, 0.5)),
 }
 
 
@@ -159,7 +159,8 @@ def test_the_largest_rate_of_any_group_is_accounted_for(make_people, make_task):
         lambda: DualSteps(n_steps=1),
         lambda: DualSteps(smoothing=0.0),
         lambda: NoisyDescent(shares=(0.5,)),
-        lambda: RateFlips(law="gaussian"),
+        lambda: RateFlips(group_sizes=(5, 5), group_epsilons=(1.0, 0.0)),
+        lambda: RateFlips(group_epsilons=(1.0, 0.5)),
         lambda: RateFlips(group_sizes=(0, 5)),
         lambda: ParityFitting(aware=False, decoupled=True),
         lambda: FlipFitting(mode="coins"),

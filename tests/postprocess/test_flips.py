@@ -7,13 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairveil.coins import secret_coins
 from fairveil.errors import InvalidParameter
 from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, constrain
+from fairveil.models import GivenProbabilities
 from fairveil.postprocess.flips import RateFlips, fewest_changes, flipping_rule, parity_tolerance
 from fairveil.postprocess.promises import FlipPromise
 from fairveil.postprocess.recipe import GivenScores, Postprocessed
+from fairveil.postprocess.scene import Scene
 from fairveil.privacy.accounting import Neighbours, epsilon_of
+from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.plan import Plan
+from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.veil import open_veils
 
 CODES = np.array([0, 1])
 UNIT = st.floats(0, 1)
@@ -74,6 +81,28 @@ def test_the_table_costs_one_over_its_scale_and_twice_that_when_a_record_is_repl
     assert epsilon_of([part.event], 1e-9, Neighbours.REPLACE_ONE) == pytest.approx(0.1, rel=1e-6)
 
 
+def test_each_group_has_the_noise_of_its_own_epsilon_and_the_larger_is_paid(make_people, make_task, seeded):
+    """epsilon_1 = epsilon_0 / 4: 2,000 fits; a mean |noise| is its scale, within 6 standard errors, not 2/3 or 3/2."""
+    flips = RateFlips((400, 400), (1.0, 0.25))
+    task = make_task(make_people(2), 800, 0.5)
+    (part,) = flips.parts(2.0, 1.0, "train", task)
+    assert epsilon_of([part.event], 1e-9) == pytest.approx(0.5, rel=1e-6)
+    scales = flips.scales(2.0)
+    assert scales == pytest.approx((2.02, 8.08))
+    groups, is_positive = np.repeat([0, 1], 400), np.tile(np.arange(400) < 200, 2)
+    X = np.where(is_positive[:, None], [0.2, 0.8], [0.8, 0.2]).astype(np.float32)
+    records = MemoryRecords(X, is_positive.astype(np.int16), groups.astype(np.int16))
+    bounds = constrain(DemographicParity(), task.people)
+    scene = Scene(GivenProbabilities(2), np.zeros(0, np.float32), task, bounds, 800.0)
+    noise, coins = np.empty((2000, 2)), secret_coins()
+    for place in range(2000):
+        veils = open_veils(records, Plan((part,), 0.5, 1e-5), Ledger(), coins, "a test")
+        rates, _ = flips.release_rates(scene, veils["rule"].draw())
+        noise[place] = 400 * rates - 200
+    for group, scale in enumerate(scales):
+        assert abs(np.abs(noise[:, group]).mean() / scale - 1) < 6 / math.sqrt(2000)
+
+
 @pytest.mark.parametrize("sizes", [None, (2000, 1000)])
 def test_algorithm_2_lands_near_parity_on_given_scores(sizes, rng, seeded, make_people, make_task, fitted):
     """Noise of epsilon 1 on groups of 1000 and 2000: rates are off by a few thousandths."""
@@ -81,9 +110,7 @@ def test_algorithm_2_lands_near_parity_on_given_scores(sizes, rng, seeded, make_
     groups = np.repeat([0, 1], [2000, 1000])
     positive = np.concatenate([np.arange(2000) < 1000, np.arange(1000) < 200])
     probabilities = np.where(positive[:, None], [0.2, 0.8], [0.8, 0.2])
-    recipe = Postprocessed(
-        GivenScores(), RateFlips(sizes, "laplace" if sizes else "discrete_laplace"), DemographicParity()
-    )
+    recipe = Postprocessed(GivenScores(), RateFlips(sizes), DemographicParity())
     fit = fitted(recipe, make_task(people, 3000, 1.0), probabilities, groups, positive.astype(int)).fit
     first, second = rates_after((0.5, 0.2), fit.rule)
     assert abs(first - second) < 0.02
@@ -108,7 +135,7 @@ def simulated(rng, sizes, rates, epsilon, tolerance, are_public):
         rule = flipping_rule(np.clip(noisy / known, 0, 1), tolerance, CODES, 3)
         first, second = rates_after(rates, rule)
         best = fewest_changes(rates[0] - rates[1], abs(first - second))
-        promise = FlipPromise(tuple(known), scale, tolerance, are_public)
+        promise = FlipPromise(tuple(known), (scale, scale), tolerance, are_public)
         yield abs(first - second), changes(rates, rule) - best, promise
 
 
@@ -131,16 +158,16 @@ def test_theorem_3_and_proposition_4_cover(rng, sizes, tolerance, are_public):
 
 
 def test_the_bounds_shrink_with_people_and_with_epsilon():
-    few, many = FlipPromise((300, 900), 10.0), FlipPromise((30_000, 90_000), 10.0)
+    few, many = FlipPromise((300, 900), (10.0, 10.0)), FlipPromise((30_000, 90_000), (10.0, 10.0))
     assert many.gap_bound() < few.gap_bound() <= 1.0
-    assert FlipPromise((300, 900), 1.0).gap_bound() < few.gap_bound()
+    assert FlipPromise((300, 900), (1.0, 1.0)).gap_bound() < few.gap_bound()
     assert few.gap_bound(0.99) >= few.gap_bound(0.9)
-    assert FlipPromise((3, 3), 10.0).gap_bound() == 1.0
+    assert FlipPromise((3, 3), (10.0, 10.0)).gap_bound() == 1.0
 
 
 def test_public_sizes_give_the_printed_numbers():
     """Theorem 3 at n theta = 1000, n theta-bar = 2000, epsilon .05, eta .05; Proposition 4 with its theta-bar."""
-    promise = FlipPromise((1000, 2000), 20.0, 0.0, are_public=True)
+    promise = FlipPromise((1000, 2000), (20.0, 20.0), 0.0, are_public=True)
     log4, log8 = math.log(4 / 0.05), math.log(8 / 0.05)
     printed = sum(20 * log4 / n + math.sqrt(log8 / (2 * n)) for n in (1000, 2000))
     assert promise.gap_bound(0.95) == pytest.approx(printed)

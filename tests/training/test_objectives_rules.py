@@ -24,6 +24,7 @@ from fairveil.training.objectives import (
     RuleDecisions,
     SignedDecisions,
     SoftRule,
+    WeightedDecisions,
 )
 from fairveil.training.task import Task
 
@@ -296,6 +297,19 @@ def test_signed_decisions_are_no_longer_than_their_bound(rng, n_classes, smoothi
     assert longest <= bound * (1 + 1e-6)
     if smoothing == 1e-5:
         assert longest >= bound * (1 - 1e-6)  # and none shorter would do
+
+
+def test_weighted_decisions_are_those_of_a_loop_over_rows(rng):
+    rows, (model, params) = make_rows(rng, 2), make_model(rng, 2)
+    cells, rule = rng.integers(-1, 4, size=(N_GROUPS, 2)), Tilted(tables(rng, 2))
+    weights = rng.uniform(size=N_GROUPS)
+    function = WeightedDecisions(model, params, rule, cells, 4, weights)
+    values, places = function.values_of(rows), function.cells_of(rows)
+    assert values.shape == (1, N)
+    for i, (logits, group, label, _) in enumerate(each(rows, model, params)):
+        scores = scores_by(rule, logits, group)
+        assert places[i] == cells[group, label]
+        assert values[0, i] == pytest.approx(weights[group] * (scores[1] > scores[0]), rel=1e-6)
 
 
 # --- margins ----------------------------------------------------------------------------------------------

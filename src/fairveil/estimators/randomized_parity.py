@@ -17,6 +17,7 @@ from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.final_check import FinalCheck
 from fairveil.keyed import Key
 from fairveil.postprocess.choices import FlipFitting
+from fairveil.postprocess.flips import RateFlips
 from fairveil.postprocess.promises import FlipPromise
 from fairveil.postprocess.recipe import Postprocessed
 from fairveil.privacy.ledger import Ledger
@@ -145,12 +146,13 @@ class RandomizedParityPostprocessor(PrivateClassifier):
         if sizes is None or not self.plan_.is_private:
             return None
         (release,) = self.plan_.part("rule").releases
-        is_public = self._fitting.group_sizes is not None
+        fitting = self._fitting
+        flips = RateFlips(fitting.group_sizes, fitting.group_epsilons)
         return FlipPromise(
             (float(sizes[0]), float(sizes[1])),
-            release.noise_multiplier,
+            flips.scales(release.noise_multiplier),
             float(self._parity.tolerance),
-            is_public,
+            fitting.group_sizes is not None,
         )
 
     def use_key(self, key: Key | str | Path | None) -> "RandomizedParityPostprocessor":

@@ -92,6 +92,9 @@ class FlipFitting:
         One model for each group, as the paper has it, instead of one model that reads the group.
     group_sizes : pair of int, optional
         Public sizes of the two groups among the rows that are counted: the paper's form of the noisy rates.
+    group_epsilons : pair of float
+        With public sizes, how the paper's epsilon_0 and epsilon_1 compare: only their ratio counts, the larger is what
+        the release costs.
     part : float, optional
         The share of the units kept apart for the rule; None fits it on the training rows.
     slice : float, optional
@@ -101,6 +104,7 @@ class FlipFitting:
     mode: str = "flips"
     decoupled: bool = False
     group_sizes: tuple[int, int] | None = None
+    group_epsilons: tuple[float, float] = (1.0, 1.0)
     part: float | None = None
     slice: float | None = None
 
@@ -123,9 +127,10 @@ class FlipFitting:
                 f"Expected two classes to flip between, got {people.n_classes}; use ParityPostprocessor."
             )
         parity_tolerance(constrain(constraint, people))
-        law = "discrete_laplace" if self.group_sizes is None else "laplace"
         solver: RuleFitting = (
-            RateFlips(self.group_sizes, law) if self.mode == "flips" else ScoreHistogram(in_bins=True)
+            RateFlips(self.group_sizes, self.group_epsilons)
+            if self.mode == "flips"
+            else ScoreHistogram(in_bins=True)
         )
         jitter = WIDTH if isinstance(base, GivenScores) else 0.0
         return Postprocessed(base, solver, constraint, self.part, self.slice, jitter=jitter)

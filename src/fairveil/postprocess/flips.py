@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._validate import check_choice
+from fairveil._validate import check_positive
 from fairveil.errors import InvalidParameter
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.models.rules import ThresholdMixture
 from fairveil.postprocess.scene import Ruling, Scene
 from fairveil.privacy.plan import Part, Release
-from fairveil.privacy.veil import Veil
+from fairveil.privacy.veil import ROUNDING, Batch, Veil
+from fairveil.training.objectives import WeightedDecisions
 from fairveil.training.task import Task
 
 __all__ = ["RateFlips", "fewest_changes", "flipping_rule", "parity_tolerance"]
@@ -89,18 +90,40 @@ class RateFlips:
     ----------
     group_sizes : pair of int, optional
         The public numbers of people in the two groups of the piece that is counted. Given, only the numbers of class-1
-        decisions are noisy (the paper's form); None takes the sizes from the noisy table too.
-    law : {"discrete_laplace", "laplace"}
-        Of the noise on each count; its scale is one over the epsilon of the table.
+        decisions are released, with Laplace noise of scale 1 / epsilon_s for group s (the paper's form); None releases
+        the whole table with discrete Laplace noise and takes the sizes from it.
+    group_epsilons : pair of float
+        How the paper's epsilon_0 and epsilon_1 compare: only their ratio counts. Each record is in one group, so the
+        release costs the larger of the two, which the budget settles. For public sizes only.
     """
 
     group_sizes: tuple[int, int] | None = None
-    law: str = "discrete_laplace"
+    group_epsilons: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
-        check_choice("law", self.law, ("discrete_laplace", "laplace"))
         if self.group_sizes is not None and not (len(self.group_sizes) == 2 and min(self.group_sizes) >= 1):
             raise InvalidParameter(f"Expected two group sizes of at least 1, got {self.group_sizes!r}.")
+        if len(self.group_epsilons) != 2:
+            raise InvalidParameter(
+                f"Expected an epsilon for each of two groups, got {self.group_epsilons!r}."
+            )
+        for epsilon in self.group_epsilons:
+            check_positive("each of group_epsilons", epsilon)
+        if self.group_sizes is None and self.group_epsilons[0] != self.group_epsilons[1]:
+            raise InvalidParameter("Expected group_epsilons with public group_sizes only; leave them out.")
+
+    @property
+    def weights(self) -> Floats:
+        """What a record of each group counts: 1 in the group of the larger epsilon."""
+        epsilons = np.array(self.group_epsilons, dtype=float)
+        return epsilons / epsilons.max()
+
+    def scales(self, noise_multiplier: float) -> tuple[float, float]:
+        """Return the scale of the noise on the counts of each group."""
+        if self.group_sizes is None:
+            return noise_multiplier, noise_multiplier
+        first, second = noise_multiplier * ROUNDING / self.weights
+        return float(first), float(second)
 
     def check(self, task: Task, bounds: HistogramConstraints) -> None:
         """Refuse everything but demographic parity of two groups and two classes."""
@@ -112,20 +135,33 @@ class RateFlips:
 
     def parts(self, noise_multiplier: float, share: float, piece: str, task: Task) -> tuple[Part, ...]:
         """Return the one table."""
-        return (Part("rule", (Release("rates", self.law, noise_multiplier),), share, piece=piece),)
+        law = "discrete_laplace" if self.group_sizes is None else "laplace"
+        return (Part("rule", (Release("rates", law, noise_multiplier),), share, piece=piece),)
 
     def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
         """Return the flips that the noisy rates ask for."""
-        counts = scene.count(veils["rule"].draw(), scene.plain_rule(), scene.bounds.cells, "rates")
         people = scene.task.people
-        order = scene.bounds.cells[people.codes, 0]
-        rates, sizes = self.rates_of(counts[order])
+        rates, sizes = self.release_rates(scene, veils["rule"].draw())
         tolerance = parity_tolerance(scene.bounds)
         rule = flipping_rule(rates, tolerance, people.codes, people.n_groups, scene.jitter)
         return Ruling(rule, sizes=sizes)
 
-    def rates_of(self, counts: Floats) -> tuple[Floats, Floats]:
-        """Return the two rates, kept within [0, 1], and the sizes they were divided by."""
-        sizes = counts.sum(axis=1) if self.group_sizes is None else np.array(self.group_sizes, dtype=float)
-        sizes = np.maximum(sizes, 1.0)
-        return np.clip(counts[:, 1] / sizes, 0.0, 1.0), sizes
+    def release_rates(self, scene: Scene, batch: Batch) -> tuple[Floats, Floats]:
+        """Return the two noisy rates, kept within [0, 1], and the sizes they were divided by."""
+        order = scene.bounds.cells[scene.task.people.codes, 0]
+        if self.group_sizes is None:
+            counts = scene.count(batch, scene.plain_rule(), scene.bounds.cells, "rates")[order]
+            positives, sizes = counts[:, 1], np.maximum(counts.sum(axis=1), 1.0)
+        else:
+            positives, sizes = self._weighted(scene, batch)[order], np.array(self.group_sizes, dtype=float)
+            positives = positives / self.weights
+        return np.clip(positives / sizes, 0.0, 1.0), sizes
+
+    def _weighted(self, scene: Scene, batch: Batch) -> Floats:
+        """Release the class-1 decisions of each cell, a record weighing what its group does."""
+        people, cells = scene.task.people, scene.bounds.cells
+        weights = np.zeros(people.n_groups)
+        weights[people.codes] = self.weights
+        rule, n_cells = scene.plain_rule(), scene.bounds.n_cells
+        function = WeightedDecisions(scene.model, scene.params, rule, cells, n_cells, weights)
+        return batch.release_histogram(function, 1.0, "rates")[:, 0]

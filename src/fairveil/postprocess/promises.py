@@ -5,7 +5,7 @@ sample, and the rule saw their rate through noise. Nothing here depends on exact
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,15 +106,15 @@ class FlipPromise:
     ----------
     sizes : pair of float
         Public sizes, or the noisy ones.
-    scale : float
-        Of the Laplace noise on each count.
+    scales : pair of float
+        Of the Laplace noise on the counts of each group.
     tolerance : float
     are_public : bool
         Whether the sizes are.
     """
 
     sizes: tuple[float, float]
-    scale: float
+    scales: tuple[float, float]
     tolerance: float = 0.0
     are_public: bool = False
 
@@ -138,29 +138,36 @@ class FlipPromise:
     def _errors(self, failure: float) -> float:
         if self.are_public:
             # two noises and two samples, failure / 4 each
-            reach = self.scale * math.log(4 / failure)
-            return sum(reach / size + _hoeffding(size, failure / 4) for size in self.sizes)
-        reach = self._reach(failure / 2)
-        return sum(min(1.0, reach / size) + _hoeffding(size - 2 * reach, failure / 4) for size in self.sizes)
+            reaches = [scale * math.log(4 / failure) for scale in self.scales]
+            return sum(reach / n + _hoeffding(n, failure / 4) for n, reach in self._groups(reaches))
+        reaches = [_reach(scale, failure / 2) for scale in self.scales]
+        return sum(
+            min(1.0, reach / n) + _hoeffding(n - 2 * reach, failure / 4) for n, reach in self._groups(reaches)
+        )
+
+    def _groups(self, values: Sequence[float]) -> Iterator[tuple[float, float]]:
+        return zip(self.sizes, values, strict=True)
 
     def _expected_errors(self, failure: float = 1e-3) -> float:
         if self.are_public:
-            return sum(self.scale / size + math.sqrt(1 / (4 * size)) for size in self.sizes)
-        reach, total = self._reach(failure), 2 * failure
-        for size in self.sizes:
+            return sum(scale / n + math.sqrt(1 / (4 * n)) for n, scale in self._groups(self.scales))
+        total = 2 * failure
+        for size, scale in self._groups(self.scales):
+            reach = _reach(scale, failure)
             least = size - 2 * reach
             if least <= 2 * reach:
                 return 1.0
-            total += self.scale / (least - 2 * reach) + math.sqrt(1 / (4 * least))
+            total += scale / (least - 2 * reach) + math.sqrt(1 / (4 * least))
         return total
 
-    def _reach(self, failure: float) -> float:
-        """Return what none of the four noises of the table exceeds, but with this probability.
 
-        A discrete Laplace noise exceeds t with probability at most 2 q^t / (1 + q), q = exp(-1 / scale).
-        """
-        decay = 1 / self.scale
-        return math.log(4 * 2 / ((1 + math.exp(-decay)) * failure)) / decay
+def _reach(scale: float, failure: float) -> float:
+    """Return what none of the four noises of the table exceeds, but with this probability.
+
+    A discrete Laplace noise exceeds t with probability at most 2 q^t / (1 + q), q = exp(-1 / scale).
+    """
+    decay = 1 / scale
+    return math.log(4 * 2 / ((1 + math.exp(-decay)) * failure)) / decay
 
 
 def _hoeffding(size: float, failure: float) -> float:

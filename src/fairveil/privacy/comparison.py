@@ -36,6 +36,12 @@ __all__ = ["ACCOUNTANTS", "LastIterate", "NotABound", "descent_epsilon", "gdp_ep
 
 ACCOUNTANTS = ("pld", "renyi", "last_iterate")
 ORDERS = np.arange(2, 257)
+_TERMS = np.arange(ORDERS[-1] + 1)
+_LOG_BINOMIALS = np.where(
+    ORDERS[:, None] >= _TERMS,
+    gammaln(ORDERS[:, None] + 1) - gammaln(_TERMS + 1) - gammaln(np.maximum(ORDERS[:, None] - _TERMS, 0) + 1),
+    -np.inf,
+)
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,9 @@ class LastIterate:
         noise = noise_multiplier * self.sensitivity / self.batch_size  # on the mean gradient
         diameter = 2 * self.n_classes * self.largest_multiplier**2
         best = np.full(len(ORDERS), np.inf)
+        least = ORDERS * diameter / (2 * self.step_size**2 * noise**2 * n_steps)
+        if (least > n_steps * sampled_renyi(rate, noise_multiplier)).all():
+            return best  # no split can come below the first branch
         counts = np.unique(np.geomspace(1, max(1, n_steps - 1), 60).astype(int))
         for share in np.linspace(0.05, 0.95, 19):
             step = sampled_renyi(rate, noise_multiplier * math.sqrt(1 - share))
@@ -207,16 +216,9 @@ def sampled_renyi(rate: float, noise_multiplier: float) -> NDArray[np.float64]:
 
     This is the mixture against the base, which is the larger direction; the paper writes the smaller one.
     """
-    highest = int(ORDERS[-1])
-    k = np.arange(highest + 1)
-    answers = np.empty(len(ORDERS))
-    for place, order in enumerate(ORDERS):
-        terms = k[: order + 1]
-        logs = gammaln(order + 1) - gammaln(terms + 1) - gammaln(order - terms + 1)
-        logs = logs + terms * (terms - 1) / (2 * noise_multiplier**2)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = (
-                logs + terms * np.log(rate) + np.where(terms < order, (order - terms) * np.log1p(-rate), 0.0)
-            )
-        answers[place] = logsumexp(logs) / (order - 1)
-    return answers
+    if rate == 1:
+        return ORDERS / (2 * noise_multiplier**2)
+    log_odds = math.log(rate) - math.log1p(-rate)
+    logs = _LOG_BINOMIALS + _TERMS * (_TERMS - 1) / (2 * noise_multiplier**2) + _TERMS * log_odds
+    total: NDArray[np.float64] = logsumexp(logs, axis=1) + ORDERS * math.log1p(-rate)
+    return total / (ORDERS - 1)

@@ -186,6 +186,32 @@ class RuleDecisions:
 
 @row_function
 @dataclass(frozen=True, eq=False)
+class WeightedDecisions:
+    """The weight of each record's group, added to its cell, if a released rule decides the record for class 1.
+
+    Under noise of one scale, a group of weight w is counted as if the noise had scale 1 / w. Weights are public.
+    """
+
+    model: Model
+    params: Floats
+    rule: DecisionRule
+    cells: NDArray[np.int64]
+    n_cells: int
+    weights: NDArray[np.float64]
+    n_values: int = 1
+
+    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
+        """Return the cell of each row, -1 for none."""
+        return self.cells.ravel().take(rows.joint(self.cells.shape[1]), mode="wrap")
+
+    def values_of(self, rows: Rows) -> Floats:
+        """Return one column a record."""
+        decision = self.rule.decide(rows.forward(self.model, self.params)[-1], rows.cells, rows.lots)
+        return (self.weights[rows.cells] * (decision == 1))[None].astype(np.float32)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
 class SoftRule:
     """Soft decisions of a tilted rule: softmax(scores / smoothing) of each record, added to its own cell.
 
