@@ -8,6 +8,7 @@ from fairveil.errors import DamagedLedger, InvalidParameter, UnsupportedEvent
 
 __all__ = [
     "ApproximateBox",
+    "BestOfRuns",
     "Charge",
     "DiscreteGaussianRelease",
     "DiscreteLaplaceRelease",
@@ -26,6 +27,9 @@ __all__ = [
     "event_from_dict",
     "event_to_dict",
 ]
+
+MOST_RUNS = 1000.0
+"""A larger mean number of runs is not priced."""
 
 
 def _check_text(name: str, value: Any) -> str:
@@ -200,6 +204,29 @@ class Repeated(Event):
 
 
 @dataclass(frozen=True)
+class BestOfRuns(Event):
+    """The best of K independent runs, and nothing else of them; K is secret and Poisson(mean), given K >= 1.
+
+    Each run draws a candidate and splits its people by secret coins of its own. `ways` lists everything that one unit
+    may so meet in one run, each way as the events met one after the other.
+    """
+
+    ways: tuple[tuple[Event, ...], ...]
+    mean: float
+
+    def __post_init__(self) -> None:
+        ways = tuple(tuple(_check_event("each release", event) for event in way) for way in self.ways)
+        if not ways or not all(ways):
+            raise InvalidParameter(
+                "Expected at least one way through a run, each with a release, got fewer; list what a run releases."
+            )
+        self._keep("ways", ways)
+        self._keep("mean", check_positive("mean", self.mean))
+        if self.mean > MOST_RUNS:
+            raise InvalidParameter(f"Expected mean <= {MOST_RUNS:g}, got {self.mean!r}; plan fewer runs.")
+
+
+@dataclass(frozen=True)
 class Charge:
     """An event and the part of the data it read.
 
@@ -227,7 +254,7 @@ _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         GaussianRelease, LaplaceRelease, DiscreteLaplaceRelease, DiscreteGaussianRelease, RandomizedResponse,
-        PureBox, ApproximateBox, NonPrivateRelease, UnpricedChoice, Joint, PoissonSampled, Repeated,
+        PureBox, ApproximateBox, NonPrivateRelease, UnpricedChoice, Joint, PoissonSampled, Repeated, BestOfRuns,
     )
 }  # fmt: skip
 

@@ -6,15 +6,26 @@ replaced by its chord in e^epsilon (connect the dots, Doroshenko et al. 2022), n
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, signal
 
-__all__ = ["LossLaw", "Losses", "Profile", "compose", "connect_dots", "is_dominated", "power", "split_atoms"]
+__all__ = [
+    "LossLaw",
+    "Losses",
+    "Profile",
+    "compose",
+    "connect_dots",
+    "is_dominated",
+    "join_curves",
+    "power",
+    "split_atoms",
+    "worst_of",
+]
 
 Array = NDArray[np.float64]
 
@@ -23,6 +34,9 @@ TAIL_MASS = 1e-15
 
 ROUNDING = 4e-17
 """What the Fourier transform may lose of delta per use, twice the largest loss seen; put at infinity."""
+
+MAX_MOVES = 100
+"""How often the ends of a common tangent may move; any two ends give a chord that errs upwards only."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,66 @@ def connect_dots(remove: Profile, add: Profile, grid: float) -> Losses:
         return Losses(law, law)
     left = _heights(add, grid)
     return Losses(_connect(right, left, grid), _connect(left, right, grid))
+
+
+def worst_of(several: Sequence[Losses], grid: float) -> Losses:
+    """Return laws whose curves are at each loss the highest of several: of whichever mechanism a hidden coin chose."""
+    if len(several) == 1:
+        return several[0]
+    profiles = []
+    for laws in ([one.remove for one in several], [one.add for one in several]):
+        profiles.append(Profile(partial(_highest, laws), max(float(law.losses[-1]) for law in laws)))
+    return connect_dots(profiles[0], profiles[1], grid)
+
+
+def _highest(laws: Sequence[LossLaw], epsilons: Array) -> Array:
+    return np.max([law.hockey_stick(epsilons) for law in laws], axis=0)
+
+
+def join_curves(ahead: Array, back: Array, grid: float) -> Losses:
+    """Return laws whose curves lie nowhere below the true ones of a pair, from bounds on these at 0, grid, 2 grid ...
+
+    The bounds of each direction are convex in e^epsilon. Both together are one curve, which for e^epsilon < 1 is
+    1 - e^epsilon + e^epsilon back(-epsilon). The true one is convex there too, hence below any chord: where the bounds
+    make a kink at 1, their common tangent is taken.
+    """
+    right, left = np.exp(_steps(ahead, grid)), np.exp(_steps(back, grid))
+    a, b = 1, 0
+    for _ in range(MAX_MOVES):
+        before = (a, b)
+        b = _touched(ahead, right, left[a], back[a], 0)
+        a = _touched(back, left, right[b], ahead[b], 1)
+        if (a, b) == before:
+            break
+    joined, far = ahead.copy(), back.copy()
+    joined[: b + 1] += np.minimum(_chord(ahead, right, b, left[a], back[a]), 0.0)
+    far[: a + 1] += np.minimum(_chord(back, left, a, right[b], ahead[b]), 0.0)
+    far[0] = joined[0]
+    joined, far = (np.minimum.accumulate(np.clip(curve, 0.0, 1.0)) for curve in (joined, far))
+    return Losses(_connect(joined, far, grid), _connect(far, joined, grid))
+
+
+def _touched(curve: Array, x: Array, other_x: float, height: float, first: int) -> int:
+    """Return where a line from a point of the other half, as this half sees it, touches the curve from below."""
+    rises, runs = curve[first : len(x)] - _turned(other_x, height), x[first:] - 1 / other_x
+    return first + int(np.argmin(rises / runs))
+
+
+def _chord(curve: Array, x: Array, end: int, other_x: float, height: float) -> Array:
+    """Return by how much the line between a point of the other half and `end` lies above the curve, from 0 to `end`."""
+    slope = (curve[end] - _turned(other_x, height)) / (x[end] - 1 / other_x)
+    line: Array = curve[end] + slope * (x[: end + 1] - x[end])
+    return line - curve[: end + 1]
+
+
+def _turned(x: float, height: float) -> float:
+    """Return the height at 1 / x as the other direction sees it."""
+    return 1 - 1 / x + height / x
+
+
+def _steps(curve: Array, grid: float) -> Array:
+    """Return the losses of a curve whose exponentials a double can hold."""
+    return np.arange(min(len(curve), int(600 / grid) + 2), dtype=np.float64) * grid
 
 
 def _connect(ahead: Array, back: Array, grid: float) -> LossLaw:

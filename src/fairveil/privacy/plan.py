@@ -8,7 +8,7 @@ a batch refuses a release that its plan does not list.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from fairveil._validate import check_integer, check_probability
 from fairveil.errors import InvalidParameter
@@ -19,7 +19,7 @@ from fairveil.privacy.mechanisms import public_scale
 from fairveil.privacy.pricing import count_uses
 from fairveil.privacy.sizes import total_size
 
-__all__ = ["EVERYONE", "Part", "Plan", "Release"]
+__all__ = ["EVERYONE", "Part", "Plan", "Release", "cost_by_itself", "only_nonprivate"]
 
 ALL = "all"
 EVERYONE = ((-1, 1.0),)
@@ -156,15 +156,7 @@ class Plan:
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return all parts as plain values, each with what it costs by itself."""
-        return [{**part.to_dict(), **self._cost(part)} for part in self.parts]
-
-    def _cost(self, part: Part) -> dict[str, float | None]:
-        if not self.is_private:
-            return {"epsilon": None, "delta": None}
-        pure = total_size(count_uses(part.event)).pure
-        if math.isfinite(pure):
-            return {"epsilon": pure, "delta": 0.0}
-        return {"epsilon": epsilon_of([part.event], self.delta), "delta": self.delta}
+        return [{**part.to_dict(), **cost_by_itself(part.event, self)} for part in self.parts]
 
     def part(self, name: str) -> Part:
         """Return the part of that name."""
@@ -178,6 +170,28 @@ class Plan:
         if part.share == 1:
             return Charge(part.event, unit=self.unit)
         return Charge(part.event, split, part.piece, self.unit)
+
+
+class Claim(Protocol):
+    """A guarantee that is stated at some delta, or none."""
+
+    @property
+    def delta(self) -> float:
+        """The delta at which epsilon is stated."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether any guarantee is claimed."""
+
+
+def cost_by_itself(event: Event, claim: Claim) -> dict[str, float | None]:
+    """Return the epsilon and delta of one event as plain values, pure where it is, None where nothing is claimed."""
+    if not claim.is_private:
+        return {"epsilon": None, "delta": None}
+    pure = total_size(count_uses(event)).pure
+    if math.isfinite(pure):
+        return {"epsilon": pure, "delta": 0.0}
+    return {"epsilon": epsilon_of([event], claim.delta), "delta": claim.delta}
 
 
 def only_nonprivate(charges: Iterable[Charge], reason: str) -> tuple[Charge, ...]:

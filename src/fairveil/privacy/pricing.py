@@ -11,6 +11,7 @@ from dp_accounting.pld import privacy_loss_mechanism as mechanisms
 
 from fairveil.errors import UnsupportedEvent
 from fairveil.privacy import events as ev
+from fairveil.privacy.best_of import best_of_losses
 from fairveil.privacy.losses import (
     Array,
     Losses,
@@ -20,6 +21,7 @@ from fairveil.privacy.losses import (
     connect_dots,
     power,
     split_atoms,
+    worst_of,
 )
 from fairveil.privacy.sampled import sampled_losses
 from fairveil.privacy.sizes import normal_delta, rough_size
@@ -74,6 +76,8 @@ def has_replace_pair(event: ev.Event) -> bool:
         return is_gaussian or (event.rate == 1 and has_replace_pair(event.event))
     if isinstance(event, ev.Repeated):
         return has_replace_pair(event.event)
+    if isinstance(event, ev.BestOfRuns):
+        return all(has_replace_pair(release) for way in event.ways for release in way)
     return all(map(has_replace_pair, event.releases)) if isinstance(event, ev.Joint) else True
 
 
@@ -222,6 +226,13 @@ def _(event: ev.Joint, grid: float, neighbours: Neighbours) -> Losses:
         return loss_distribution(ev.GaussianRelease(multiplier), grid, neighbours)
     uses = sum((count_uses(release) for release in event.releases), Counter[ev.Event]())
     return composed(uses, grid, neighbours)
+
+
+@loss_distribution.register
+def _(event: ev.BestOfRuns, grid: float, neighbours: Neighbours) -> Losses:
+    ways = [sum((count_uses(release) for release in way), Counter[ev.Event]()) for way in event.ways]
+    run = worst_of([composed(way, grid, neighbours) for way in ways], grid)
+    return best_of_losses(run, event.mean)
 
 
 @loss_distribution.register

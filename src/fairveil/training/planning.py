@@ -1,5 +1,6 @@
 """One budget in, one plan out: every noise level of a run is settled before any data is touched."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -9,7 +10,7 @@ from fairveil.privacy.events import Event
 from fairveil.privacy.plan import Part, Plan, Release
 from fairveil.training.task import Recipe, Task
 
-__all__ = ["SIZE_SHARE", "make_plan"]
+__all__ = ["SIZE_SHARE", "make_counting_plan", "make_plan"]
 
 SIZE_SHARE = 0.02
 """The part of epsilon that buys a noisy number of records where none is declared."""
@@ -29,6 +30,14 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     if holdout:
         parts += _calibrated(lambda noise: (_outcomes_part(noise, holdout),), size, task)
     return Plan(parts, task.epsilon, task.delta, task.unit)
+
+
+def make_counting_plan(epsilon: float, delta: float, unit: str) -> Plan:
+    """Return the plan of one look at everyone: how a released rule decides, by group and label."""
+    std = 0.0
+    if math.isfinite(epsilon):
+        std = calibrate(lambda noise: [_outcomes_part(noise, 1.0).event], epsilon, delta)
+    return Plan((_outcomes_part(std, 1.0),), epsilon, delta, unit)
 
 
 def _size_parts(task: Task) -> tuple[Part, ...]:

@@ -7,14 +7,15 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fairveil.coins import Coins
-from fairveil.models.protocol import Model
+from fairveil.models.protocol import Array, Model
+from fairveil.models.rules import DecisionRule
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.veil import Records, Veil, open_veils
 from fairveil.training.objectives import Everyone, Outcomes
 from fairveil.training.task import Fit, Progress, Recipe, Task, quiet
 
-__all__ = ["Trained", "carry_out"]
+__all__ = ["Trained", "carry_out", "release_outcomes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +69,18 @@ def _carried_out(
     fit = recipe.train(veils, task, size, rng, progress)
     if "holdout" not in veils:
         return Trained(model, fit, size, None, 0.0)
-    outcomes = Outcomes(model, fit.params, fit.rule, task.people.n_groups, task.n_classes)
-    counts = veils["holdout"].draw().release_counts(outcomes, name="outcomes")
-    std = (
-        plan.part("holdout").releases[0].noise_multiplier
-    )  # a discrete Gaussian varies by no more than std^2
-    return Trained(model, fit, size, counts.reshape(outcomes.shape), std**2)
+    return Trained(model, fit, size, *release_outcomes(veils["holdout"], model, fit.params, fit.rule, task))
+
+
+def release_outcomes(
+    veil: Veil, model: Model, params: Array, rule: DecisionRule, task: Task
+) -> tuple[NDArray[np.float64], float]:
+    """Release how a rule decides, counts by (group code, label, decision), and the variance of their noise."""
+    outcomes = Outcomes(model, params, rule, task.people.n_groups, task.n_classes)
+    counts = veil.draw().release_counts(outcomes, name="outcomes")
+    (release,) = veil.part.releases
+    # a discrete Gaussian varies by no more than std^2
+    return counts.reshape(outcomes.shape), release.noise_multiplier**2
 
 
 def _size(veils: dict[str, Veil], task: Task) -> float:

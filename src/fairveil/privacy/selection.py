@@ -1,0 +1,288 @@
+"""The best of several private runs, chosen privately: a secret number of runs, one release, one debit.
+
+A plan of several candidate runs is booked as one event before anything happens. Then K runs are made, K secret, each
+by a candidate drawn at random on its own books; the best is handed over and everything else forgotten, K included.
+What that costs, and why, stands in docs/proofs/selection.md.
+"""
+
+import math
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal, localcontext
+from typing import Any, Generic, TypeVar
+
+from fairveil._validate import check_positive
+from fairveil.coins import Coins
+from fairveil.errors import InvalidParameter, UnplannedRelease
+from fairveil.privacy.events import BestOfRuns, Charge, Event, NonPrivateRelease
+from fairveil.privacy.ledger import Ledger, Receipt
+from fairveil.privacy.plan import Part, Plan, cost_by_itself, only_nonprivate
+from fairveil.privacy.pricing import count_uses
+from fairveil.privacy.veil import Records, Veil, open_veils
+from fairveil.privacy.ways import ways_through
+
+__all__ = ["FIT", "HOLDOUT", "Best", "Runs", "TunedPlan", "best_of_plans", "draw_count", "open_selection"]
+
+FIT, HOLDOUT = "fit", "holdout"
+"""The piece of the people that runs train and score on, and the one that only the best run is counted on."""
+
+UNIFORM_BITS = 128
+DIGITS = 60
+"""The number of runs is read off a uniform number of 128 bits with 60 digits: its law is right to 1e-36."""
+
+Way = frozenset[tuple[Event, int]]
+T = TypeVar("T")
+
+
+def best_of_plans(runs: Iterable[Plan], mean_runs: float) -> BestOfRuns:
+    """Return the event of keeping the best of Poisson(mean_runs) runs, each by one of these plans at random.
+
+    Examples
+    --------
+    >>> from fairveil.privacy.plan import Release
+    >>> run = Plan((Part("train", (Release("sum", "gaussian", 5.0),)),), math.inf, 1e-5)
+    >>> best_of_plans([run, run], 8.0)
+    BestOfRuns(ways=((GaussianRelease(noise_multiplier=5.0),),), mean=8.0)
+    """
+    ways = dict.fromkeys(way for run in runs for way in _listed(run.charges()))
+    return BestOfRuns(tuple(ways), mean_runs)
+
+
+def _listed(charges: Iterable[Charge]) -> list[tuple[Event, ...]]:
+    """Return the events that a unit may meet, a tuple for each piece of the split; all meet those on everyone."""
+    whole = tuple(charge.event for charge in charges if not charge.split)
+    pieces: dict[str, tuple[Event, ...]] = {}
+    for charge in charges:
+        if charge.split:
+            pieces[charge.part] = (*pieces.get(charge.part, ()), charge.event)
+    return [whole + piece for piece in pieces.values()] or [whole]
+
+
+def _ways(charges: Iterable[Charge]) -> set[Way]:
+    return {frozenset(way.items()) for way in ways_through(charges).each()}
+
+
+def _priced(event: BestOfRuns) -> set[Way]:
+    uses = (sum((count_uses(one) for one in way), Counter[Event]()) for way in event.ways)
+    return {frozenset(way.items()) for way in uses}
+
+
+@dataclass(frozen=True)
+class TunedPlan:
+    """The public numbers of a choice among runs; answers what a `Plan` answers.
+
+    Attributes
+    ----------
+    runs : tuple of Plan
+        One run of each candidate, on the piece "fit".
+    mean_runs : float
+        The number of runs is Poisson(mean_runs), given that it is at least 1.
+    around : tuple of Part
+        What is asked besides: "size" of everyone, "holdout" of the people who had no part in any run.
+    epsilon, delta, unit
+        As in a `Plan`.
+    """
+
+    runs: tuple[Plan, ...]
+    mean_runs: float
+    around: tuple[Part, ...]
+    epsilon: float
+    delta: float
+    unit: str = "record"
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise InvalidParameter("Expected at least one candidate to run, got none; name one.")
+        check_positive("mean_runs", self.mean_runs)
+        if {part.piece for part in self.around if part.share < 1} - {HOLDOUT}:
+            raise InvalidParameter(
+                'Expected parts of everyone and of "holdout" around the runs, got others; leave them out.'
+            )
+
+    @property
+    def is_private(self) -> bool:
+        """Whether any guarantee is claimed."""
+        return math.isfinite(self.epsilon)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The pieces that the secret split makes; none where everyone may be in every run."""
+        held = {part.piece: part.share for part in self.around if part.share < 1}
+        return {FIT: 1 - sum(held.values()), **held} if held else {}
+
+    @property
+    def event(self) -> BestOfRuns:
+        """What the release of the best run costs the people of the piece "fit"."""
+        return best_of_plans(self.runs, self.mean_runs)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts, those of runs under names such as "run 1: train", with their shares of everyone."""
+        share = self.shares.get(FIT, 1.0)
+        numbered = ((number, part) for number, run in enumerate(self.runs, start=1) for part in run.parts)
+        return self.around + tuple(
+            replace(
+                part,
+                name=f"run {number}: {part.name}",
+                piece=f"run {number}: {part.piece}",
+                share=part.share * share,
+            )
+            for number, part in numbered
+        )
+
+    def part(self, name: str) -> Part:
+        """Return the part of that name."""
+        return next(part for part in self.parts if part.name == name)
+
+    def charges(self, split: str = "split") -> tuple[Charge, ...]:
+        """Return what the ledger books: the best run as one event, beside the hold-out; the size in sequence."""
+        best: Event = self.event if self.is_private else NonPrivateRelease("the best of runs without noise")
+        charges = [(part.piece if part.share < 1 else "", part.event) for part in self.around]
+        charges.append((FIT if self.shares else "", best))
+        return tuple(Charge(event, split if piece else "", piece, self.unit) for piece, event in charges)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return all parts as plain values, each with what it costs by itself; those of runs say how many there are."""
+        told = []
+        for part in self.parts:
+            is_run = {} if part in self.around else {"mean_runs": self.mean_runs}
+            told.append({**part.to_dict(), **is_run, **cost_by_itself(part.event, self)})
+        return told
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `from_dict` needs besides the budget."""
+        return {
+            "mean_runs": self.mean_runs,
+            "runs": [
+                {
+                    "epsilon": run.epsilon if run.is_private else None,
+                    "parts": [part.to_dict() for part in run.parts],
+                }
+                for run in self.runs
+            ],
+            "around": [part.to_dict() for part in self.around],
+        }
+
+    @classmethod
+    def from_dict(
+        cls, facts: Mapping[str, Any], epsilon: float, delta: float, unit: str = "record"
+    ) -> "TunedPlan":
+        """Return the plan that `to_dict` wrote, calibrated to this budget."""
+        runs = tuple(
+            Plan(
+                tuple(Part.from_dict(part) for part in run["parts"]), run["epsilon"] or math.inf, delta, unit
+            )
+            for run in facts["runs"]
+        )
+        around = tuple(Part.from_dict(part) for part in facts["around"])
+        return cls(runs, facts["mean_runs"], around, epsilon, delta, unit)
+
+
+def draw_count(mean: float, coins: Coins) -> int:
+    """Return a Poisson(mean) number, given that it is at least 1, by inversion of its law in long decimals."""
+    with localcontext() as context:
+        context.prec = DIGITS
+        goal = (Decimal(mean).exp() - 1) * coins.below(2**UNIFORM_BITS) / 2**UNIFORM_BITS
+        count, term = 1, Decimal(mean)
+        total = term
+        while total <= goal:
+            count += 1
+            term = term * Decimal(mean) / count
+            total += term
+    return count
+
+
+@dataclass(frozen=True, eq=False)
+class Best(Generic[T]):
+    """The best run, all of it released: whose plan it followed, its score, and what it handed over."""
+
+    candidate: int
+    score: float
+    outcome: T
+
+
+def open_selection(
+    records: Records, plan: TunedPlan, ledger: Ledger, coins: Coins, purpose: str
+) -> tuple[dict[str, Veil], "Runs"]:
+    """Book the plan, split the records, and return a veil for each part around the runs, and the runs themselves.
+
+    Guarantees
+    ----------
+    The debit is on disk before the first coin is tossed. With coins that are not secret, or at epsilon = infinity,
+    the entry says that the release is not private.
+    """
+    split = uuid.uuid4().hex[:12]
+    charges = plan.charges(split)
+    if plan.is_private and not coins.is_secret:
+        charges = only_nonprivate(charges, "seeded coins")
+    details = {"epsilon": plan.epsilon if plan.is_private else None, "delta": plan.delta}
+    receipt = ledger.debit(charges, purpose, details, split)
+    pieces = dict(records.split(plan.shares, coins)) if plan.shares else {FIT: records}
+    veils = {
+        part.name: Veil(
+            (records if part.share == 1 else pieces[part.piece]).arranged(coins), part, receipt, coins
+        )
+        for part in plan.around
+    }
+    return veils, Runs(pieces[FIT], plan, receipt, coins)
+
+
+class Runs:
+    """Runs on one piece of the records that were paid for by one debit, to be made once."""
+
+    def __init__(self, records: Records, plan: TunedPlan, receipt: Receipt, coins: Coins) -> None:
+        if not isinstance(receipt, Receipt):
+            raise UnplannedRelease("Expected the receipt of a debit, got none; use open_selection.")
+        events = [charge.event for charge in receipt.entry.charges]
+        self._paid = [event for event in events if isinstance(event, BestOfRuns)]
+        if plan.is_private and coins.is_secret and [event.mean for event in self._paid] != [plan.mean_runs]:
+            raise UnplannedRelease(
+                f"Expected one debit of the best of {plan.mean_runs:g} runs, got another; use open_selection."
+            )
+        self._records = records
+        self._plan = plan
+        self._coins = coins
+        self._is_made = False
+
+    def keep_best(self, run: Callable[[int, dict[str, Veil]], tuple[float, T]]) -> Best[T]:
+        """Make a secret number of runs and return the best; nothing else of them is ever told.
+
+        Parameters
+        ----------
+        run : callable
+            Takes the number of a candidate and the veils of its plan, returns a score, the higher the better (a score
+            that is no number is the lowest), and what is to be released. It must do nothing else that can be seen:
+            no progress, no log, no public coins that others use.
+
+        Guarantees
+        ----------
+        That of the event booked: runs are alike and independent, their number follows its law, and what each is let
+        see was in the price. Assumes that nobody measures the time this takes, which tells the number of runs.
+        """
+        if self._is_made:
+            raise UnplannedRelease("Expected one choice for one debit, got a second; open a new selection.")
+        self._is_made = True
+        best = self._one(run)
+        for _ in range(draw_count(self._plan.mean_runs, self._coins) - 1):
+            other = self._one(run)
+            # the first of equals stays: runs are exchangeable, so it is as good as a fair lot
+            best = other if other.score > best.score else best
+        return best
+
+    def _one(self, run: Callable[[int, dict[str, Veil]], tuple[float, T]]) -> Best[T]:
+        candidate = self._coins.below(len(self._plan.runs))
+        score, outcome = run(candidate, self._opened(self._plan.runs[candidate]))
+        return Best(candidate, -math.inf if math.isnan(score) else float(score), outcome)
+
+    def _opened(self, plan: Plan) -> dict[str, Veil]:
+        """Return the veils of one run on books of its own, if what they hold was paid for."""
+        scratch = Ledger()
+        veils = open_veils(self._records, plan, scratch, self._coins, "a run")
+        booked = _ways(charge for entry in scratch.entries for charge in entry.charges)
+        if any(not booked <= _priced(event) for event in self._paid):
+            raise UnplannedRelease(
+                "Expected a run to book what was paid for, got something else; plan all candidates before the debit."
+            )
+        return veils

@@ -1,0 +1,229 @@
+"""Several recipes in, the best one's model out: tried, scored and chosen privately, for little more than one training.
+
+One secret split keeps "fit" and "holdout" apart. Every run splits "fit" afresh, trains a candidate on one part and
+counts its decisions, with noise, on the other; a public score of these counts says which run is best, and that run
+alone is released (`fairveil.privacy.selection`). The people of "holdout" had no part in training or choosing, so what
+is counted on them is an honest estimate.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from fairveil._validate import check_positive
+from fairveil.coins import Coins
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.cells import Population
+from fairveil.fairness.constraints import Constraint, constrain
+from fairveil.privacy.accounting import epsilon_of
+from fairveil.privacy.calibration import calibrate
+from fairveil.privacy.events import BestOfRuns, Event, GaussianRelease
+from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.selection import FIT, HOLDOUT, TunedPlan, best_of_plans, open_selection
+from fairveil.privacy.veil import Records, Veil
+from fairveil.training.planning import _calibrated, _outcomes_part, _size_parts
+from fairveil.training.task import Fit, Recipe, Task, quiet
+from fairveil.training.training import Trained, _size, release_outcomes
+
+__all__ = ["Score", "Tuned", "Tuning", "accuracy_under_bounds", "carry_out_tuned", "tuned_plan"]
+
+SCORE = "score"
+Counts = NDArray[np.float64]
+PartsAt = Callable[[float], tuple[Part, ...]]
+Score = Callable[[Counts, Population, float], float]
+"""Noisy counts (group code, label, decision), of which people, and the variance of their noise in; a number out, the
+higher the better. It must be public and answer any counts: an error would tell of a run that is not released."""
+
+
+def accuracy_under_bounds(
+    counts: Counts,
+    people: Population,
+    noise_variance: float,
+    constraint: Constraint | Sequence[Constraint] = (),
+    weight: float = 2.0,
+) -> float:
+    """Return the noisy accuracy minus `weight` times the largest excess over the limits of the constraint.
+
+    Bounds on groups too small to be told from noise do not count.
+
+    Examples
+    --------
+    >>> from fairveil.fairness.cells import Attribute
+    >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
+    >>> counts = np.array([[[40.0, 10.0], [0.0, 50.0]], [[50.0, 0.0], [0.0, 50.0]], np.zeros((2, 2))])
+    >>> accuracy_under_bounds(counts, people, 0.0)
+    0.95
+    """
+    accuracy = float(np.einsum("gkk->", counts) / max(counts.sum(), 1.0))
+    if isinstance(constraint, Sequence) and not constraint:
+        return accuracy
+    bounds = constrain(constraint, people)
+    counted = bounds.cells >= 0
+    histogram = np.zeros((bounds.n_cells, people.n_classes))
+    np.add.at(histogram, bounds.cells[counted], counts[counted])
+    excess = bounds.violation(histogram)[bounds.is_told(histogram, noise_variance)]
+    return accuracy - weight * float(np.max(excess, initial=0.0))
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Recipes to choose from, and how.
+
+    Parameters
+    ----------
+    candidates : tuple of Recipe
+        Each run draws one of them, all alike.
+    mean_runs : float
+        How many runs are made is secret: Poisson(mean_runs), given that it is at least 1.
+    share : float
+        The share of a run's people that its score is counted on; it trains on the others.
+    score : callable
+        A public function of the noisy counts; with constraints, ``partial(accuracy_under_bounds, constraint=...)``.
+    """
+
+    candidates: tuple[Recipe, ...]
+    mean_runs: float = 8.0
+    share: float = 0.15
+    score: Score = field(default=accuracy_under_bounds)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", tuple(self.candidates))
+        if not self.candidates:
+            raise InvalidParameter("Expected at least one candidate, got none; name recipes to choose from.")
+        check_positive("mean_runs", self.mean_runs)
+        if not 0 < self.share < 1:
+            raise InvalidParameter(f"Expected 0 < share < 1, got {self.share!r}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """What left the veil: the best run's model, its outcomes on the hold-out, whose recipe it was, its noisy score.
+
+    The score is that of a winner, hence flattering; the outcomes on the hold-out are not.
+    """
+
+    trained: Trained
+    candidate: int
+    score: float
+
+
+def tuned_plan(tuning: Tuning, task: Task, holdout: float = 0.0) -> TunedPlan:
+    """Return the plan of a choice among recipes: all of it together costs at most (task.epsilon, task.delta).
+
+    Every piece of every candidate is calibrated to cost a run alike; one common factor then lets the choice, with the
+    noisy size if none is declared, meet the budget. What is counted on the hold-out has a budget of its own people.
+    """
+    if not 0 <= holdout < 1:
+        raise InvalidParameter(f"Expected 0 <= holdout < 1, got {holdout!r}.")
+    size = _size_parts(task)
+    fixed = [part.event for part in size]
+    run_task = replace(task, epsilon=_run_epsilon(tuning.mean_runs, fixed, task))
+    pieces = [_levelled(recipe, tuning.share, run_task) for recipe in tuning.candidates]
+
+    def runs_at(scale: float) -> tuple[Plan, ...]:
+        parts = (tuple(part for at in each for part in at(scale)) for each in pieces)
+        return tuple(Plan(run, run_task.epsilon, task.delta, task.unit) for run in parts)
+
+    def charges(scale: float) -> list[Event]:
+        return [*fixed, best_of_plans(runs_at(scale), tuning.mean_runs)]
+
+    scale = calibrate(charges, task.epsilon, task.delta) if task.is_private else 0.0
+    around = size
+    if holdout:
+        around += _calibrated(lambda noise: (_outcomes_part(noise, holdout),), size, task)
+    return TunedPlan(runs_at(scale), tuning.mean_runs, around, task.epsilon, task.delta, task.unit)
+
+
+def _run_epsilon(mean_runs: float, fixed: list[Event], task: Task) -> float:
+    """Return what a run may cost if it were one Gaussian release; recipes choose public numbers by it."""
+    if not task.is_private:
+        return task.epsilon
+
+    def charges(noise: float) -> list[Event]:
+        return [*fixed, BestOfRuns(((GaussianRelease(noise),),), mean_runs)]
+
+    return epsilon_of([GaussianRelease(calibrate(charges, task.epsilon, task.delta))], task.delta)
+
+
+def _levelled(recipe: Recipe, share: float, task: Task) -> list[PartsAt]:
+    """Return for each piece of a run its parts at a multiple of the noise at which it costs the run's epsilon."""
+    recipe.check(task)
+
+    def parts_of(piece: str, unit: float, scale: float) -> tuple[Part, ...]:
+        noise = unit * scale
+        score = Part(SCORE, (Release("outcomes", "discrete_gaussian", noise),), share)
+        return tuple(part for part in (*recipe.parts(noise, 1 - share, task), score) if part.piece == piece)
+
+    pieces = [*dict.fromkeys(part.piece for part in recipe.parts(1.0, 1 - share, task)), SCORE]
+    levels: list[PartsAt] = []
+    for piece in pieces:
+        events = partial(_events, partial(parts_of, piece, 1.0))
+        unit = calibrate(events, task.epsilon, task.delta) if task.is_private else 0.0
+        levels.append(partial(parts_of, piece, unit))
+    return levels
+
+
+def _events(parts_at: PartsAt, noise: float) -> list[Event]:
+    return [part.event for part in parts_at(noise)]
+
+
+def carry_out_tuned(
+    plan: TunedPlan,
+    tuning: Tuning,
+    task: Task,
+    records: Records,
+    ledger: Ledger,
+    coins: Coins,
+    rng: np.random.Generator,
+    purpose: str = "tuned training",
+) -> Tuned:
+    """Book the plan, make the runs, keep the best, and count it on the hold-out.
+
+    There is no progress to watch: it would tell how many runs there are.
+
+    Guarantees
+    ----------
+    (plan.epsilon, plan.delta)-differential privacy of everything returned, for neighbours that differ by one unit
+    added or removed, given that the coins are secret, the facts of `task` and the score are public, and that nobody
+    measures time.
+    """
+    seed = int(rng.integers(2**63))  # one draw, whatever the number of runs
+    with threadpool_limits(1, user_api="blas"):
+        veils, runs = open_selection(records, plan, ledger, coins, purpose)
+        everyone = _size(veils, task)
+        for part in plan.around:
+            veils[part.name].expect(everyone * part.share)
+        run = partial(_run, plan, tuning, task, everyone * plan.shares.get(FIT, 1.0), seed)
+        best = runs.keep_best(run)
+        trained: Trained = best.outcome
+        if HOLDOUT in veils:
+            fit = trained.fit
+            outcomes = release_outcomes(veils[HOLDOUT], trained.model, fit.params, fit.rule, task)
+            trained = Trained(trained.model, fit, trained.size, *outcomes)
+    return Tuned(trained, best.candidate, best.score)
+
+
+def _run(
+    plan: TunedPlan,
+    tuning: Tuning,
+    task: Task,
+    size: float,
+    seed: int,
+    candidate: int,
+    veils: dict[str, Veil],
+) -> tuple[float, Trained]:
+    """Return one run of a candidate and its score."""
+    recipe, run = tuning.candidates[candidate], plan.runs[candidate]
+    for part in run.parts:
+        veils[part.name].expect(size * part.share)
+    own = replace(task, epsilon=run.epsilon)
+    n_train = size * run.shares.get("train", 1.0)
+    model = recipe.model_for(own)
+    fit: Fit = recipe.train(veils, own, n_train, np.random.default_rng(seed), quiet)
+    counts, variance = release_outcomes(veils[SCORE], model, fit.params, fit.rule, own)
+    return tuning.score(counts, task.people, variance), Trained(model, fit, n_train, None, 0.0)
