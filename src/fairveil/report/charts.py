@@ -1,0 +1,289 @@
+"""Dots with whiskers, lines with bands, points with error bars: pure functions from values to SVG."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from markupsafe import Markup
+
+from fairveil.report.numbers import UNKNOWN, Shown
+from fairveil.report.scales import Scale, clip_text, runs
+from fairveil.report.svg import EDGE, N_COLOURS, RIGHT, along, chart, exact, line, path_use, shape, tag, text
+
+__all__ = ["Dot", "Line", "Point", "dot_chart", "line_chart", "scatter_chart"]
+
+ROW = 42.0
+LEFT = 15.0
+SHORT_NAME, LONG_NAME = 20, 34
+PLOT_TOP, PLOT_HEIGHT = 12.0, 190.0
+Words = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One row of a dot chart."""
+
+    label: str
+    interval: Shown
+    words: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A course over steps; `lows` and `highs` may be empty."""
+
+    label: str
+    steps: Sequence[float]
+    values: Sequence[float | None]
+    lows: Sequence[float | None] = ()
+    highs: Sequence[float | None] = ()
+    series: int = 0
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point with error bars both ways; `index` names it among all points of a page."""
+
+    index: int
+    label: str
+    x: Shown
+    y: Shown
+    series: int = 0
+
+
+def dot_chart(
+    identity: str,
+    title: str,
+    description: str,
+    dots: Sequence[Dot],
+    scale: Scale,
+    words: Words,
+    *,
+    band: tuple[float, float] | None = None,
+    rule: float | None = None,
+) -> Markup:
+    """Return one row a dot: its name and value in words, and below them the dot on its whisker.
+
+    Parameters
+    ----------
+    band : (low, high), optional
+        A shaded stretch behind all rows.
+    rule : float, optional
+        A dashed vertical line.
+    """
+    bottom = ROW * len(dots)
+    behind = [part for place in range(len(dots)) for part in _behind(ROW * place, scale, band, rule)]
+    rows = [_dot_row(dot, ROW * place, scale) for place, dot in enumerate(dots)]
+    axis = [_tick(words(tick), scale.at(tick), bottom + 18) for tick in scale.ticks]
+    return chart(identity, title, description, bottom + 26, *behind, *rows, *axis)
+
+
+def _behind(top: float, scale: Scale, band: tuple[float, float] | None, rule: float | None) -> list[Markup]:
+    """Return what stands behind the dot of one row, clear of its words: grid, band, rule."""
+    start, end = top + 20, top + 38
+    places = [along(scale.at(tick)) for tick in scale.ticks]
+    parts = [line(place, start, place, end, class_="grid") for place in places]
+    if band is not None:
+        low, high = scale.at(band[0]), scale.at(band[1])
+        parts.append(
+            tag("rect", x=along(low), y=start, width=f"{(RIGHT - EDGE) * (high - low):.3f}%", height=end - start,
+                class_="band", data_low=exact(band[0]), data_high=exact(band[1]))
+        )  # fmt: skip
+    if rule is not None:
+        place = along(scale.at(rule))
+        parts.append(line(place, start, place, end, class_="rule", data_value=exact(rule)))
+    return parts
+
+
+def _dot_row(dot: Dot, top: float, scale: Scale) -> Markup:
+    """Return a row; an unknown value has words but no dot."""
+    middle, known = top + 29, dot.interval.value is not None
+    parts = [
+        tag("rect", x="0", y=top + 1, width="100%", height=ROW - 2, class_="hit", rx=4),
+        *_name(dot.label, top + 15),
+        text(dot.words, "99.2%", top + 15, class_="amount end"),
+        line(along(0), middle, along(1), middle, class_="track"),
+    ]
+    ends = dot.interval.ends
+    if ends is not None:
+        parts.append(
+            line(along(scale.at(ends[0])), middle, along(scale.at(ends[1])), middle, class_="whisker")
+        )
+    if dot.interval.value is not None:
+        parts.append(tag("circle", cx=along(scale.at(dot.interval.value)), cy=middle, r=5.5, class_="dot"))
+    return tag(
+        "g", *parts, class_="mark" if known else "mark unknown", tabindex=0, role="img",
+        aria_label=f"{dot.label}: {dot.words}", data_group=dot.label, **_data(dot.interval),
+    )  # fmt: skip
+
+
+def _tick(words: str, fraction: float, height: float, left: float = EDGE) -> Markup:
+    """Return the words at a tick, kept inside the chart at its ends."""
+    if fraction > 0.985:
+        return text(words, "100%", height, class_="tick end", aria_hidden="true")
+    if fraction < 0.015 and left == EDGE:
+        return text(words, "0", height, class_="tick", aria_hidden="true")
+    return text(words, along(fraction, left), height, class_="tick middle", aria_hidden="true")
+
+
+def _name(label: str, height: float) -> list[Markup]:
+    """Return the name of a row; a long one in two lengths, of which the page shows the one that fits."""
+    short, long = clip_text(label, SHORT_NAME), clip_text(label, LONG_NAME)
+    if short == long:
+        return [text(short, "0.8%", height, class_="name")]
+    return [
+        text(short, "0.8%", height, class_="name short"),
+        text(long, "0.8%", height, class_="name long"),
+    ]
+
+
+def _data(interval: Shown, prefix: str = "") -> dict[str, str]:
+    """Return the attributes that hold an interval to the last digit."""
+    names = (("value", interval.value), ("low", interval.low), ("high", interval.high))
+    return {f"data_{prefix}{name}": exact(value) for name, value in names}
+
+
+def line_chart(
+    identity: str,
+    title: str,
+    description: str,
+    lines: Sequence[Line],
+    x: Scale,
+    y: Scale,
+    words: Words,
+    *,
+    rule: float | None = None,
+) -> Markup:
+    """Return lines over steps, each with its band if it has one, and a mark at its last known value."""
+    drawn = [part for one in lines for part in _band(one, x, y)]
+    drawn += [part for one in lines for part in _course(one, x, y)]
+    ruled = []
+    if rule is not None:
+        height = _down(y.at(rule))
+        ruled = [line(along(0, LEFT), height, along(1, LEFT), height, class_="rule", data_value=exact(rule))]
+    ends = [_end_mark(one, x, y, words) for one in lines]
+    return chart(
+        identity, title, description, PLOT_TOP + PLOT_HEIGHT + 26,
+        *_axes(x, y, lambda tick: f"{tick:,.0f}", words),
+        path_use(f"{identity}-lines", PLOT_TOP + PLOT_HEIGHT, *drawn), *ruled, *ends,
+    )  # fmt: skip
+
+
+def _down(fraction: float) -> float:
+    return PLOT_TOP + PLOT_HEIGHT * (1 - fraction)
+
+
+def _axes(x: Scale, y: Scale, x_words: Words, y_words: Words) -> list[Markup]:
+    """Return grid lines and the words at ticks."""
+    parts = []
+    for tick in y.ticks:
+        height = _down(y.at(tick))
+        parts.append(line(along(0, LEFT), height, along(1, LEFT), height, class_="grid"))
+        parts.append(text(y_words(tick), f"{LEFT - 2}%", height + 4, class_="tick end", aria_hidden="true"))
+    for tick in x.ticks:
+        place, base = along(x.at(tick), LEFT), PLOT_TOP + PLOT_HEIGHT
+        parts.append(line(place, base, place, base + 4, class_="grid"))
+        parts.append(_tick(x_words(tick), x.at(tick), base + 18, LEFT))
+    return parts
+
+
+def _spot(x: Scale, y: Scale, step: float, value: float) -> str:
+    return f"{10 * (LEFT + (RIGHT - LEFT) * x.at(step)):.1f},{_down(y.at(value)):.1f}"
+
+
+def _course(one: Line, x: Scale, y: Scale) -> list[Markup]:
+    """Return the line in pieces between unknown values."""
+    pieces = runs([value is not None for value in one.values])
+    return [
+        tag("polyline", points=" ".join(_spot(x, y, one.steps[i], one.values[i] or 0.0) for i in piece),
+            class_=f"line colour-{one.series % N_COLOURS} dash-{one.series // N_COLOURS % 3}", data_group=one.label)
+        for piece in pieces
+    ]  # fmt: skip
+
+
+def _band(one: Line, x: Scale, y: Scale) -> list[Markup]:
+    if not one.lows or not one.highs:
+        return []
+    known = [low is not None and high is not None for low, high in zip(one.lows, one.highs, strict=True)]
+    shapes = []
+    for piece in runs(known):
+        there = [_spot(x, y, one.steps[i], one.highs[i] or 0.0) for i in piece]
+        back = [_spot(x, y, one.steps[i], one.lows[i] or 0.0) for i in reversed(piece)]
+        shapes.append(
+            tag("polygon", points=" ".join(there + back), class_=f"area colour-{one.series % N_COLOURS}")
+        )
+    return shapes
+
+
+def _end_mark(one: Line, x: Scale, y: Scale, words: Words) -> Markup:
+    """Return a mark that takes the focus at the last known value."""
+    known = [place for place, value in enumerate(one.values) if value is not None]
+    if not known:
+        return Markup("")
+    last = known[-1]
+    value = one.values[last] or 0.0
+    low, high = (ends[last] if ends else None for ends in (one.lows, one.highs))
+    told = f"{one.label}: {words(value)} at step {one.steps[last]:,.0f}"
+    if low is not None and high is not None:
+        told += f" ({words(low)} to {words(high)})"
+    place, height = along(x.at(one.steps[last]), LEFT), _down(y.at(value))
+    return tag(
+        "g", tag("circle", cx=place, cy=height, r=12, class_="hit"), shape(one.series, place, height),
+        class_=f"mark colour-{one.series % N_COLOURS}", tabindex=0, role="img", aria_label=told,
+        data_group=one.label, data_step=exact(one.steps[last]), **_data(Shown(value, low, high)),
+    )  # fmt: skip
+
+
+def scatter_chart(
+    identity: str,
+    title: str,
+    description: str,
+    points: Sequence[Point],
+    x: Scale,
+    y: Scale,
+    x_words: Words,
+    y_words: Words,
+) -> Markup:
+    """Return points with error bars both ways; those of a series are joined in the order given."""
+    placed = [point for point in points if point.x.value is not None and point.y.value is not None]
+    joins = []
+    for series in dict.fromkeys(point.series for point in placed):
+        ours = [point for point in placed if point.series == series]
+        joins += [_join(one, other, x, y) for one, other in pairwise(ours)]
+    return chart(
+        identity, title, description, PLOT_TOP + PLOT_HEIGHT + 26,
+        *_axes(x, y, x_words, y_words), *joins, *(_error_bars(point, x, y) for point in placed),
+        *(_point_mark(point, x, y) for point in placed),
+    )  # fmt: skip
+
+
+def _place(point: Point, x: Scale, y: Scale) -> tuple[str, float]:
+    return along(x.at(point.x.value or 0.0), LEFT), _down(y.at(point.y.value or 0.0))
+
+
+def _join(one: Point, other: Point, x: Scale, y: Scale) -> Markup:
+    return line(
+        *_place(one, x, y), *_place(other, x, y), class_=f"join colour-{one.series % N_COLOURS}"
+    )  # fmt: skip
+
+
+def _error_bars(point: Point, x: Scale, y: Scale) -> Markup:
+    """Return the error bars of a point as far as they are known."""
+    (place, height), bars, name = _place(point, x, y), [], f"error colour-{point.series % N_COLOURS}"
+    if point.x.ends is not None:
+        start, end = (along(x.at(value), LEFT) for value in point.x.ends)
+        bars.append(line(start, height, end, height, class_=name))
+    if point.y.ends is not None:
+        low, high = (_down(y.at(value)) for value in point.y.ends)
+        bars.append(line(place, low, place, high, class_=name))
+    return Markup("").join(bars)
+
+
+def _point_mark(point: Point, x: Scale, y: Scale) -> Markup:
+    place, height = _place(point, x, y)
+    return tag(
+        "g", tag("circle", cx=place, cy=height, r=11, class_="hit"), shape(point.series, place, height),
+        class_=f"mark point colour-{point.series % N_COLOURS}", tabindex=0, role="button", aria_pressed="false",
+        aria_label=point.label or UNKNOWN, data_index=point.index,
+        **_data(point.x, "gap_"), **_data(point.y, "accuracy_"),
+    )  # fmt: skip
