@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 .PHONY: demo test check speed clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/fairveil train adult --method dp2dp --tolerance 0.02 --epsilon 1 --delta 1e-5 --aware --out fairveil-demo
+	$(BIN)/fairveil train adult --aware --epsilon 1 --delta 1e-5 --tolerance 0.02 --out fairveil-demo
 
 test: check
 	$(BIN)/python -m pytest -q

@@ -9,8 +9,10 @@ The house, from the ground up (a room imports only from lower floors)::
     models/      parameters + rows -> logits -> clipped gradient sums                         floor 1
     training/    veil + model + constraint + plan -> parameters                               floor 2
     postprocess/ veil of scores -> decision rule                                              floor 3
-    estimators/  the scikit-learn front, one file per method                                  floor 4
-    cli/         train explain check ledger schema                                            floor 7
+    certify/     noisy counts of a released rule -> claims with intervals; the statement      floor 3
+    estimators/  the scikit-learn front, one file per method, and the front door              floor 4
+    report/      a summary or a frontier -> one self-contained HTML page                      floor 6
+    cli/         train predict certify explain frontier check ledger schema                   floor 7
 
 To know whether fairveil is private, read `privacy/`, each model's `clipped_gradient`, and the two places that see one
 row at a time: the encoder of `data/` and the row functions in `training/objectives.py`.
@@ -20,10 +22,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fairveil.certify.holdout import Certificate
     from fairveil.data.datasets import Dataset, load_dataset
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
     from fairveil.data.synthetic import make_biased_mixture
     from fairveil.errors import FairveilError, ToleranceNotMet
+    from fairveil.estimators.fair import FairClassifier
     from fairveil.estimators.parity import ParityPostprocessor
     from fairveil.estimators.private import PrivateClassifier
     from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
@@ -49,21 +53,26 @@ if TYPE_CHECKING:
     from fairveil.postprocess.score_histogram import ScoreHistogram
     from fairveil.privacy.accounting import Neighbours
     from fairveil.privacy.ledger import Budget, Ledger, session_ledger
+    from fairveil.report.frontier import frontier_page
+    from fairveil.report.page import report_page
     from fairveil.training.descent import Descent
     from fairveil.training.minimising import OutputPerturbation
     from fairveil.training.rate_constrained import RateConstrained
+    from fairveil.training.tuning import Tuning
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Budget": "privacy.ledger",
     "Category": "data.schema",
+    "Certificate": "certify.holdout",
     "Dataset": "data.datasets",
     "DemographicParity": "fairness.constraints",
     "Descent": "training.descent",
     "DualSteps": "postprocess.dual_steps",
     "EqualizedOdds": "fairness.constraints",
     "ErrorRateParity": "fairness.constraints",
+    "FairClassifier": "estimators.fair",
     "FairveilError": "errors",
     "FalseNegativeRateCap": "fairness.constraints",
     "FalseNegativeRateParity": "fairness.constraints",
@@ -90,10 +99,13 @@ _HOMES = {
     "Target": "data.schema",
     "ToleranceNotMet": "errors",
     "TruePositiveRateParity": "fairness.constraints",
+    "Tuning": "training.tuning",
     "Where": "data.schema",
     "fewest_changes": "postprocess.flips",
+    "frontier_page": "report.frontier",
     "load_dataset": "data.datasets",
     "make_biased_mixture": "data.synthetic",
+    "report_page": "report.page",
     "session_ledger": "privacy.ledger",
     "smallest_partition": "fairness.cells",
 }
@@ -101,12 +113,14 @@ _HOMES = {
 __all__ = [
     "Budget",
     "Category",
+    "Certificate",
     "Dataset",
     "DemographicParity",
     "Descent",
     "DualSteps",
     "EqualizedOdds",
     "ErrorRateParity",
+    "FairClassifier",
     "FairveilError",
     "FalseNegativeRateCap",
     "FalseNegativeRateParity",
@@ -133,11 +147,14 @@ __all__ = [
     "Target",
     "ToleranceNotMet",
     "TruePositiveRateParity",
+    "Tuning",
     "Where",
     "__version__",
     "fewest_changes",
+    "frontier_page",
     "load_dataset",
     "make_biased_mixture",
+    "report_page",
     "session_ledger",
     "smallest_partition",
 ]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from fairveil import PrivateClassifier
-from fairveil.cli.app import RunOptions
+from fairveil import FairClassifier
+from fairveil.cli.options import RunOptions
 from fairveil.cli.runs import train
 from fairveil.privacy.ledger import Ledger
 
@@ -89,7 +89,7 @@ def wait_for(moment: Moment, folder: Path, is_running: Callable[[], bool]) -> No
 def finishes_cold(program: list[str], folder: Path, moment: Moment) -> bool:
     """Start the program, kill it at the moment, say whether it had finished."""
     moment(folder, 0.0)
-    command = [*program, "train", "adult", "--out", str(folder)]
+    command = [*program, "train", "adult", "--aware", "--tolerance", "0.02", "--out", str(folder)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
         wait_for(moment, folder, lambda: process.poll() is None)
@@ -109,10 +109,10 @@ def finishes_warm(start: multiprocessing.context.ForkServerContext, folder: Path
 
 
 def options(folder: Path) -> RunOptions:
-    """What `fairveil train adult --out FOLDER --json` asks for."""
+    """What `fairveil train adult --aware --tolerance 0.02 --out FOLDER --json` asks for."""
     return RunOptions(
         data="adult", target=None, sensitive=(), epsilon=1.0, delta=1e-5, constraint="demographic_parity",
-        tolerance=None, against="pairs", rules=(), aware=None, method="dpsgd", model="linear", schema=None,
+        tolerance=0.02, against="pairs", rules=(), aware=True, method="auto", model="linear", schema=None,
         n_public=None, ledger=None,
         unit=None, holdout=0.15, confidence=0.95, delimiter=",", out=folder, as_json=True,
     )  # fmt: skip
@@ -124,7 +124,7 @@ def weights_in(folder: Path) -> bytes | None:
         assert json.loads((folder / "summary.json").read_text())["epsilon_spent"] <= 1.0
     if not (folder / "model").exists():
         return None
-    assert PrivateClassifier.load(folder / "model").epsilon_spent_ <= 1.0
+    assert FairClassifier.load(folder / "model").epsilon_spent_ <= 1.0
     return (folder / "model" / "params.safetensors").read_bytes()
 
 

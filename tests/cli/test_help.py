@@ -3,13 +3,17 @@
 import pytest
 
 import fairveil
-from fairveil.cli.app import Constraint
+from fairveil.cli.options import Constraint, Method
+from fairveil.estimators.choosing import METHODS
 from fairveil.fairness.constraints import CONSTRAINT_TYPES
 
 COMMANDS = [
     (),
     ("train",),
     ("explain",),
+    ("predict",),
+    ("certify",),
+    ("frontier",),
     ("check",),
     ("ledger",),
     ("ledger", "show"),
@@ -60,3 +64,7 @@ def test_nonsense_is_refused(folder, is_refused):
 
 def test_every_constraint_can_be_named():
     assert {str(name) for name in Constraint} == set(CONSTRAINT_TYPES)
+
+
+def test_every_method_can_be_named():
+    assert tuple(str(name) for name in Method) == METHODS

@@ -7,7 +7,8 @@ import pytest
 
 from fairveil.privacy.ledger import Ledger
 
-TRAIN = ("train", "people.csv", "--schema", "schema.toml", "--out", "results")
+PLAIN = ("--method", "dpsgd", "--unaware")
+TRAIN = ("train", "people.csv", "--schema", "schema.toml", *PLAIN, "--out", "results")
 BOOKS = "people.csv.ledger.jsonl"
 
 
@@ -34,7 +35,7 @@ def test_two_runs_on_one_file_compose(folder, say):
 def test_two_runs_on_a_known_name_compose_in_the_output_folder(tmp_path, monkeypatch, say):
     monkeypatch.chdir(tmp_path)
     for n_runs in (1, 2):
-        summary = json.loads(say("train", "adult", "--out", "results", "--json").out)
+        summary = json.loads(say("train", "adult", *PLAIN, "--out", "results", "--json").out)
         assert len(Ledger("results/ledger.jsonl").entries) == n_runs
     assert summary["epsilon_spent"] < summary["epsilon_spent_total"] < 2 * summary["epsilon_spent"]
     assert summary["epsilon_spent_total"] == Ledger("results/ledger.jsonl").epsilon(1e-5)

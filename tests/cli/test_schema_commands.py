@@ -13,7 +13,8 @@ from fairveil.data.schema import Category, Number, Schema
 from fairveil.privacy.ledger import Ledger
 
 DRAFT = ("schema", "draft", "people.csv", "--target", "income", "--sensitive", "sex", "--out", "draft.toml")
-TRAIN = ("train", "people.csv", "--schema", "draft.toml", "--out", "results")
+PLAIN = ("--method", "dpsgd", "--unaware")
+TRAIN = ("train", "people.csv", "--schema", "draft.toml", *PLAIN, "--out", "results")
 BOOKS = "people.csv.ledger.jsonl"
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from fairveil import PrivateClassifier
 
-TRAIN = ("train", "people.csv", "--schema", "schema.toml", "--out", "results")
+PLAIN = ("--method", "dpsgd", "--unaware")
+TRAIN = ("train", "people.csv", "--schema", "schema.toml", *PLAIN, "--out", "results")
 
 
 def edited(name: str, pattern: str, new: str) -> None:
@@ -127,13 +128,13 @@ def test_options_that_cannot_be(folder, is_refused, options, hint):
 
 
 def test_no_schema_no_output_no_data(folder, is_refused):
-    check_sentence(is_refused(folder, ("train", "people.csv", "--out", "results")), "--schema")
+    check_sentence(is_refused(folder, ("train", "people.csv", *PLAIN, "--out", "results")), "--schema")
     check_sentence(is_refused(folder, TRAIN[:-2]), "--out")
-    check_sentence(is_refused(folder, ("train", "adlut", "--out", "results")), "adlut")
+    check_sentence(is_refused(folder, ("train", "adlut", *PLAIN, "--out", "results")), "adlut")
 
 
 def test_a_known_name_without_its_rows_names_the_source(folder, is_refused):
-    sentence = is_refused(folder, ("train", "acs_income", "--out", "results"))
+    sentence = is_refused(folder, ("train", "acs_income", *PLAIN, "--out", "results"))
     assert "US Census Bureau" in sentence and "FAIRVEIL_DATA" in sentence
 
 

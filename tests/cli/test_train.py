@@ -16,9 +16,11 @@ KEYS = {
     "neighbours", "epsilon_replace_one", "protects", "unit", "aware", "n_public",
     "smallest_tolerance_that_holds", "accuracy", "gap", "private_evaluation", "seconds", "version",
     "plan", "confidence", "against", "rules", "asked", "bounds",
-    "cautions", "sensitive", "comparisons",
+    "cautions", "sensitive", "comparisons", "data", "target", "classes", "positive", "created", "command", "ratio",
+    "groups", "certificate", "expected_tolerance", "statement", "ledger", "timing",
 }  # fmt: skip
-TRAIN = ("train", "people.csv", "--schema", "schema.toml", "--out", "results")
+PLAIN = ("--method", "dpsgd", "--unaware")
+TRAIN = ("train", "people.csv", "--schema", "schema.toml", *PLAIN, "--out", "results")
 
 
 def summary_in(folder: Path) -> dict:
@@ -26,7 +28,7 @@ def summary_in(folder: Path) -> dict:
 
 
 def test_the_bundled_table_needs_nothing_but_its_name(tmp_path, shell):
-    said = shell("train", "adult", "--out", "results", "--json", cwd=tmp_path)
+    said = shell("train", "adult", *PLAIN, "--out", "results", "--json", cwd=tmp_path)
     results = tmp_path / "results"
     assert (said.code, said.err) == (0, "")
     assert said.out.count("\n") == 1
@@ -36,14 +38,23 @@ def test_the_bundled_table_needs_nothing_but_its_name(tmp_path, shell):
     assert 0.99 < summary["epsilon_spent"] <= summary["epsilon"] == 1.0
     # The guarantee of accuracy is a benchmark's matter; 3/4 is what the larger class alone gives.
     assert 0.75 < summary["accuracy"]["low"] < summary["accuracy"]["value"] < summary["accuracy"]["high"] < 1
-    assert sorted(path.name for path in results.iterdir()) == ["ledger.jsonl", "model", "summary.json"]
+    assert sorted(path.name for path in results.iterdir()) == [
+        "ledger.jsonl",
+        "model",
+        "report.html",
+        "summary.json",
+    ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
 
 
 def test_a_file_is_booked_beside_the_file(folder, people, say):
     said = say(*TRAIN)
     assert (said.code, said.err) == (0, "")
-    assert sorted(path.name for path in (folder / "results").iterdir()) == ["model", "summary.json"]
+    assert sorted(path.name for path in (folder / "results").iterdir()) == [
+        "model",
+        "report.html",
+        "summary.json",
+    ]
     names = {"people.csv", "schema.toml", "people.csv.ledger.jsonl", "results"}
     assert {path.name for path in folder.iterdir()} == names
     (entry,) = Ledger(folder / "people.csv.ledger.jsonl").entries
@@ -59,7 +70,7 @@ def test_a_file_is_booked_beside_the_file(folder, people, say):
 
 def test_parquet_is_read_like_csv(folder, people, say):
     people.to_parquet(folder / "people.parquet")
-    said = say("train", "people.parquet", "--schema", "schema.toml", "--out", "results")
+    said = say("train", "people.parquet", "--schema", "schema.toml", *PLAIN, "--out", "results")
     assert (said.code, said.err) == (0, "")
     assert len(Ledger(folder / "people.parquet.ledger.jsonl").entries) == 1
     csv = summary_in(folder / "results")["plan"]
@@ -72,19 +83,23 @@ def test_the_text_answers_what_a_person_asks(folder, say):
     words = [line.split()[0] for line in said.out.splitlines()]
     assert words == [
         "Trained",
+        "decisions",
         "accuracy",
         "gap",
+        "ratio",
         "compared",
         "epsilon",
         "ever",
         "seconds",
+        "Report:",
         "Written:",
         "Next:",
+        "fairveil",
     ]
     assert re.search(r"accuracy +0\.\d{4} +\(95 %: 0\.\d{4} to [01]\.\d{4}\), measured privately", said.out)
     assert re.search(r"epsilon +1\.0000 at delta 1e-05 for one record added or removed; [23]\.\d+", said.out)
     assert "dpsgd does not bound it" in said.out
-    command = shlex.split(re.search(r"Next: (fairveil .*?)  \(", said.out)[1])
+    command = shlex.split(re.search(r"(fairveil ledger show .*?)  \(", said.out)[1])
     assert command.pop(0) == "fairveil"
     assert say(*command).code == 0
 
@@ -162,7 +177,11 @@ def test_a_second_run_replaces_the_first(folder, say):
     assert say(*TRAIN, "--epsilon", "2").code == 0
     assert summary_in(folder / "results")["epsilon"] == 2.0
     assert (folder / "results" / "model" / "params.safetensors").read_bytes() != weights
-    assert sorted(path.name for path in (folder / "results").iterdir()) == ["model", "summary.json"]
+    assert sorted(path.name for path in (folder / "results").iterdir()) == [
+        "model",
+        "report.html",
+        "summary.json",
+    ]
 
 
 def test_deep_output_folders_are_made(folder, say):

@@ -3,8 +3,6 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,13 +11,47 @@ import typer
 from typer.exceptions import TyperException
 
 from fairveil import __version__
+from fairveil.cli.options import (
+    Against,
+    Aware,
+    ComparedWith,
+    Confidence,
+    Constraint,
+    Data,
+    Delimiter,
+    Delta,
+    Epsilon,
+    Groups,
+    Holdout,
+    HowToTrain,
+    Json,
+    KeyFile,
+    LedgerFile,
+    Method,
+    ModelFolder,
+    ModelKind,
+    Out,
+    Rules,
+    RunOptions,
+    SchemaFile,
+    Size,
+    Target,
+    Tolerance,
+    WhatToTrain,
+    WhichGap,
+    Whom,
+)
 from fairveil.errors import FairveilError
 
-__all__ = ["RunOptions", "app", "main"]
+__all__ = ["app", "main"]
 
 app = typer.Typer(
     name="fairveil",
-    help="Classifiers that are differentially private and group-fair at once, with evidence.",
+    help="Classifiers that are differentially private and group-fair at once, with evidence.\n\n"
+    "A first look, on bundled data:\n\n"
+    "  fairveil train adult --aware --epsilon 1 --tolerance 0.02 --out results\n\n"
+    "Your own table: schema draft, edit, schema approve, explain, train, predict; certify on people kept apart; "
+    "frontier to compare; ledger show for all that was ever released from these people.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -29,126 +61,6 @@ ledger_app = typer.Typer(help="The books: what was ever released from a set of p
 schema_app = typer.Typer(help="The public facts about a table.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")
-
-
-class Constraint(StrEnum):
-    """Constraint names, those of parities as in fairlearn."""
-
-    demographic_parity = "demographic_parity"
-    equalized_odds = "equalized_odds"
-    true_positive_rate_parity = "true_positive_rate_parity"
-    false_positive_rate_parity = "false_positive_rate_parity"
-    false_negative_rate_parity = "false_negative_rate_parity"
-    error_rate_parity = "error_rate_parity"
-    precision_parity = "precision_parity"
-    false_negative_rate_cap = "false_negative_rate_cap"
-    false_positive_rate_cap = "false_positive_rate_cap"
-
-
-class Against(StrEnum):
-    """Whom a group is compared with."""
-
-    pairs = "pairs"
-    rest = "rest"
-
-
-class Method(StrEnum):
-    """Ways to train that exist today."""
-
-    dpsgd = "dpsgd"
-    dpsgdf = "dpsgdf"
-    output = "output"
-    raco = "raco"
-    dp2dp = "dp2dp"
-    parity = "parity"
-
-
-class ModelKind(StrEnum):
-    """Models that exist today."""
-
-    linear = "linear"
-    mlp = "mlp"
-
-
-class Unit(StrEnum):
-    """Whom one unit of privacy stands for."""
-
-    record = "record"
-    person = "person"
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """Everything that `train` and `explain` were asked for."""
-
-    data: str
-    target: str | None
-    sensitive: tuple[str, ...]
-    epsilon: float
-    delta: float
-    constraint: str
-    tolerance: float | None
-    against: str
-    rules: tuple[str, ...]
-    aware: bool | None
-    method: str
-    model: str
-    schema: Path | None
-    n_public: int | None
-    ledger: Path | None
-    unit: str | None
-    holdout: float
-    confidence: float
-    delimiter: str
-    out: Path | None
-    as_json: bool
-
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Data = Annotated[
-    str, typer.Argument(help="A known name (adult is bundled) or the path of a CSV or Parquet file.")
-]
-SchemaFile = Annotated[Path | None, typer.Option("--schema", help="The public facts, a TOML file.")]
-Delimiter = Annotated[str, typer.Option(help="The character between the cells of a CSV file.")]
-LedgerFile = Annotated[
-    Path | None, typer.Option("--ledger", help="The books of these people [default: beside the data file].")
-]
-Target = Annotated[str | None, typer.Option(help="The column to predict [default: the schema's].")]
-Groups = Annotated[
-    list[str] | None,
-    typer.Option(help="The column of groups; several for their intersections [default: the schema's first]."),
-]
-Epsilon = Annotated[float, typer.Option(help="Privacy budget; inf means not private.")]
-Delta = Annotated[float, typer.Option(help="Probability that the privacy bound may fail.")]
-WhichGap = Annotated[
-    Constraint, typer.Option(help="Which gap to measure, and with raco, dp2dp or parity to bound.")
-]
-Tolerance = Annotated[
-    float | None, typer.Option(help="Largest gap (of a cap: largest rate); raco, dp2dp, parity.")
-]
-ComparedWith = Annotated[Against, typer.Option(help="Compare a group with each other one, or with the rest.")]
-Rules = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--rule", help="A further bound, such as 'false_negative_rate <= 0.3'; raco and dp2dp, repeatable."
-    ),
-]
-Aware = Annotated[
-    bool | None,
-    typer.Option(
-        "--aware/--unaware",
-        help="May decisions read the sensitive column? [default: unaware; methods that bound a gap want an answer]",
-    ),
-]
-HowToTrain = Annotated[Method, typer.Option(help="How to train.")]
-WhatToTrain = Annotated[ModelKind, typer.Option(help="What to train.")]
-Size = Annotated[int | None, typer.Option(help="The number of units, if it is public.")]
-Whom = Annotated[
-    Unit | None, typer.Option(help="Whom to hide [default: a person if the schema names an id column].")
-]
-Holdout = Annotated[float, typer.Option(help="Share of units kept apart to measure privately.")]
-Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for model, summary and, with bounds, their course.")]
 
 
 def _run_command(action: str) -> Callable[..., None]:
@@ -165,7 +77,7 @@ def _run_command(action: str) -> Callable[..., None]:
         against: ComparedWith = Against.pairs,
         rule: Rules = None,
         aware: Aware = None,
-        method: HowToTrain = Method.dpsgd,
+        method: HowToTrain = Method.auto,
         model: WhatToTrain = ModelKind.linear,
         schema: SchemaFile = None,
         n_public: Size = None,
@@ -189,11 +101,92 @@ def _run_command(action: str) -> Callable[..., None]:
 
 app.command(
     "train",
-    help="Train a private classifier; writes model/, summary.json and the course of its bounds, debits the ledger.",
+    help="Train a private and fair classifier, certify it on held-out people, and write the evidence.\n\n"
+    "Writes model/, summary.json and report.html into --out, and debits the ledger before any row is used.\n\n"
+    "Example: fairveil train people.csv --schema schema.toml --aware --epsilon 1 --tolerance 0.02 --out results",
 )(_run_command("train"))
-app.command("explain", help="Say what training would do and guarantee, before any data is touched.")(
-    _run_command("explain")
-)
+app.command(
+    "explain",
+    help="Say what training would do, guarantee and probably certify, before any data is touched.\n\n"
+    "Takes the options of train. Example: fairveil explain adult --aware --epsilon 1 --tolerance 0.02",
+)(_run_command("explain"))
+
+
+@app.command()
+def predict(
+    model: ModelFolder,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Where to write decisions: a .parquet or .csv file.")],
+    key: KeyFile = None,
+    delimiter: Delimiter = ",",
+    as_json: Json = False,
+) -> None:
+    """Decide for the people of a table: columns prediction and p_CLASS, in the order of its rows.
+
+    The table needs no target. Example: fairveil predict results/model new.csv --out decisions.parquet
+    """
+    _do("deciding", "predict", model, data, out, key, delimiter, as_json)
+
+
+@app.command()
+def certify(
+    model: ModelFolder,
+    holdout: Annotated[
+        str, typer.Argument(help="A table of people who had no part in training, with the target.")
+    ],
+    epsilon: Annotated[float, typer.Option(help="What the counts may cost these people; inf: not private.")],
+    delta: Delta = 1e-5,
+    confidence: Confidence = 0.95,
+    ledger: LedgerFile = None,
+    key: KeyFile = None,
+    delimiter: Delimiter = ",",
+    as_json: Json = False,
+) -> None:
+    """Certify a model on people of their own: which bounds hold, and the smallest tolerance that does.
+
+    Noisy counts only, debited first. Example: fairveil certify results/model kept_apart.csv --epsilon 0.2
+    """
+    _do("deciding", "certify", model, holdout, epsilon, delta, confidence, ledger, key, delimiter, as_json)
+
+
+@app.command()
+def frontier(
+    data: Data,
+    out: Annotated[
+        Path, typer.Option(help="Folder for frontier.csv, frontier.html and every point's model.")
+    ],
+    epsilons: Annotated[
+        str, typer.Option(help="Budgets, with commas; each point spends its own.")
+    ] = "0.5,1,3",
+    tolerances: Annotated[str, typer.Option(help="Tolerances, with commas.")] = "0,0.02,0.05,0.1",
+    methods: Annotated[str, typer.Option(help="Methods, with commas.")] = "auto",
+    target: Target = None,
+    sensitive: Groups = None,
+    delta: Delta = 1e-5,
+    constraint: WhichGap = Constraint.demographic_parity,
+    against: ComparedWith = Against.pairs,
+    aware: Aware = None,
+    model: WhatToTrain = ModelKind.linear,
+    schema: SchemaFile = None,
+    n_public: Size = None,
+    ledger: LedgerFile = None,
+    unit: Whom = None,
+    holdout: Holdout = 0.15,
+    confidence: Confidence = 0.95,
+    delimiter: Delimiter = ",",
+    as_json: Json = False,
+) -> None:
+    """Train at every budget, tolerance and method, and draw accuracy against gap.
+
+    All points are released from the same people, so the page shows their composed epsilon. A sweep that was stopped
+    goes on where it stopped. Example: fairveil frontier adult --aware --epsilons 0.5,1 --tolerances 0,0.05 --out sweep
+    """
+    options = RunOptions(
+        data, target, tuple(sensitive or ()), 1.0, delta, str(constraint), 0.0, str(against), (), aware, "auto",
+        str(model), schema, n_public, ledger, None if unit is None else str(unit), holdout, confidence, delimiter,
+        out, as_json,
+    )  # fmt: skip
+    _do("sweeps", "frontier", options, epsilons, tolerances, methods)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from rich.progress import track
 from fairveil.errors import BadStructure
 from fairveil.training.task import Progress, quiet
 
-__all__ = ["Folder", "check_place", "progress_bar", "say"]
+__all__ = ["Folder", "check_place", "progress_bar", "say", "written_whole"]
 
 
 class Folder:
@@ -96,6 +96,16 @@ def check_place(path: Path) -> None:
         raise BadStructure(
             f"Expected to write {path}, got {problem.strerror}; name another place with --out."
         ) from None
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Hand out a place to write to, whose file takes the place of `path` at the end, or nothing does."""
+    check_place(path)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fairveil-") as stage:
+        staged = Path(stage, path.name)
+        yield staged
+        staged.replace(path)
 
 
 @contextmanager

@@ -1,136 +1,104 @@
 """`fairveil train` and `fairveil explain`."""
 
 import json
-import math
+import shlex
+import sys
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairveil import __version__
-from fairveil.cli.app import RunOptions
-from fairveil.cli.asked import (
-    asked_constraints,
-    bounds_asked,
-    bounds_told,
-    classifier_for,
-    compared_with,
-    comparisons,
-    gap_of,
-    smallest_tolerance,
-)
+from fairveil.certify.explanation import explanation
+from fairveil.cli.asked import classifier_for
+from fairveil.cli.options import STARTED, RunOptions
 from fairveil.cli.output import Folder, progress_bar, say
-from fairveil.cli.sources import Source, ledger_file, prepared_schema, sensitive_of, source_of
-from fairveil.cli.words import explanation, results
-from fairveil.data.schema import Schema
+from fairveil.cli.sources import Source, ledger_file, prepared_schema, source_of
+from fairveil.cli.words import results
 from fairveil.errors import InvalidParameter, ToleranceNotMet
-from fairveil.estimators.private import PrivateClassifier
-from fairveil.fairness.metrics import Interval
-from fairveil.privacy.accounting import Neighbours, epsilon_of
+from fairveil.estimators.fair import FairClassifier
+from fairveil.estimators.telling import guarantee_of
+from fairveil.keyed import Key
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Plan
+from fairveil.report.page import report_page
 
-__all__ = ["explain", "train"]
+__all__ = ["Run", "explain", "prepared", "train", "train_into"]
 
-TRACE = "constraint_trace.csv"
+TRACE, KEY, REPORT = "constraint_trace.csv", "key", "report.html"
+RESULTS = {"model": "folder", "summary.json": "file", REPORT: "file", TRACE: "file", KEY: "file"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A table and a classifier that is ready to be fitted to it."""
+
+    options: RunOptions
+    source: Source
+    classifier: FairClassifier
+    command: str
 
 
 def train(options: RunOptions) -> None:
-    """Train, measure on the hold-out, write the folder, debit the ledger."""
-    started = time.perf_counter()
+    """Train, certify on the hold-out, write the folder, debit the ledger."""
     if options.out is None:
         raise InvalidParameter("Expected a folder for the results, got none; write --out DIR.")
-    source, schema, clf = _prepared(options)
-    out = options.out
-    with Folder(out, {"model": "folder", "summary.json": "file", TRACE: "file"}) as folder:
-        path = ledger_file(source, options.ledger, options.out)
-        clf.ledger = Ledger(path)
-        with progress_bar(options.as_json) as progress, warnings.catch_warnings(record=True) as cautions:
-            warnings.simplefilter("always", ToleranceNotMet)
-            clf.fit_file(source.file(), delimiter=options.delimiter, progress=progress)
-        summary = _summary(options, schema, clf)
-        summary["cautions"] = [str(one.message) for one in cautions if one.category is ToleranceNotMet]
-        for other in (one for one in cautions if one.category is not ToleranceNotMet):
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
-        summary["seconds"] = round(time.perf_counter() - started, 3)
-        clf.save(folder.stage / "model")
-        has_trace = _write_trace(clf, folder.stage / TRACE)
-        (folder.stage / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-        folder.keep()
-    say(
-        options.as_json, summary, results(source.name, summary, out, path, out / TRACE if has_trace else None)
-    )
-
-
-def _write_trace(clf: PrivateClassifier, path: Path) -> bool:
-    """Write the course of the bounds, where there is one: step, bound, value, low, high, limit, multiplier."""
-    trace = getattr(clf, "constraint_trace_", None)
-    if trace is not None:
-        trace.frame().to_csv(path, index=False)
-    return trace is not None
+    run = prepared(options, shlex.join(["fairveil", *sys.argv[1:]]))
+    path = ledger_file(run.source, options.ledger, options.out)
+    summary = train_into(run, options.out, Ledger(path))
+    say(options.as_json, summary, results(summary, options.out, path))
 
 
 def explain(options: RunOptions) -> None:
     """Print the plan and what it guarantees; no row is read."""
-    source, schema, clf = _prepared(options)
-    plan = clf.planned()
-    facts = _guarantee(options, schema, clf, plan)
-    say(options.as_json, facts, explanation(source.name, facts))
+    run = prepared(options, "")
+    facts = guarantee_of(run.classifier.wish(), run.classifier.planned())
+    say(options.as_json, facts, explanation(facts, f"'fairveil train {run.source.name}'"))
 
 
-def _prepared(options: RunOptions) -> tuple[Source, Schema, PrivateClassifier]:
-    if not 0 < options.confidence < 1:
-        raise InvalidParameter(f"Expected 0 < confidence < 1, got {options.confidence!r}.")
-    asked_constraints(options)
+def prepared(options: RunOptions, command: str) -> Run:
+    """Return the run that the options ask for, all of it checked before any row is read."""
     source = source_of(options.data)
     schema, sensitive = prepared_schema(source, options)
-    return source, schema, classifier_for(options, schema, sensitive)
+    return Run(options, source, classifier_for(options, schema, sensitive), command)
 
 
-def _guarantee(options: RunOptions, schema: Schema, clf: PrivateClassifier, plan: Plan) -> dict[str, Any]:
-    """Return the public part of a summary: what was asked for, the plan, and what it guarantees."""
-    charges = plan.charges()
-    return {
-        "method": options.method,
-        "model": options.model,
-        "constraint": options.constraint,
-        "tolerance": options.tolerance,
-        "against": compared_with(options),
-        "rules": list(options.rules),
-        "asked": bounds_asked(options, clf.people()),
-        "epsilon": _finite(options.epsilon),
-        "delta": options.delta,
-        "epsilon_spent": _finite(epsilon_of(charges, options.delta)),
-        "neighbours": Neighbours.ADD_OR_REMOVE_ONE.name,
-        "epsilon_replace_one": _finite(epsilon_of(charges, options.delta, Neighbours.REPLACE_ONE)),
-        "protects": "record",
-        "unit": "record" if schema.id_column is None else "person",
-        "aware": bool(options.aware),
-        "sensitive": sensitive_of(schema, options),
-        "n_public": schema.n_public,
-        "plan": plan.to_list(),
-        "version": __version__,
-    }
+def train_into(run: Run, out: Path, ledger: Ledger) -> dict[str, Any]:
+    """Fit and write all results into a folder, whole or not at all; return the summary."""
+    options, clf, started = run.options, run.classifier, time.perf_counter()
+    timing = {"start": started - STARTED}
+    with Folder(out, RESULTS) as folder:
+        clf.ledger = ledger
+        with progress_bar(options.as_json) as progress, warnings.catch_warnings(record=True) as cautions:
+            warnings.simplefilter("always", ToleranceNotMet)
+            clf.fit_file(run.source.file(), delimiter=options.delimiter, progress=progress)
+        for other in (one for one in cautions if one.category is not ToleranceNotMet):
+            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+        summary = clf.summary(options.confidence) | {
+            "data": run.source.name,
+            "command": run.command,
+            "cautions": [str(one.message) for one in cautions if one.category is ToleranceNotMet],
+        }
+        _keep_key(clf, folder.stage / KEY)
+        clf.save(folder.stage / "model")
+        timing |= clf.behind_.timing_
+        timing["evidence"] = time.perf_counter() - started - sum(clf.behind_.timing_.values())
+        summary["timing"] = {name: round(seconds, 3) for name, seconds in timing.items()}
+        summary["seconds"] = round(time.perf_counter() - started + timing["start"], 3)
+        _write_evidence(clf, summary, folder.stage)
+        folder.keep()
+    return summary
 
 
-def _summary(options: RunOptions, schema: Schema, clf: PrivateClassifier) -> dict[str, Any]:
-    facts = _guarantee(options, schema, clf, clf.plan_)
-    evaluation = clf.evaluation_
-    unknown = Interval(None, 0.0, 1.0, options.confidence)
-    accuracy = unknown if evaluation is None else evaluation.accuracy(options.confidence)
-    gap = gap_of(evaluation, options)
-    return facts | {
-        "epsilon_spent_total": _finite(clf.ledger_.epsilon(options.delta)),
-        "accuracy": accuracy.to_dict(),
-        "gap": gap.to_dict(),
-        "smallest_tolerance_that_holds": smallest_tolerance(evaluation, options),
-        "comparisons": comparisons(evaluation, options),
-        "bounds": bounds_told(evaluation, options),
-        "confidence": options.confidence,
-        "private_evaluation": evaluation is not None and clf.plan_.is_private,
-    }
+def _keep_key(clf: FairClassifier, path: Path) -> None:
+    """Write the key of a rule that draws lots beside the model, readable by its owner only."""
+    if clf.key_ is not None:
+        clf.behind_.use_key(Key.create(path))
 
 
-def _finite(value: float) -> float | None:
-    """Return the number, or None (null in JSON) for infinity."""
-    return value if math.isfinite(value) else None
+def _write_evidence(clf: FairClassifier, summary: dict[str, Any], stage: Path) -> None:
+    trace = getattr(clf.behind_, "constraint_trace_", None)
+    course = None if trace is None else trace.frame()
+    if course is not None:
+        course.to_csv(stage / TRACE, index=False)
+    (stage / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    (stage / REPORT).write_text(report_page(summary, course), encoding="utf-8")

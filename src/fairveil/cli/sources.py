@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from fairveil.cli.app import RunOptions
+from fairveil.cli.options import RunOptions
 from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructure, MissingPublicFact
@@ -62,11 +62,7 @@ def prepared_schema(source: Source, options: RunOptions) -> tuple[Schema, list[s
             f'Expected the target that the schema declares, "{schema.target.column}", got "{options.target}"; '
             "edit the schema's [target]."
         )
-    sensitive = sensitive_of(schema, options)
-    schema = _declared(schema, sensitive)
-    if not options.aware:
-        schema = schema.without(*(name for name in sensitive if name in schema.columns))
-    return _with_unit(schema, options), sensitive
+    return _with_unit(schema, options), sensitive_of(schema, options)
 
 
 def sensitive_of(schema: Schema, options: RunOptions) -> list[str]:
@@ -77,13 +73,6 @@ def sensitive_of(schema: Schema, options: RunOptions) -> list[str]:
                 f"Expected one column after --sensitive, got {name!r}; repeat --sensitive for each."
             )
     return list(dict.fromkeys(options.sensitive)) or [entry.column for entry in schema.sensitive[:1]]
-
-
-def _declared(schema: Schema, sensitive: list[str]) -> Schema:
-    """Return the schema with the groups of the sensitive columns written down: their features may be dropped."""
-    entries = [schema.sensitive_named(name) for name in sensitive]
-    others = [other for other in schema.sensitive if other.column not in sensitive]
-    return schema.model_copy(update={"sensitive": (*entries, *others)})
 
 
 def _with_unit(schema: Schema, options: RunOptions) -> Schema:

@@ -67,7 +67,9 @@ def _next_step(data: str, out: Path, schema: Schema, delimiter: str) -> str:
             f"fairveil schema approve {quote(str(out))} --yes"
         )
     place = quote(str(out)) + ("" if delimiter == "," else f" --delimiter {quote(delimiter)}")
-    lines.append(f"Next: fairveil train {quote(data)} --schema {place} --epsilon 1 --unaware --out results")
+    asked = f"{quote(data)} --schema {place} --epsilon 1 --tolerance 0.05 --unaware"
+    lines.append(f"Next: fairveil train {asked} --out results")
+    lines.append(f"      (first: fairveil explain {asked}; --aware if decisions may read the group)")
     return "\n".join(lines)
 
 

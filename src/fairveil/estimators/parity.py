@@ -23,6 +23,7 @@ from fairveil.postprocess.choices import ParityFitting
 from fairveil.postprocess.promises import GapPromise
 from fairveil.postprocess.recipe import Postprocessed
 from fairveil.privacy.ledger import Ledger
+from fairveil.training.planning import make_plan
 from fairveil.training.training import Trained
 
 __all__ = ["ParityPostprocessor"]
@@ -180,7 +181,8 @@ class ParityPostprocessor(PrivateClassifier):
     def promise(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> GapPromise:
         """Return what can be said beforehand of the gap of a rule fitted to groups of these (public) sizes."""
         front = self._front(None, None)
-        return GapPromise.of_plan(self.planned(), np.asarray(group_sizes, dtype=float), rates, front.people)
+        plan = make_plan(self._recipe_for(front), front.task, self.holdout)
+        return GapPromise.of_plan(plan, np.asarray(group_sizes, dtype=float), rates, front.people)
 
     @classmethod
     def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:

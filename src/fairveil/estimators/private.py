@@ -1,6 +1,7 @@
 """PrivateClassifier: a classifier that hides every record, and says by how much."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,17 @@ from fairveil.models.rules import DecisionRule
 from fairveil.privacy.accounting import epsilon_of
 from fairveil.privacy.ledger import Ledger, session_ledger
 from fairveil.privacy.plan import Plan
+from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import Records
 from fairveil.training.descent import Descent
 from fairveil.training.planning import make_plan
 from fairveil.training.task import Progress, Recipe, quiet
 from fairveil.training.training import Trained, carry_out
+from fairveil.training.tuning import Tuning, carry_out_tuned, tuned_plan
 
 __all__ = ["PrivateClassifier"]
+
+AnyPlan = Plan | TunedPlan
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):
@@ -65,6 +70,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         What this fit cost at `delta`; the total of everything is ``ledger_.epsilon(delta)``.
     evaluation_ : Evaluation or None
         Noisy accuracy and gaps on the hold-out, with intervals.
+    timing_ : dict
+        Seconds for the plan, for reading and for training. Times are not hidden: see below.
 
     Guarantees
     ----------
@@ -80,6 +87,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     >>> clf.epsilon_spent_ <= 1.0
     True
     """
+
+    _tuning: Tuning | None = None  # set by the front door, which alone offers a private choice
 
     def __init__(
         self,
@@ -128,14 +137,26 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         front = self._front(None, None)
         return self._fit(front, lambda: self._from_file(front, path, delimiter), progress)
 
-    def planned(self) -> Plan:
+    def planned(self) -> AnyPlan:
         """Return the plan that a fit would follow, from public facts alone."""
-        front = self._front(None, None)
-        return make_plan(self._recipe_for(front), front.task, self.holdout)
+        return self._plan_for(self._front(None, None))
 
     def people(self) -> Population:
         """Return the groups and classes that are counted, from public facts alone."""
         return self._front(None, None).people
+
+    def front(self) -> Front:
+        """Return the public side of the tables that this fitted rule reads."""
+        check_is_fitted(self, "params_")
+        if hasattr(self, "_decider"):
+            fitted: Front = self._decider.front
+            return fitted
+        return open_front(self.schema_, self.sensitive, self.epsilon, self.delta, None, None)
+
+    def _plan_for(self, front: Front) -> AnyPlan:
+        if self._tuning is not None:
+            return tuned_plan(self._tuning, front.task, self.holdout)
+        return make_plan(self._recipe_for(front), front.task, self.holdout)
 
     def _recipe_for(self, front: Front) -> Recipe:
         return Descent() if self.training is None else self.training
@@ -147,16 +168,31 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit(self, front: Front, read: Callable[[], Records], progress: Progress) -> "PrivateClassifier":
         """Settle the plan, ask the ledger, and only then read the records."""
-        recipe, ledger = self._recipe_for(front), self._open_ledger()
-        plan = make_plan(recipe, front.task, self.holdout)
+        started = time.perf_counter()
+        plan, ledger = self._plan_for(front), self._open_ledger()
         ledger.check(plan.charges())
-        coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
-        purpose = f"fit of {type(self).__name__}"
-        rng = public_coins(self.random_state)
-        trained = carry_out(plan, recipe, front.task, read(), ledger, coins, rng, progress, purpose)
+        planned = time.perf_counter()
+        records = read()
+        loaded = time.perf_counter()
+        trained = self._carried_out(plan, front, records, ledger, progress)
         self.plan_, self.ledger_ = plan, ledger
         self._keep(front, trained)
+        ended = time.perf_counter()
+        self.timing_ = {"plan": planned - started, "read": loaded - planned, "train": ended - loaded}
         return self
+
+    def _carried_out(
+        self, plan: AnyPlan, front: Front, records: Records, ledger: Ledger, progress: Progress
+    ) -> Trained:
+        coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
+        rng, purpose = public_coins(self.random_state), f"fit of {type(self).__name__}"
+        if isinstance(plan, Plan):
+            recipe = self._recipe_for(front)
+            return carry_out(plan, recipe, front.task, records, ledger, coins, rng, progress, purpose)
+        tuning: Any = self._tuning
+        tuned = carry_out_tuned(plan, tuning, front.task, records, ledger, coins, rng, purpose)
+        self.candidate_ = tuned.candidate
+        return tuned.trained
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Check plain arrays as scikit-learn does; NaN and infinity follow the default rules."""

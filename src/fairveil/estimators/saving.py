@@ -9,6 +9,7 @@ import json
 import math
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,15 +26,15 @@ from fairveil.models.rules import RULES
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Part, Plan
 
-__all__ = ["FORMAT", "load_rule", "save_rule", "write_folder"]
+__all__ = ["FORMAT", "load_rule", "read_facts", "save_rule", "write_folder"]
 
-FORMAT = 1
+FORMAT = 2
 FACTS, WEIGHTS = "model.json", "params.safetensors"
 T = TypeVar("T")
 
 
-def save_rule(rule: Any, folder: Path) -> None:
-    """Write a fitted estimator; the folder appears whole or not at all."""
+def save_rule(rule: Any, folder: Path, more: Mapping[str, Any] | None = None) -> None:
+    """Write a fitted estimator, and more facts about it; the folder appears whole or not at all."""
     weights = save_tensors({"params": rule.params_, **_rule_tensors(rule.rule_)})
     facts = {
         "format": FORMAT,
@@ -49,9 +50,17 @@ def save_rule(rule: Any, folder: Path) -> None:
         "epsilon_spent": rule.epsilon_spent_ if rule.plan_.is_private else None,
         **_asked(rule),
         **_deciding(rule),
+        **(more or {}),
         "sha256": hashlib.sha256(weights).hexdigest(),
     }
+    facts["checksum"] = _checksum(facts)
     write_folder(folder, {FACTS: json.dumps(facts, indent=2, allow_nan=False).encode(), WEIGHTS: weights})
+
+
+def _checksum(facts: Mapping[str, Any]) -> str:
+    """Return a digest of all facts but itself: it tells damage, not forgery."""
+    rest = {name: value for name, value in facts.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def _asked(rule: Any) -> dict[str, list[str]]:
@@ -83,7 +92,8 @@ def _deciding(rule: Any) -> dict[str, Any]:
     kind = next(name for name, cls in RULES.items() if isinstance(rule.rule_, cls))
     decider = getattr(rule, "_decider", None)
     if decider is None:
-        return {"rule": {"kind": kind}}
+        names = [rule.sensitive] if isinstance(rule.sensitive, str) else list(rule.sensitive or ())
+        return {"rule": {"kind": kind}, "sensitive": names}
     return {
         "rule": {"kind": kind, "jitter": float(getattr(rule.rule_, "jitter", 0.0))},
         "predicts": decider.front.predicts,
@@ -123,21 +133,37 @@ def load_rule(cls: type[T], folder: Path) -> T:
     return rule
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return the facts in a folder; refuse what was cut off, changed, or written by another version."""
     try:
-        facts = json.loads((folder / FACTS).read_bytes())
-        weights = (folder / WEIGHTS).read_bytes()
-        newer = facts["format"] > FORMAT
-        intact = facts["sha256"] == hashlib.sha256(weights).hexdigest()
-        tensors = load_tensors(weights) if intact else {}
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+        facts: dict[str, Any] = json.loads((folder / FACTS).read_bytes())
+        written, intact = int(facts["format"]), facts["checksum"] == _checksum(facts)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise BadStructure(
             f"Expected a model folder with {FACTS} and {WEIGHTS}, got something else in {folder}; save it again."
         ) from None
-    if newer:
+    if written != FORMAT:
+        what = "newer; update fairveil" if written > FORMAT else "older; train it again"
         raise BadStructure(
-            f"Expected a model of format {FORMAT} or older, got a newer one in {folder}; update fairveil."
+            f"Expected a model of format {FORMAT}, got format {written} in {folder}, which is {what}."
         )
+    if not intact:
+        raise BadStructure(
+            f"Expected {FACTS} as it was saved, got a changed one in {folder}; restore it, or train again."
+        )
+    return facts
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    facts = read_facts(folder)
+    try:
+        weights = (folder / WEIGHTS).read_bytes()
+        intact = facts["sha256"] == hashlib.sha256(weights).hexdigest()
+        tensors = load_tensors(weights) if intact else {}
+    except (OSError, ValueError, KeyError, SafetensorError):
+        raise BadStructure(
+            f"Expected a model folder with {FACTS} and {WEIGHTS}, got something else in {folder}; save it again."
+        ) from None
     if not intact:
         raise BadStructure(
             f"Expected the weights that {FACTS} names, got other ones in {folder}; save it again."

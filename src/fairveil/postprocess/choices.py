@@ -37,7 +37,7 @@ class ParityFitting:
     slice : float, optional
         The share of the precision that the rule takes on the training rows; None follows from public facts.
     headroom : float
-        How many standard errors of the people to stay below each limit (at most half of it).
+        How many standard errors of the people to stay below each limit (at most headroom / 2 of it).
     jitter : float, optional
         The width of the lot that breaks ties between equal scores: of the logit for two classes, of the probability for
         more. None is 0 for a model trained here, one bin for a classifier that was fitted elsewhere.

@@ -17,7 +17,6 @@ from fairveil.models.protocol import Array, Model
 from fairveil.models.rules import DecisionRule, ThresholdMixture
 from fairveil.privacy.plan import Part
 from fairveil.privacy.veil import Batch, Veil
-from fairveil.training.ascent import aims_of
 from fairveil.training.objectives import RuleDecisions
 from fairveil.training.task import Task
 
@@ -109,11 +108,12 @@ def aims_for(bounds: HistogramConstraints, counts: Floats, headroom: float, floo
     """Return what each left side should come down to, so that people who were not seen keep all limits at once.
 
     Below the limit by `headroom` standard errors of the people, more where many comparisons must hold together (the
-    largest of J normal errors is about sqrt(2 log J)), but by no more than half of it.
+    largest of J normal errors is about sqrt(2 log J)), but by no more than headroom / 2 of it, and never below 0.
     """
     n_comparisons = max(1, len(bounds.bounds) // 2)
     room = headroom * max(1.0, math.sqrt(2 * math.log(n_comparisons))) * bounds.sampling_errors(counts, floor)
-    return aims_of(bounds.limits, room, np.zeros_like(room))
+    least = bounds.limits * max(0.0, 1 - headroom / 2)
+    return np.where(bounds.limits > 0, np.maximum(bounds.limits - room, least), bounds.limits)
 
 
 def noise_of(part: Part, name: str) -> float:

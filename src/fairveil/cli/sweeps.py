@@ -1,0 +1,240 @@
+"""`fairveil frontier`: many trainings on the same people, one page, and what all of them cost together."""
+
+import csv
+import io
+import json
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from fairveil import __version__
+from fairveil._validate import check_choice
+from fairveil.cli.options import RunOptions
+from fairveil.cli.output import say, written_whole
+from fairveil.cli.runs import prepared, train_into
+from fairveil.cli.sources import ledger_file
+from fairveil.errors import BadStructure, InvalidParameter
+from fairveil.estimators.choosing import METHODS
+from fairveil.privacy.accounting import Neighbours
+from fairveil.privacy.ledger import Ledger
+from fairveil.report.frontier import frontier_page
+
+__all__ = ["frontier"]
+
+POINTS, SETTINGS = "points", "settings.json"
+UNBOUNDED = ("dpsgd", "dpsgdf", "output")
+COLUMNS = (
+    "method", "model", "epsilon", "tolerance", "accuracy", "accuracy_low", "accuracy_high", "gap", "gap_low",
+    "gap_high", "smallest_tolerance_that_holds", "epsilon_spent", "seconds", "command",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is asked for: a grid of trainings on one table, each with a folder of its own."""
+
+    options: RunOptions
+    out: Path
+    points: tuple[RunOptions, ...]
+
+    def folder(self, point: RunOptions) -> Path:
+        """Return where the results of a point stand, or will."""
+        tolerance = "measured" if point.tolerance is None else f"tolerance-{point.tolerance:g}"
+        return self.out / POINTS / f"{point.method}-epsilon-{point.epsilon:g}-{tolerance}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What all points share: a sweep goes on only under the same."""
+        options = self.options
+        names = ("data", "target", "delta", "constraint", "against", "aware", "model", "n_public", "unit")
+        shared = {name: getattr(options, name) for name in (*names, "holdout", "confidence", "delimiter")}
+        schema = None if options.schema is None else str(options.schema)
+        return shared | {"sensitive": list(options.sensitive), "schema": schema}
+
+
+def frontier(options: RunOptions, epsilons: str, tolerances: str, methods: str) -> None:
+    """Train every point that is not there yet, and draw them all."""
+    if options.out is None:
+        raise InvalidParameter("Expected a folder for the results, got none; write --out DIR.")
+    sweep = Sweep(options, options.out, tuple(_points(options, epsilons, tolerances, methods)))
+    runs = {point: prepared(point, _command(point, sweep.folder(point))) for point in sweep.points}
+    path = ledger_file(next(iter(runs.values())).source, options.ledger, options.out)
+    ledger, left = Ledger(path), [point for point in sweep.points if not sweep.folder(point).exists()]
+    _settle(sweep)
+    ledger.check([charge for point in left for charge in runs[point].classifier.planned().charges()])
+    _announce(options, len(sweep.points), len(left))
+    for point in left:
+        train_into(runs[point], sweep.folder(point), ledger)
+        _draw(sweep, ledger)
+    facts = _draw(sweep, ledger)
+    say(options.as_json, facts, _told(facts, sweep.out, path))
+
+
+def _points(options: RunOptions, epsilons: str, tolerances: str, methods: str) -> Iterator[RunOptions]:
+    names = [check_choice("methods", name.strip(), METHODS) for name in methods.split(",")]
+    budgets, limits = _numbers("--epsilons", epsilons), _numbers("--tolerances", tolerances)
+    for method, epsilon in product(dict.fromkeys(names), budgets):
+        for tolerance in [None] if method in UNBOUNDED else limits:
+            yield replace(options, method=str(method), epsilon=epsilon, tolerance=tolerance, as_json=True)
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        return list(dict.fromkeys(float(number) for number in text.split(",")))
+    except ValueError:
+        raise InvalidParameter(f"Expected numbers with commas after {option}, got {text!r}.") from None
+
+
+def _settle(sweep: Sweep) -> None:
+    """Write down what the sweep is about, or check that it is the one that was begun here."""
+    place = sweep.out / SETTINGS
+    if place.exists():
+        try:
+            begun = json.loads(place.read_bytes())
+        except ValueError:
+            begun = None
+        if begun != sweep.settings:
+            raise BadStructure(
+                f"Expected the sweep that was begun in {sweep.out}, got other data or options than its {SETTINGS} "
+                "names; use the same, or another --out."
+            )
+        return
+    try:
+        sweep.out.mkdir(parents=True, exist_ok=True)
+        (sweep.out / POINTS).mkdir(exist_ok=True)
+        for stray in sweep.out.joinpath(POINTS).glob("*/.fairveil-*"):
+            shutil.rmtree(stray, ignore_errors=True)
+        with written_whole(place) as stage:
+            stage.write_text(json.dumps(sweep.settings, indent=2) + "\n")
+    except OSError as problem:
+        raise BadStructure(
+            f"Expected an output folder that can be written, got {problem.strerror} for {sweep.out}; name another one "
+            "with --out."
+        ) from None
+
+
+def _announce(options: RunOptions, n_points: int, n_left: int) -> None:
+    if not options.as_json:
+        done = "" if n_left == n_points else f", {n_points - n_left} of them are there already"
+        typer.echo(f"{n_points} points{done}; each is released from the same people.", err=True)
+
+
+def _draw(sweep: Sweep, ledger: Ledger) -> dict[str, Any]:
+    """Write the table and the page of all points that are there, and return what they show."""
+    summaries = [
+        json.loads((sweep.folder(point) / "summary.json").read_bytes())
+        for point in sweep.points
+        if sweep.folder(point).exists()
+    ]
+    facts = _facts(sweep, ledger, summaries)
+    with written_whole(sweep.out / "frontier.csv") as stage:
+        stage.write_text(_table(facts["points"]))
+    with written_whole(sweep.out / "frontier.html") as stage:
+        stage.write_text(frontier_page(facts), encoding="utf-8")
+    return facts
+
+
+def _facts(sweep: Sweep, ledger: Ledger, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    options = sweep.options
+    kept = ("method", "model", "epsilon", "tolerance", "accuracy", "gap", "smallest_tolerance_that_holds")
+    more = ("epsilon_spent", "seconds", "command")
+    total, replaced = (ledger.epsilon(options.delta, each) for each in Neighbours)
+    return {
+        "data": summaries[0]["data"] if summaries else options.data,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": __version__,
+        "constraint": options.constraint,
+        "delta": options.delta,
+        "unit": summaries[0]["unit"] if summaries else "record",
+        "sensitive": summaries[0]["sensitive"] if summaries else list(options.sensitive),
+        "aware": bool(options.aware),
+        "confidence": options.confidence,
+        "n_planned": len(sweep.points),
+        "epsilon_spent_total": total if total < float("inf") else None,
+        "epsilon_spent_total_replace_one": replaced if replaced < float("inf") else None,
+        "points": [{name: summary[name] for name in (*kept, *more)} for summary in summaries],
+    }
+
+
+def _table(points: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    for point in points:
+        row = {
+            name: value for name, value in point.items() if name in COLUMNS and not isinstance(value, dict)
+        }
+        for name in ("accuracy", "gap"):
+            row |= {
+                name: point[name]["value"],
+                f"{name}_low": point[name]["low"],
+                f"{name}_high": point[name]["high"],
+            }
+        writer.writerow(row)
+    return text.getvalue()
+
+
+def _command(point: RunOptions, out: Path) -> str:
+    """Return the command that trains a point, at a cost of its own."""
+    words: list[Any] = ["fairveil", "train", point.data, "--method", point.method, "--model", point.model]
+    words += [
+        "--epsilon",
+        f"{point.epsilon:g}",
+        "--delta",
+        f"{point.delta:g}",
+        "--constraint",
+        point.constraint,
+    ]
+    words += [
+        "--against",
+        point.against,
+        "--aware" if point.aware else "--unaware",
+        "--holdout",
+        point.holdout,
+    ]
+    words += ["--confidence", point.confidence]
+    if point.tolerance is not None:
+        words += ["--tolerance", f"{point.tolerance:g}"]
+    for name in point.sensitive:
+        words += ["--sensitive", name]
+    named = {
+        "--target": point.target,
+        "--schema": point.schema,
+        "--n-public": point.n_public,
+        "--unit": point.unit,
+    }
+    named |= {"--ledger": point.ledger, "--delimiter": None if point.delimiter == "," else point.delimiter}
+    for option, value in named.items():
+        words += [] if value is None else [option, value]
+    return shlex.join(map(str, [*words, "--out", out]))
+
+
+def _told(facts: dict[str, Any], out: Path, ledger: Path) -> str:
+    total = facts["epsilon_spent_total"]
+    lines = [f"{len(facts['points'])} points on {facts['data']}, accuracy and gap on held-out rows:"]
+    for point in facts["points"]:
+        tolerance = "   -" if point["tolerance"] is None else f"{point['tolerance']:.2f}"
+        lines.append(
+            f"  {point['method']:8} epsilon {_shown(point['epsilon'], '.3g'):5} tolerance {tolerance}   accuracy "
+            f"{_shown(point['accuracy']['value'])}   gap {_shown(point['gap']['value'])}"
+        )
+    lines += [
+        f"  ever spent {'no bound can be stated' if total is None else f'{total:.4f}'} on these people, all points "
+        f"together (delta {facts['delta']:g}): choosing one after seeing all costs that, not its own epsilon",
+        f"Page: {out / 'frontier.html'}",
+        f"Written: {out / 'frontier.csv'}, {out / POINTS}; ledger {ledger}",
+        f"Next: open the page; every point's model is there already, for instance fairveil predict "
+        f"{shlex.quote(str(out / POINTS / '...' / 'model'))} NEW.csv --out decisions.parquet",
+    ]
+    return "\n".join(lines)
+
+
+def _shown(value: float | None, style: str = ".4f") -> str:
+    return "inf" if value is None and style != ".4f" else "unknown" if value is None else format(value, style)

@@ -1,0 +1,168 @@
+"""Which estimator stands behind the front door: a name or "auto" in, an estimator that is not yet fitted out."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from fairveil._validate import check_choice
+from fairveil.data.schema import Schema
+from fairveil.errors import InvalidParameter
+from fairveil.estimators.parity import ParityPostprocessor
+from fairveil.estimators.private import PrivateClassifier
+from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
+from fairveil.estimators.rate_constrained import RateConstrainedClassifier
+from fairveil.fairness.constraints import Constraint, DemographicParity, Parity
+from fairveil.fairness.expressions import Rule
+from fairveil.postprocess.choices import ParityFitting
+from fairveil.privacy.ledger import Ledger
+from fairveil.training.descent import Descent
+from fairveil.training.minimising import OutputPerturbation
+from fairveil.training.rate_constrained import RateConstrained
+from fairveil.training.tuning import Tuning, accuracy_under_bounds
+
+__all__ = ["BOUNDING", "METHODS", "SHOWABLE", "Wish", "method_for"]
+
+BOUNDING = ("dp2dp", "raco", "parity")
+"""Methods that keep bounds."""
+
+SHOWABLE = 1.645 + 1.0
+"""Standard errors between what a rule aims at and what can be certified of it, five times of six."""
+
+METHODS = ("auto", *BOUNDING, "dpsgd", "dpsgdf", "output")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What was asked of the front door, checked: public choices only."""
+
+    constraints: tuple[Constraint, ...]
+    epsilon: float
+    delta: float
+    sensitive: tuple[str, ...]
+    aware: bool
+    method: str
+    schema: Schema | None
+    holdout: float
+    estimator: Any = None
+    ledger: Ledger | None = None
+    random_state: Any = None
+
+    @property
+    def is_bounding(self) -> bool:
+        """Whether the method keeps bounds, or only measures them."""
+        return self.method in BOUNDING
+
+    @property
+    def headroom(self) -> float:
+        """How many standard errors of the people trained on to stay below each limit (at most half of it).
+
+        Enough for the certificate to hold most of the time: a claim at 95 % takes 1.645 standard errors of the people
+        held out, and what is measured of them is off by one more now and then.
+        """
+        if not self.holdout:
+            return 1.0
+        return max(1.0, SHOWABLE * math.sqrt((1 - self.holdout) / self.holdout))
+
+    def prepared_schema(self) -> Schema | None:
+        """Return the schema with the groups written down; decisions that must not read them lose the columns."""
+        if self.schema is None:
+            return None
+        entries = [self.schema.sensitive_named(name) for name in self.sensitive]
+        others = [other for other in self.schema.sensitive if other.column not in self.sensitive]
+        schema = self.schema.model_copy(update={"sensitive": (*entries, *others)})
+        if self.aware:
+            return schema
+        return schema.without(*(name for name in self.sensitive if name in schema.columns))
+
+    def behind(self) -> PrivateClassifier:
+        """Return the estimator that does the work."""
+        schema = self.prepared_schema()
+        common: dict[str, Any] = {
+            "epsilon": self.epsilon, "delta": self.delta, "schema": schema, "sensitive": list(self.sensitive) or None,
+            "holdout": self.holdout, "ledger": self.ledger, "random_state": self.random_state,
+        }  # fmt: skip
+        if self.method == "dp2dp":
+            fitting = ParityFitting(self.aware, headroom=self.headroom)
+            return ParityPostprocessor(self.estimator, self.constraints, fitting=fitting, **common)
+        if self.method == "parity":
+            return RandomizedParityPostprocessor(self.estimator, self._parity(), **common)
+        self._check_reads(schema)
+        if self.method == "raco":
+            training = RateConstrained(descent=self._descent(), headroom=self.headroom)
+            return RateConstrainedClassifier(self.constraints, training=training, **common)
+        return PrivateClassifier(training=self._unbounded(), **common)
+
+    def tuning(self, asked: Tuning) -> Tuning:
+        """Return the choice among whole recipes that a choice among ways to train stands for."""
+        wishes = [replace(self, estimator=candidate) for candidate in asked.candidates]
+        estimators = [wish.behind() for wish in wishes]
+        recipes = tuple(one._recipe_for(one._front(None, None)) for one in estimators)
+        score = asked.score
+        if score is accuracy_under_bounds:
+            score = partial(accuracy_under_bounds, constraint=self.constraints if self.is_bounding else ())
+        return replace(asked, candidates=recipes, score=score)
+
+    def _parity(self) -> DemographicParity:
+        if not self.aware:
+            raise InvalidParameter(
+                'Expected aware=True with "parity", because its flips read the group, got False; use "dp2dp".'
+            )
+        (only, *more) = self.constraints
+        if more or not isinstance(only, DemographicParity):
+            raise InvalidParameter(
+                'Expected demographic_parity alone with "parity", got another bound; use "dp2dp".'
+            )
+        return only
+
+    def _unbounded(self) -> Descent | OutputPerturbation:
+        if self.method == "output":
+            base = OutputPerturbation() if self.estimator is None else self.estimator
+            if not isinstance(base, OutputPerturbation):
+                raise InvalidParameter(
+                    'Expected a linear model by OutputPerturbation with "output", got another one; leave it open.'
+                )
+            return base
+        return self._descent(group_clipping=self.method == "dpsgdf")
+
+    def _descent(self, group_clipping: bool = False) -> Descent:
+        base = Descent(group_clipping=group_clipping) if self.estimator is None else self.estimator
+        if not isinstance(base, Descent):
+            raise InvalidParameter(
+                f'Expected a Descent to train by with "{self.method}", got {type(base).__name__}; a classifier that '
+                'was fitted elsewhere goes with "dp2dp" or "parity".'
+            )
+        return base
+
+    def _check_reads(self, schema: Schema | None) -> None:
+        """Refuse a model that is to read the group and cannot: it trains on the schema's columns alone."""
+        hidden = [name for name in self.sensitive if schema is not None and name not in schema.columns]
+        if self.aware and hidden:
+            raise InvalidParameter(
+                f"Expected {hidden[0]!r} among the columns of the schema for decisions that read it, got none; write "
+                f"[columns.{hidden[0]}], or ask for decisions that do not."
+            )
+
+
+def method_for(method: str, constraints: Sequence[Constraint], aware: bool, estimator: Any) -> str:
+    """Return the method that is meant; "auto" chooses by public facts alone.
+
+    Rules on top of scores where they can reach what is asked (demographic parity; everything but precision where
+    decisions may read the group; classifiers that were fitted elsewhere), training under bounds where they cannot.
+    """
+    check_choice("method", method, METHODS)
+    if method != "auto":
+        return method
+    is_given = estimator is not None and not isinstance(estimator, (Descent, OutputPerturbation))
+    if is_given or all(_by_rule(one, aware) for one in constraints):
+        return "dp2dp"
+    return "raco"
+
+
+def _by_rule(constraint: Constraint, aware: bool) -> bool:
+    if isinstance(constraint, Rule):
+        rates = {rate.name for _, rate in constraint.bound.terms}
+    else:
+        rates = set(constraint.rates) if isinstance(constraint, Parity) else {constraint.rate}  # type: ignore[attr-defined]
+    return "precision" not in rates and (aware or rates == {"selection_rate"})

@@ -1,0 +1,36 @@
+"""A released rule and records of other people in, noisy outcomes out: what a certificate is made of."""
+
+from typing import TYPE_CHECKING
+
+from fairveil._validate import check_delta, check_epsilon
+from fairveil.coins import secret_coins
+from fairveil.fairness.metrics import Evaluation
+from fairveil.privacy.ledger import Ledger, session_ledger
+from fairveil.privacy.veil import Records, open_veils
+from fairveil.training.planning import make_counting_plan
+from fairveil.training.training import release_outcomes
+
+if TYPE_CHECKING:
+    from fairveil.estimators.private import PrivateClassifier
+
+__all__ = ["count_outcomes"]
+
+
+def count_outcomes(
+    rule: "PrivateClassifier", records: Records, epsilon: float, delta: float, ledger: Ledger | None = None
+) -> Evaluation:
+    """Return noisy (group x label x decision) counts of a fitted rule.
+
+    Guarantees
+    ----------
+    (epsilon, delta)-differential privacy for the people of `records`, one added or removed; booked on their ledger
+    before anything is counted.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    front = rule.front()
+    plan = make_counting_plan(epsilon, delta, front.task.unit)
+    books = session_ledger() if ledger is None else ledger
+    veil = open_veils(records, plan, books, secret_coins(), "counts for a certificate")["holdout"]
+    counts, noise_variance = release_outcomes(veil, rule.model_, rule.params_, rule.rule_, front.task)
+    return Evaluation(counts, noise_variance, front.people)

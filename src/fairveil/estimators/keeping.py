@@ -1,0 +1,99 @@
+"""The front door's own facts in a model folder: what was asked, whether groups are read, the certificate."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fairveil.certify.holdout import Certificate
+from fairveil.errors import BadStructure, InvalidParameter
+from fairveil.estimators.parity import ParityPostprocessor
+from fairveil.estimators.private import PrivateClassifier
+from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
+from fairveil.estimators.rate_constrained import RateConstrainedClassifier
+from fairveil.estimators.saving import read_facts
+from fairveil.fairness.cells import Population
+from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint
+from fairveil.fairness.expressions import Rule
+from fairveil.keyed import Key
+
+__all__ = ["FrontFacts", "load_behind"]
+
+ESTIMATORS: dict[str, type[PrivateClassifier]] = {
+    kind.__name__: kind
+    for kind in (
+        PrivateClassifier, ParityPostprocessor, RandomizedParityPostprocessor, RateConstrainedClassifier,
+    )
+}  # fmt: skip
+KINDS: dict[str, type] = {**CONSTRAINT_TYPES, Rule.name: Rule}
+
+
+@dataclass(frozen=True)
+class FrontFacts:
+    """What a folder says about the front door."""
+
+    constraints: tuple[Constraint, ...]
+    sensitive: tuple[str, ...]
+    aware: bool
+    method: str
+    certificate: Certificate | None
+
+    def to_dict(self, people: Population) -> dict[str, Any]:
+        """Return plain values; constraints of other kinds are written as rules, one for each of their bounds."""
+        return {
+            "constraints": [fact for one in self.constraints for fact in _written(one, people)],
+            "sensitive": list(self.sensitive),
+            "aware": self.aware,
+            "method": self.method,
+            "certificate": None if self.certificate is None else self.certificate.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> "FrontFacts":
+        """Return the facts that `to_dict` wrote."""
+        certificate = facts["certificate"]
+        return cls(
+            tuple(_read(fact) for fact in facts["constraints"]),
+            tuple(facts["sensitive"]),
+            bool(facts["aware"]),
+            str(facts["method"]),
+            None if certificate is None else Certificate.from_dict(certificate),
+        )
+
+
+def _written(constraint: Constraint, people: Population) -> list[dict[str, Any]]:
+    kind = getattr(constraint, "name", None)
+    if KINDS.get(str(kind)) is type(constraint):
+        return [{"name": kind, **asdict(constraint)}]  # type: ignore[call-overload]
+    return [{"name": Rule.name, "text": str(bound)} for bound in constraint.bounds(people)]
+
+
+def _read(fact: Mapping[str, Any]) -> Constraint:
+    fields = {name: value for name, value in fact.items() if name != "name"}
+    constraint: Constraint = KINDS[fact["name"]](**fields)
+    return constraint
+
+
+def load_behind(
+    folder: Path, estimator: Any, key: Key | str | Path | None
+) -> tuple[PrivateClassifier, FrontFacts]:
+    """Return the fitted estimator in a folder, whatever its class, and what the front door wrote about it."""
+    facts = read_facts(folder)
+    kind = ESTIMATORS.get(str(facts["estimator"]))
+    try:
+        front = FrontFacts.from_dict(facts["front"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        front = None
+    if kind is None or front is None:
+        raise BadStructure(
+            f"Expected a model that 'fairveil train' or FairClassifier.save wrote, got something else in {folder}; "
+            "save it again, or load it with the class that saved it."
+        )
+    if issubclass(kind, (ParityPostprocessor, RandomizedParityPostprocessor)):
+        return kind.load(folder, estimator, key), front
+    if estimator is not None or key is not None:
+        raise InvalidParameter(
+            f"Expected no classifier and no key for a {kind.__name__}, which trains its own and draws no lots; leave "
+            "them out."
+        )
+    return kind.load(folder), front

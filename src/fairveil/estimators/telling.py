@@ -1,0 +1,202 @@
+"""A fitted or planned front door in, everything that a report shows out, as plain values."""
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from fairveil import __version__
+from fairveil.certify.forecast import expected_tolerance
+from fairveil.certify.holdout import certify
+from fairveil.certify.statement import privacy_statement, total_sentence
+from fairveil.estimators.choosing import SHOWABLE, Wish
+from fairveil.fairness.cells import Attribute, Population
+from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
+from fairveil.fairness.metrics import Evaluation, Interval
+from fairveil.privacy.accounting import Neighbours, epsilon_of
+from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.plan import Plan
+from fairveil.privacy.selection import TunedPlan
+
+if TYPE_CHECKING:
+    from fairveil.estimators.fair import FairClassifier
+
+__all__ = ["guarantee_of", "summary_of"]
+
+RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
+UNKNOWN = {"value": None, "low": 0.0, "high": 1.0}
+
+
+def guarantee_of(wish: Wish, plan: Plan | TunedPlan) -> dict[str, Any]:
+    """Return the public part of a summary: what was asked for, the plan, and what it guarantees."""
+    charges, named, people = plan.charges(), _named(wish), _people(wish)
+    facts = {
+        "method": wish.method,
+        "model": getattr(wish.estimator, "model", "linear" if _trains(wish) else "given"),
+        "constraint": named.name,  # type: ignore[attr-defined]
+        "tolerance": named.tolerance if wish.is_bounding and named in wish.constraints else None,  # type: ignore[attr-defined]
+        "against": named.against if isinstance(named, Parity) else None,
+        "rules": [str(getattr(one, "text", one)) for one in wish.constraints if one is not named],
+        "asked": [str(bound) for bound in bounds_of(wish.constraints, people)] if wish.is_bounding else [],
+        "epsilon": _finite(wish.epsilon),
+        "delta": wish.delta,
+        "epsilon_spent": _finite(epsilon_of(charges, wish.delta)),
+        "neighbours": Neighbours.ADD_OR_REMOVE_ONE.name,
+        "epsilon_replace_one": _finite(epsilon_of(charges, wish.delta, Neighbours.REPLACE_ONE)),
+        "protects": "record",
+        "unit": "record" if wish.schema is None or wish.schema.id_column is None else "person",
+        "aware": wish.aware,
+        "sensitive": list(wish.sensitive),
+        "n_public": None if wish.schema is None else wish.schema.n_public,
+        "plan": plan.to_list(),
+        "expected_tolerance": _expected(wish, plan, people),
+        "version": __version__,
+    }
+    return facts | {"statement": privacy_statement(facts, _not_covered(wish)).to_dict()}
+
+
+def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str, Any]:
+    """Return the guarantee with what was measured, certified and ever spent."""
+    evaluation, ledger = clf.evaluation_, clf.ledger_
+    target = clf.behind_.schema_.target
+    facts = guarantee_of(wish, clf.plan_)
+    books = _books(ledger, wish.delta)
+    total = (books["epsilon_spent_total"], books["epsilon_spent_total_replace_one"])
+    facts["statement"]["total"] = total_sentence(*total, wish.delta, facts["unit"])
+    return facts | {
+        "target": target.column,
+        "classes": list(target.classes),
+        "positive": target.positive,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "epsilon_spent_total": total[0],
+        "ledger": books,
+        "confidence": confidence,
+        "private_evaluation": evaluation is not None and clf.plan_.is_private,
+        **_measured(evaluation, wish, confidence),
+    }
+
+
+def _measured(evaluation: Evaluation | None, wish: Wish, confidence: float) -> dict[str, Any]:
+    """Return accuracy, gap, ratio, rates of groups and the certificate; all unknown without a hold-out."""
+    if evaluation is None:
+        return {
+            "accuracy": UNKNOWN, "gap": UNKNOWN, "ratio": UNKNOWN, "groups": [], "bounds": [], "certificate": None,
+            "smallest_tolerance_that_holds": 1.0, "comparisons": {"all": 0, "unknown": 0},
+        }  # fmt: skip
+    named = _named(wish)
+    # a parity of no groups has nothing to compare
+    known = bool(evaluation.people.attributes) or not isinstance(named, Parity)
+    sides = evaluation.bounds(named, confidence) if known else ()
+    measured = certify(evaluation, (named,) if known else (), confidence)
+    certificate = certify(evaluation, wish.constraints if wish.is_bounding else (), confidence)
+    return {
+        "accuracy": evaluation.accuracy(confidence).to_dict(),
+        "gap": _gap(evaluation, named, confidence).to_dict(),
+        "ratio": evaluation.ratio(named, confidence).to_dict()
+        if isinstance(named, Parity) and known
+        else UNKNOWN,
+        "groups": _groups(evaluation, confidence),
+        "bounds": [_told(one) for one in certificate.to_dict()["claims"]],
+        "certificate": certificate.to_dict(),
+        "smallest_tolerance_that_holds": 1.0
+        if measured.smallest_tolerance is None
+        else measured.smallest_tolerance,
+        "comparisons": {"all": len(sides), "unknown": sum(one.left.value is None for one in sides)},
+    }
+
+
+def _told(claim: Mapping[str, Any]) -> dict[str, Any]:
+    words = {"holds": "yes", "does not hold": "no"}
+    kept = {name: claim[name] for name in ("bound", "value", "low", "high", "limit")}
+    return kept | {"holds": words.get(claim["verdict"], "unknown")}
+
+
+def _groups(evaluation: Evaluation, confidence: float) -> list[dict[str, Any]]:
+    tables = {rate: evaluation.rates(rate, confidence=confidence) for rate in RATES}
+    sizes = evaluation.counts[evaluation.people.codes].sum(axis=(1, 2))
+    return [
+        {
+            "group": name,
+            "size": max(0, round(float(size))),
+            "rates": {rate: table[name].to_dict() for rate, table in tables.items()},
+        }
+        for name, size in zip(evaluation.groups, sizes, strict=True)
+    ]
+
+
+def _gap(evaluation: Evaluation, named: Constraint, confidence: float) -> Interval:
+    """Return the largest difference that a parity compares, or of a cap the largest rate itself."""
+    if isinstance(named, Parity):
+        return evaluation.gap(named, confidence)
+    sides = [one.left for one in evaluation.bounds(named, confidence)]
+    known = [side for side in sides if side.value is not None]
+    if not known:
+        return Interval(None, 0.0, 1.0, confidence)
+    value, low, high = (max(ends) for ends in zip(*((s.value, s.low, s.high) for s in known), strict=True))
+    return Interval(value, low, high, confidence)
+
+
+def _named(wish: Wish) -> Constraint:
+    """Return the constraint whose gap is shown: the first parity or cap, else demographic parity."""
+    kinds = tuple(CONSTRAINT_TYPES.values())
+    return next((one for one in wish.constraints if isinstance(one, kinds)), DemographicParity())
+
+
+def _people(wish: Wish) -> Population:
+    if wish.schema is None:
+        return Population((), ("0", "1"))
+    target = wish.schema.target
+    entries = [wish.schema.sensitive_named(name) for name in wish.sensitive]
+    attributes = tuple(Attribute(entry.column, entry.groups) for entry in entries)
+    return Population(attributes, target.classes, target.classes.index(target.positive))
+
+
+def _expected(wish: Wish, plan: Plan | TunedPlan, people: Population) -> float | None:
+    """Return the tolerance that will probably be certified for groups of equal size; None where none can be told."""
+    size, named = None if wish.schema is None else wish.schema.n_public, _named(wish)
+    is_told = wish.is_bounding and wish.holdout and size and isinstance(named, Parity) and named.ratio is None
+    if not is_told or size is None or not isinstance(named, Parity) or not people.attributes:
+        return None
+    n_rows, n_groups = wish.holdout * size, len(people.codes)
+    error = math.sqrt(n_groups / (2 * n_rows))  # of a difference between two groups at rates of one half
+    aimed = named.tolerance - min(named.tolerance * (1.0 if wish.method == "dp2dp" else 0.5), SHOWABLE * error)
+    measured = max(aimed, math.sqrt(2 / math.pi) * error)  # what chance alone shows, on average
+    (release,) = plan.part("holdout").releases
+    return expected_tolerance(
+        n_rows, n_groups, release.noise_multiplier, measured, n_cells=people.n_classes**2
+    )
+
+
+def _trains(wish: Wish) -> bool:
+    return wish.estimator is None or hasattr(wish.estimator, "model_for")
+
+
+def _not_covered(wish: Wish) -> list[str]:
+    if _trains(wish):
+        return []
+    return [
+        f"How the {type(wish.estimator).__name__} that was handed over was trained, and errors it raises on a value."
+    ]
+
+
+def _books(ledger: Ledger, delta: float) -> dict[str, Any]:
+    return {
+        "delta": delta,
+        "epsilon_spent_total": _finite(ledger.epsilon(delta)),
+        "epsilon_spent_total_replace_one": _finite(ledger.epsilon(delta, Neighbours.REPLACE_ONE)),
+        "unit": " and ".join(ledger.units) or None,
+        "entries": [
+            {
+                "at": e.at,
+                "purpose": e.purpose,
+                "epsilon": e.details.get("epsilon"),
+                "delta": e.details.get("delta"),
+            }
+            for e in ledger.entries
+        ],
+    }
+
+
+def _finite(value: float) -> float | None:
+    """Return the number, or None (null in JSON) for infinity."""
+    return value if math.isfinite(value) else None
