@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fairveil.errors import DamagedLedger, InvalidParameter, UnsupportedEvent
 from fairveil.privacy.events import (
     ApproximateBox,
+    BestOfRuns,
     Charge,
     DiscreteGaussianRelease,
     DiscreteLaplaceRelease,
@@ -54,6 +55,9 @@ any_event = st.recursive(
         st.builds(Joint, st.lists(inner, min_size=1, max_size=3).map(tuple)),
         st.builds(PoissonSampled, rates, inner),
         st.builds(Repeated, inner, counts),
+        st.builds(
+            BestOfRuns, st.tuples(st.lists(inner, min_size=1, max_size=2).map(tuple)), st.floats(0.1, 100)
+        ),
     ),
     max_leaves=5,
 )

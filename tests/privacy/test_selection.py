@@ -35,7 +35,6 @@ from fairveil.privacy.losses import Losses, split_atoms, worst_of
 from fairveil.privacy.pricing import loss_distribution
 
 DELTA = 1e-5
-P_VALUE = 1e-6
 REMOVE = Neighbours.ADD_OR_REMOVE_ONE
 EPSILONS = np.concatenate([np.linspace(0, 6, 601), [8.0, 12.0]])
 

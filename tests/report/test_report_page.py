@@ -200,6 +200,10 @@ def test_of_many_bounds_eight_are_drawn_and_all_are_told(open_page, made):
     browser = open_page(report_page(made.usual(), made.trace(12, 50)))
     assert len(browser.find_elements("css selector", "#course svg[id^=bound]")) == 8
     assert "8 of 12" in text_of(browser, "#course-cut")
+    trace = made.trace(12, 50)
+    worst = trace[trace["step"] == 50].nlargest(8, "value")["bound"].tolist()
+    drawn = "return [...document.querySelectorAll('#course svg[id^=bound] .mark')].map((one) => one.dataset.group)"
+    assert browser.execute_script(drawn) == worst
     rows = browser.execute_script(
         "return [...document.querySelectorAll('#course tr[data-bound]')].map((one) => one.dataset.bound)"
     )

@@ -74,7 +74,7 @@ def test_every_piece_of_every_candidate_costs_a_run_alike():
 
 
 def test_a_run_of_eight_may_cost_more_than_half_of_the_budget():
-    """By itself; sold one by one, eight runs within epsilon 1 would have about 0.35 each."""
+    """By itself; sold one by one, eight runs within epsilon 1 would have about 0.32 each."""
     plan = tuned_plan(Tuning((SHORT,)), PRIVATE)
     cost = epsilon_of(plan.runs[0].charges(), plan.delta)
     assert 0.53 < cost < 0.57

@@ -21,7 +21,7 @@ def explanation(facts: dict[str, Any], what: str = "fit") -> str:
         f"  size       {size}",
         *spending(facts),
     ]
-    lines += [line for part in facts["plan"] for line in _part(part)]
+    lines += _choice(facts["plan"]) + [line for part in facts["plan"] for line in _part(part)]
     if facts["epsilon"] is not None:
         lines += _cover(facts) + caution(facts)
     return "\n".join(lines)
@@ -73,6 +73,15 @@ def _certifiable(facts: dict[str, Any]) -> list[str]:
     return [
         f"  certifies  probably a gap of at most {expected:.3f} at 95 %, if groups are of equal size (fewer people in "
         "one make it more)"
+    ]
+
+
+def _choice(plan: list[dict[str, Any]]) -> list[str]:
+    means = {part["mean_runs"] for part in plan if "mean_runs" in part}
+    return [
+        f"  chooses    the best of a secret number of runs (Poisson, {mean:g} on average), each by a candidate at "
+        "random; only the best is released"
+        for mean in means
     ]
 
 

@@ -1,6 +1,6 @@
-"""The command line: `fairveil train explain check ledger schema`.
+"""The command line: `fairveil train predict certify explain frontier check ledger schema`.
 
-Options live in `app`; the work of each command in a module that is loaded when the command is called, so that
+Commands live in `app`, their options in `options`; the work of each command in a module that is loaded when the command is called, so that
 `fairveil --help` is quick.
 """
 

@@ -68,16 +68,10 @@ def train_into(run: Run, out: Path, ledger: Ledger) -> dict[str, Any]:
     timing = {"start": started - STARTED}
     with Folder(out, RESULTS) as folder:
         clf.ledger = ledger
-        with progress_bar(options.as_json) as progress, warnings.catch_warnings(record=True) as cautions:
-            warnings.simplefilter("always", ToleranceNotMet)
+        with progress_bar(options.as_json) as progress, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ToleranceNotMet)  # the summary says it
             clf.fit_file(run.source.file(), delimiter=options.delimiter, progress=progress)
-        for other in (one for one in cautions if one.category is not ToleranceNotMet):
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
-        summary = clf.summary(options.confidence) | {
-            "data": run.source.name,
-            "command": run.command,
-            "cautions": [str(one.message) for one in cautions if one.category is ToleranceNotMet],
-        }
+        summary = clf.summary(options.confidence) | {"data": run.source.name, "command": run.command}
         _keep_key(clf, folder.stage / KEY)
         clf.save(folder.stage / "model")
         timing |= clf.behind_.timing_

@@ -40,7 +40,9 @@ def results(summary: dict[str, Any], out: Path, ledger: Path) -> str:
 
 
 def _written(out: Path) -> list[str]:
-    return [name for name in ("model", "summary.json", "constraint_trace.csv", "key") if (out / name).exists()]
+    return [
+        name for name in ("model", "summary.json", "constraint_trace.csv", "key") if (out / name).exists()
+    ]
 
 
 def certified(facts: dict[str, Any], ledger: Path) -> str:

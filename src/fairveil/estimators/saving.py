@@ -25,6 +25,7 @@ from fairveil.models import MODELS, Decoupled, GivenProbabilities
 from fairveil.models.rules import RULES
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Part, Plan
+from fairveil.privacy.selection import TunedPlan
 
 __all__ = ["FORMAT", "load_rule", "read_facts", "save_rule", "write_folder"]
 
@@ -43,7 +44,7 @@ def save_rule(rule: Any, folder: Path, more: Mapping[str, Any] | None = None) ->
         "model": _model_facts(rule.model_),
         "classes": rule.classes_.tolist(),
         "classes_dtype": rule.classes_.dtype.str if rule.classes_.dtype != object else "object",
-        "plan": [part.to_dict() for part in rule.plan_.parts],
+        "plan": _plan_facts(rule.plan_),
         "epsilon": rule.plan_.epsilon if rule.plan_.is_private else None,
         "delta": rule.plan_.delta,
         "unit": rule.plan_.unit,
@@ -67,6 +68,18 @@ def _asked(rule: Any) -> dict[str, list[str]]:
     """Return the bounds that a rule was trained under, if any."""
     trace = getattr(rule, "constraint_trace_", None)
     return {} if trace is None else {"bounds": [str(bound) for bound in trace.bounds]}
+
+
+def _plan_facts(plan: Plan | TunedPlan) -> Any:
+    """Return the parts of a plan; of a choice among runs, those of each run and around them."""
+    return plan.to_dict() if isinstance(plan, TunedPlan) else [part.to_dict() for part in plan.parts]
+
+
+def _plan(facts: dict[str, Any]) -> Plan | TunedPlan:
+    budget = (facts["epsilon"] or math.inf, facts["delta"], facts["unit"])
+    if isinstance(facts["plan"], dict):
+        return TunedPlan.from_dict(facts["plan"], *budget)
+    return Plan(tuple(Part.from_dict(part) for part in facts["plan"]), *budget)
 
 
 def _model_facts(model: Any) -> dict[str, Any]:
@@ -176,7 +189,6 @@ def _fitted(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> dict[str, 
         params = tensors["params"]
         schema = Schema(**tomllib.loads(facts["schema"]))
         model = _model(facts["model"])
-        parts = tuple(Part.from_dict(part) for part in facts["plan"])
         fitted = {
             "schema": schema,
             "schema_": schema,
@@ -186,7 +198,7 @@ def _fitted(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> dict[str, 
             "sensitive": facts.get("sensitive"),
             "_predicts": facts.get("predicts", "label"),
             "classes_": np.array(facts["classes"], dtype=facts["classes_dtype"]),
-            "plan_": Plan(parts, facts["epsilon"] or math.inf, facts["delta"], facts["unit"]),
+            "plan_": _plan(facts),
             "epsilon_spent_": facts["epsilon_spent"] or math.inf,
             "evaluation_": None,
             "n_features_in_": len(schema.columns),

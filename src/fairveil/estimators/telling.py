@@ -58,18 +58,24 @@ def guarantee_of(wish: Wish, plan: Plan | TunedPlan) -> dict[str, Any]:
 def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str, Any]:
     """Return the guarantee with what was measured, certified and ever spent."""
     evaluation, ledger = clf.evaluation_, clf.ledger_
-    target = clf.behind_.schema_.target
+    schema, check = clf.behind_.schema_, getattr(clf.behind_, "final_check_", None)
+    timing = {name: round(seconds, 3) for name, seconds in clf.behind_.timing_.items()}
     facts = guarantee_of(wish, clf.plan_)
     books = _books(ledger, wish.delta)
     total = (books["epsilon_spent_total"], books["epsilon_spent_total_replace_one"])
     facts["statement"]["total"] = total_sentence(*total, wish.delta, facts["unit"])
     return facts | {
-        "target": target.column,
-        "classes": list(target.classes),
-        "positive": target.positive,
+        "data": schema.name,
+        "command": "",
+        "target": schema.target.column,
+        "classes": list(schema.target.classes),
+        "positive": schema.target.positive,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "epsilon_spent_total": total[0],
         "ledger": books,
+        "cautions": [] if check is None or check.may_hold else [check.complaint()],
+        "timing": timing,
+        "seconds": round(sum(timing.values()), 3),
         "confidence": confidence,
         "private_evaluation": evaluation is not None and clf.plan_.is_private,
         **_measured(evaluation, wish, confidence),
@@ -159,7 +165,9 @@ def _expected(wish: Wish, plan: Plan | TunedPlan, people: Population) -> float |
         return None
     n_rows, n_groups = wish.holdout * size, len(people.codes)
     error = math.sqrt(n_groups / (2 * n_rows))  # of a difference between two groups at rates of one half
-    aimed = named.tolerance - min(named.tolerance * (1.0 if wish.method == "dp2dp" else 0.5), SHOWABLE * error)
+    aimed = named.tolerance - min(
+        named.tolerance * (1.0 if wish.method == "dp2dp" else 0.5), SHOWABLE * error
+    )
     measured = max(aimed, math.sqrt(2 / math.pi) * error)  # what chance alone shows, on average
     (release,) = plan.part("holdout").releases
     return expected_tolerance(

@@ -9,6 +9,7 @@ ascent            noisy histograms -> multipliers and the pull of the bounds
 look              one last count at the averaged parameters -> threshold, and what holds
 objectives        row functions: what is minimised, what is counted
 planning          recipe + budget -> one plan, calibrated jointly
+tuning            Tuning: several recipes -> the best one's model, tried and chosen privately
 training          plan + records + ledger -> a released model and its noisy outcomes on the hold-out
 ================  ======================================================================================
 """

@@ -10,7 +10,7 @@ from fairveil.privacy.events import Event
 from fairveil.privacy.plan import Part, Plan, Release
 from fairveil.training.task import Recipe, Task
 
-__all__ = ["SIZE_SHARE", "make_counting_plan", "make_plan"]
+__all__ = ["SIZE_SHARE", "calibrated_parts", "make_counting_plan", "make_plan", "outcomes_part", "size_parts"]
 
 SIZE_SHARE = 0.02
 """The part of epsilon that buys a noisy number of records where none is declared."""
@@ -25,10 +25,10 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     if not 0 <= holdout < 1:
         raise InvalidParameter(f"Expected 0 <= holdout < 1, got {holdout!r}.")
     recipe.check(task)
-    size = _size_parts(task)
-    parts = size + _calibrated(lambda noise: recipe.parts(noise, 1 - holdout, task), size, task)
+    size = size_parts(task)
+    parts = size + calibrated_parts(lambda noise: recipe.parts(noise, 1 - holdout, task), size, task)
     if holdout:
-        parts += _calibrated(lambda noise: (_outcomes_part(noise, holdout),), size, task)
+        parts += calibrated_parts(lambda noise: (outcomes_part(noise, holdout),), size, task)
     return Plan(parts, task.epsilon, task.delta, task.unit)
 
 
@@ -36,23 +36,25 @@ def make_counting_plan(epsilon: float, delta: float, unit: str) -> Plan:
     """Return the plan of one look at everyone: how a released rule decides, by group and label."""
     std = 0.0
     if math.isfinite(epsilon):
-        std = calibrate(lambda noise: [_outcomes_part(noise, 1.0).event], epsilon, delta)
-    return Plan((_outcomes_part(std, 1.0),), epsilon, delta, unit)
+        std = calibrate(lambda noise: [outcomes_part(noise, 1.0).event], epsilon, delta)
+    return Plan((outcomes_part(std, 1.0),), epsilon, delta, unit)
 
 
-def _size_parts(task: Task) -> tuple[Part, ...]:
+def size_parts(task: Task) -> tuple[Part, ...]:
+    """Return the noisy number of units that is bought where none is declared."""
     if task.n_public is not None:
         return ()
     scale = 1 / (SIZE_SHARE * task.epsilon) if task.is_private else 0.0
     return (Part("size", (Release("size", "discrete_laplace", scale),)),)
 
 
-def _outcomes_part(std: float, share: float) -> Part:
+def outcomes_part(std: float, share: float) -> Part:
+    """Return the one look at people held out: how the released rule decides, by group and label."""
     # Gaussian, because the outcomes of several runs on the same people then compose as gently as their trainings do.
     return Part("holdout", (Release("outcomes", "discrete_gaussian", std),), share)
 
 
-def _calibrated(
+def calibrated_parts(
     parts_at: Callable[[float], tuple[Part, ...]], size: tuple[Part, ...], task: Task
 ) -> tuple[Part, ...]:
     """Return the parts, those of each piece at the least noise that, with the size, costs no more than the budget."""

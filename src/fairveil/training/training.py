@@ -15,7 +15,7 @@ from fairveil.privacy.veil import Records, Veil, open_veils
 from fairveil.training.objectives import Everyone, Outcomes
 from fairveil.training.task import Fit, Progress, Recipe, Task, quiet
 
-__all__ = ["Trained", "carry_out", "release_outcomes"]
+__all__ = ["Trained", "carry_out", "release_outcomes", "size_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def _carried_out(
     rng: np.random.Generator,
     progress: Progress,
 ) -> Trained:
-    everyone = _size(veils, task)
+    everyone = size_of(veils, task)
     for part in plan.parts:
         veils[part.name].expect(everyone * part.share)
     size = everyone * plan.shares.get("train", 1.0)
@@ -83,7 +83,7 @@ def release_outcomes(
     return counts.reshape(outcomes.shape), release.noise_multiplier**2
 
 
-def _size(veils: dict[str, Veil], task: Task) -> float:
+def size_of(veils: dict[str, Veil], task: Task) -> float:
     """Return the declared number of units, or a noisy one bought for the purpose; at least 1, as a divisor must be."""
     if task.n_public is not None:
         return float(task.n_public)

@@ -26,9 +26,9 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Part, Plan, Release
 from fairveil.privacy.selection import FIT, HOLDOUT, TunedPlan, best_of_plans, open_selection
 from fairveil.privacy.veil import Records, Veil
-from fairveil.training.planning import _calibrated, _outcomes_part, _size_parts
+from fairveil.training.planning import calibrated_parts, outcomes_part, size_parts
 from fairveil.training.task import Fit, Recipe, Task, quiet
-from fairveil.training.training import Trained, _size, release_outcomes
+from fairveil.training.training import Trained, release_outcomes, size_of
 
 __all__ = ["Score", "Tuned", "Tuning", "accuracy_under_bounds", "carry_out_tuned", "tuned_plan"]
 
@@ -120,7 +120,7 @@ def tuned_plan(tuning: Tuning, task: Task, holdout: float = 0.0) -> TunedPlan:
     """
     if not 0 <= holdout < 1:
         raise InvalidParameter(f"Expected 0 <= holdout < 1, got {holdout!r}.")
-    size = _size_parts(task)
+    size = size_parts(task)
     fixed = [part.event for part in size]
     run_task = replace(task, epsilon=_run_epsilon(tuning.mean_runs, fixed, task))
     pieces = [_levelled(recipe, tuning.share, run_task) for recipe in tuning.candidates]
@@ -135,7 +135,7 @@ def tuned_plan(tuning: Tuning, task: Task, holdout: float = 0.0) -> TunedPlan:
     scale = calibrate(charges, task.epsilon, task.delta) if task.is_private else 0.0
     around = size
     if holdout:
-        around += _calibrated(lambda noise: (_outcomes_part(noise, holdout),), size, task)
+        around += calibrated_parts(lambda noise: (outcomes_part(noise, holdout),), size, task)
     return TunedPlan(runs_at(scale), tuning.mean_runs, around, task.epsilon, task.delta, task.unit)
 
 
@@ -195,7 +195,7 @@ def carry_out_tuned(
     seed = int(rng.integers(2**63))  # one draw, whatever the number of runs
     with threadpool_limits(1, user_api="blas"):
         veils, runs = open_selection(records, plan, ledger, coins, purpose)
-        everyone = _size(veils, task)
+        everyone = size_of(veils, task)
         for part in plan.around:
             veils[part.name].expect(everyone * part.share)
         run = partial(_run, plan, tuning, task, everyone * plan.shares.get(FIT, 1.0), seed)
