@@ -8,6 +8,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fairveil import (
     Descent,
     DualSteps,
+    FairClassifier,
     FalsePositiveRateCap,
     ParityFitting,
     ParityPostprocessor,
@@ -36,6 +37,16 @@ def expected_failures(_estimator):
             FalsePositiveRateCap(0.5),
             math.inf,
             fitting=ParityFitting(solver=DualSteps()),
+        ),
+        *(
+            FairClassifier(
+                FalsePositiveRateCap(0.5),
+                math.inf,
+                aware=False,
+                estimator=Descent(sampling_rate=1.0),
+                holdout=holdout,
+            )
+            for holdout in (0.15, 0)
         ),
     ],
     expected_failed_checks=expected_failures,

@@ -71,7 +71,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     evaluation_ : Evaluation or None
         Noisy accuracy and gaps on the hold-out, with intervals.
     timing_ : dict
-        Seconds for the plan, for reading and for training. Times are not hidden: see below.
+        Seconds for the plan, for reading and for training; empty after a private choice, which times would undo.
 
     Guarantees
     ----------
@@ -179,6 +179,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         self._keep(front, trained)
         ended = time.perf_counter()
         self.timing_ = {"plan": planned - started, "read": loaded - planned, "train": ended - loaded}
+        if isinstance(plan, TunedPlan):
+            self.timing_ = {}  # how long it took would tell how many runs there were
         return self
 
     def _carried_out(

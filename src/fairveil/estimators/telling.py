@@ -75,7 +75,7 @@ def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str
         "ledger": books,
         "cautions": [] if check is None or check.may_hold else [check.complaint()],
         "timing": timing,
-        "seconds": round(sum(timing.values()), 3),
+        "seconds": round(sum(timing.values()), 3) if timing else None,
         "confidence": confidence,
         "private_evaluation": evaluation is not None and clf.plan_.is_private,
         **_measured(evaluation, wish, confidence),
