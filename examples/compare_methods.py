@@ -47,8 +47,12 @@ def main(out: Path) -> None:
             ledger=ledger,
         ).fit(people.X, people.y)  # fmt: skip
         point = clf.summary()
-        points.append(point)
         asked = "measured" if point["tolerance"] is None else f"{tolerance:.2f}"
+        limit = "" if point["tolerance"] is None else f" --tolerance {tolerance:g}"
+        command = (
+            f"fairveil train adult --aware --method {method} --epsilon {EPSILON:g} --delta {DELTA:g}{limit}"
+        )
+        points.append(point | {"command": f"{command} --out {method}"})
         print(
             f"{method:8} {asked:10} {point['accuracy']['value']:.3f}     {point['gap']['value']:.3f}  "
             f"{point['smallest_tolerance_that_holds']:.3f}",

@@ -63,7 +63,7 @@ def main(out: Path) -> None:
                          schema=Schema.read(out / "schema.toml"), holdout=0.3, ledger=ledger)  # fmt: skip
     print(clf.explain(), "\n")
     summary = clf.fit_file(table).summary()
-    print(f"Certificate: {clf.certificate_.sentence}\n{summary['statement']['total']}\n")
+    print(f"Certificate: {clf.certificate().sentence}\n{summary['statement']['total']}\n")
     clf.save(model := out / f"model-{len(ledger.entries)}")
     (out / "report.html").write_text(report_page(summary), encoding="utf-8")
     new = pd.DataFrame(NEW)

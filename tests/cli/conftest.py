@@ -1,10 +1,12 @@
 """The command line in process and as a real process, a folder with a real table, and what a folder holds."""
 
+import io
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,13 @@ from fairveil.data.datasets import dataset_schema, load_dataset
 from fairveil.data.schema import Schema
 
 N_ROWS = 2000
+WAYS = {
+    "aware": ("--aware", "--tolerance", "0.2"),
+    "unaware": ("--unaware", "--tolerance", "0.2"),
+    "parity": ("--aware", "--tolerance", "0.2", "--method", "parity"),
+    "plain": ("--unaware", "--method", "dpsgd"),
+}
+"""Trainings whose results are shared by tests that only read them."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,28 @@ def folder(tmp_path: Path, people: pd.DataFrame, facts: Schema, monkeypatch: pyt
     people.to_csv(tmp_path / "people.csv", index=False)
     facts.write(tmp_path / "schema.toml")
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def strangers() -> pd.DataFrame:
+    """As many other rows of Adult, which have no part in any training here."""
+    return load_dataset("adult").frame.iloc[N_ROWS : 2 * N_ROWS].reset_index(drop=True)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory, people: pd.DataFrame, facts: Schema) -> Path:
+    """A folder with the results of each way to train; read them, change copies."""
+    place = tmp_path_factory.mktemp("models")
+    people.to_csv(place / "people.csv", index=False)
+    facts.write(place / "schema.toml")
+    for name, options in WAYS.items():
+        asked = ("train", "people.csv", "--schema", "schema.toml", "--epsilon", "4", *options, "--out", name)
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()), suppress(SystemExit):
+            patch.chdir(place)
+            patch.setattr(sys, "argv", ["fairveil", *asked])
+            main()
+    assert all((place / name / "model").is_dir() for name in WAYS)
+    return place
 
 
 @pytest.fixture

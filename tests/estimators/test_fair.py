@@ -1,0 +1,439 @@
+"""FairClassifier on real people: choices, tables, one budget, certificates, and what it says of itself."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
+
+from fairveil import (
+    Budget, DemographicParity, Descent, EqualizedOdds, FairClassifier, FalseNegativeRateCap, FalsePositiveRateCap,
+    Ledger, PrecisionParity, PrivateClassifier, Rule, Schema, TruePositiveRateParity, load_dataset,
+    make_biased_mixture,
+)  # fmt: skip
+from fairveil.errors import BadStructure, BudgetExceeded, FairveilError, InvalidParameter, MissingPublicFact
+from fairveil.training.tuning import Tuning
+
+# Noise decides now and then that a bound seems broken; the tests of the estimators behind are about the warning.
+pytestmark = pytest.mark.filterwarnings("ignore::fairveil.errors.ToleranceNotMet")
+
+QUICK = Descent(n_steps=5)
+TUNING = Tuning((Descent(n_steps=5), Descent(n_steps=5, learning_rate=0.5)), mean_runs=3)
+SELECTION = Rule("selection_rate[sex=Female] >= 0.8 * selection_rate[sex=Male]")
+ODDS = Rule("true_positive_rate[sex=Female] >= true_positive_rate[sex=Male] - 0.1")
+PRECISE = Rule("precision[sex=Female] >= 0.5")
+BANDS = Path(__file__).parents[2] / "benchmarks" / "schemas" / "acs_income_bands.toml"
+
+
+@pytest.fixture(scope="module")
+def people():
+    return load_dataset("adult")
+
+
+@pytest.fixture(scope="module")
+def few(people):
+    return people.X.head(3000), people.y.head(3000)
+
+
+@pytest.fixture(scope="module")
+def others(people):
+    return people.X.tail(8000), people.y.tail(8000)
+
+
+@pytest.fixture(scope="module")
+def private(people):
+    """One fit with true secret coins: only what holds for sure is asked of it."""
+    return fair(people, DemographicParity(0.02)).fit(people.X, people.y)
+
+
+@pytest.fixture(scope="module")
+def exact(people, few):
+    return fair(people, DemographicParity(0.05), epsilon=math.inf).fit(*few)
+
+
+@pytest.fixture(scope="module")
+def given(people):
+    """A pipeline on the raw frame, fitted on rows of its own."""
+    columns = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_exclude="number")),
+        remainder=MinMaxScaler(),
+    )
+    X, y = people.X.tail(3000), people.y.tail(3000)
+    return make_pipeline(columns, LogisticRegression(max_iter=1000)).fit(X, y)
+
+
+def fair(people, constraint=None, **choices):
+    facts = {"schema": people.schema, "sensitive": "sex", "aware": True, "ledger": Ledger()}
+    return FairClassifier(constraint, **(facts | choices))
+
+
+def quick(people, constraint=None, **choices):
+    """A fit of few steps, where it does not matter how good it is."""
+    return fair(people, constraint, **({"estimator": QUICK} | choices))
+
+
+def gap_of(clf, X):
+    rich, is_male = clf.predict(X) == ">50K", (X["sex"] == "Male").to_numpy()
+    return abs(rich[is_male].mean() - rich[~is_male].mean())
+
+
+def one_sentence(error):
+    return (
+        str(error.value).startswith("Expected ")
+        and str(error.value)[-1] == "."
+        and "\n" not in str(error.value)
+    )
+
+
+# --- choices --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aware", [None, 1, 0, "yes"])
+def test_whether_the_group_is_read_must_be_said(people, aware):
+    clf = fair(people, aware=aware)
+    for call in (lambda: clf.fit(None, None), clf.explain, clf.planned):
+        with pytest.raises(InvalidParameter, match="Expected aware=True or aware=False") as told:
+            call()
+        assert one_sentence(told)
+    assert clf.ledger.entries == ()
+
+
+@pytest.mark.parametrize(
+    "constraint, by_aware, by_unaware",
+    [
+        (None, "dp2dp", "dp2dp"),
+        (DemographicParity(0.1), "dp2dp", "dp2dp"),
+        (EqualizedOdds(0.1), "dp2dp", "raco"),
+        (TruePositiveRateParity(0.1), "dp2dp", "raco"),
+        (PrecisionParity(0.1), "raco", "raco"),
+        (FalsePositiveRateCap(0.1), "dp2dp", "raco"),
+        (FalseNegativeRateCap(0.1, each_group=True), "dp2dp", "raco"),
+        (SELECTION, "dp2dp", "dp2dp"),
+        (ODDS, "dp2dp", "raco"),
+        (PRECISE, "raco", "raco"),
+        ([DemographicParity(0.1), SELECTION], "dp2dp", "dp2dp"),
+        ([DemographicParity(0.1), ODDS], "dp2dp", "raco"),
+        ((DemographicParity(0.1), PRECISE), "raco", "raco"),
+    ],
+)
+def test_what_auto_chooses_follows_from_public_facts_alone(people, constraint, by_aware, by_unaware):
+    for aware, expected in ((True, by_aware), (False, by_unaware)):
+        clf = fair(people, constraint, aware=aware)
+        assert clf.wish().method == expected  # nothing but the constructor was handed over
+        assert clf.planned() == clf.set_params(method=expected).planned()
+
+
+def test_a_classifier_that_was_fitted_elsewhere_gets_a_rule(people, given):
+    assert fair(people, PrecisionParity(0.1), estimator=given).wish().method == "dp2dp"
+    for choices in ({"aware": False}, {"method": "raco"}, {"method": "dpsgd"}, {"method": "output"}):
+        clf = fair(people, estimator=given, **choices)
+        with pytest.raises(InvalidParameter) as told:
+            clf.fit(None, None)
+        assert one_sentence(told) and clf.ledger.entries == ()
+
+
+def test_any_constraint_that_becomes_bounds_will_do(people, few):
+    class Own:
+        def bounds(self, people):
+            return DemographicParity(0.1).bounds(people)
+
+    clf = fair(people, Own(), epsilon=math.inf).fit(*few)
+    assert [claim.limit for claim in clf.certificate_.claims] == [0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"method": "magic"},
+        {"method": None},
+        {"method": "parity", "aware": False},
+        {"method": "parity", "constraint": EqualizedOdds(0.1)},
+        {"method": "parity", "constraint": [DemographicParity(0.1), SELECTION]},
+        {"method": "raco", "schema": load_dataset("adult").schema.without("sex")},
+        {"constraint": "demographic_parity"},
+        {"constraint": DemographicParity},
+        {"constraint": [DemographicParity(0.1), "selection_rate <= 0.1"]},
+        {"constraint": []},
+        {"constraint": Rule("selection_rate[sex=Nobody] <= 0.1")},
+        {"sensitive": "sexes"},
+        {"sensitive": "age"},
+        {"sensitive": []},
+        {"holdout": -0.1},
+        {"holdout": 1.0},
+        {"holdout": "some"},
+        {"tune": [Descent()]},
+        {"tune": TUNING, "estimator": QUICK},
+        {"epsilon": 0.0},
+        {"delta": 1.0},
+    ],
+    ids=str,
+)
+def test_a_choice_that_cannot_be_is_refused_in_one_sentence_before_anything_is_booked(people, few, choices):
+    clf = fair(people, **choices)
+    for call in (clf.explain, lambda: clf.fit(*few)):
+        with pytest.raises(FairveilError) as told:
+            call()
+        assert one_sentence(told)
+    assert clf.ledger.entries == ()
+
+
+def test_privacy_needs_a_schema_and_answers_need_a_fit(people, few):
+    with pytest.raises(MissingPublicFact, match="schema"):
+        FairClassifier(FalsePositiveRateCap(0.5), aware=False, ledger=Ledger()).fit(*few)
+    with pytest.raises(InvalidParameter, match="sensitive"):
+        FairClassifier(aware=False, epsilon=math.inf).fit(np.eye(40), np.arange(40) % 2)
+    clf = fair(people)
+    calls = [
+        lambda: clf.predict(few[0]), lambda: clf.predict_proba(few[0]), clf.certificate, clf.summary,
+        lambda: clf.certify(*few, 1.0), lambda: clf.certify_file("nowhere.csv", 1.0), lambda: clf.save("nowhere"),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(NotFittedError):
+            call()
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["auto", "raco", "dpsgd", "dpsgdf", "output"])
+def test_decisions_that_must_not_read_the_group_do_not(people, few, method):
+    clf = fair(people, DemographicParity(0.05), aware=False, method=method, epsilon=math.inf).fit(*few)
+    assert "sex" not in clf.feature_names_in_
+    before, law = clf.predict(few[0]), clf.predict_proba(few[0])
+    for other in (few[0].assign(sex="Male"), few[0].assign(sex=np.nan), few[0].drop(columns="sex")):
+        assert np.array_equal(clf.predict(other), before)
+        assert np.array_equal(clf.predict_proba(other), law)
+
+
+@pytest.mark.parametrize("method", ["auto", "raco", "parity"])
+def test_people_of_no_known_group_are_decided_by_the_model(people, few, method):
+    clf = fair(people, DemographicParity(0.05), method=method, epsilon=math.inf).fit(*few)
+    known, before = (np.arange(len(few[0])) % 2 == 0), clf.predict(few[0])
+    for cell in ("Unknown", None, np.nan, "", 5):
+        strange = few[0].assign(sex=few[0]["sex"].astype(object).where(known, cell))
+        decided, law = clf.predict(strange), clf.predict_proba(strange)
+        assert np.array_equal(decided[known], before[known])
+        assert np.array_equal(decided[~known], clf.classes_[law.argmax(axis=1)][~known])
+        assert np.isfinite(law).all() and np.allclose(law.sum(axis=1), 1)
+    with pytest.raises(BadStructure, match='Expected a column "sex"') as told:
+        clf.predict(few[0].drop(columns="sex"))
+    assert one_sentence(told)
+
+
+def test_rules_that_read_the_group_read_it_from_its_column_or_from_apart(people, few, exact):
+    swapped = few[0]["sex"].map({"Male": "Female", "Female": "Male"})
+    assert not np.array_equal(exact.predict(few[0].assign(sex=swapped)), exact.predict(few[0]))
+    bare, groups = few[0].drop(columns="sex"), few[0]["sex"]
+    apart, inside = (
+        fair(people, DemographicParity(0.05), epsilon=math.inf, schema=people.schema.without("sex"))
+        for _ in range(2)
+    )
+    inside.fit(*few)
+    apart.fit(bare, few[1], sensitive_features=groups)
+    assert np.array_equal(apart.predict(bare, sensitive_features=groups), inside.predict(few[0]))
+    assert np.array_equal(apart.predict_proba(bare, groups.to_numpy()), inside.predict_proba(few[0]))
+    counted = apart.certify(bare, few[1], math.inf, sensitive_features=groups, ledger=Ledger())
+    assert counted == inside.certify(*few, math.inf, ledger=Ledger())
+
+
+@pytest.mark.parametrize("aware", [True, False])
+def test_files_and_tables_give_the_same_rule(people, few, tmp_path, aware):
+    table = pd.concat(few, axis=1)
+    table.to_csv(tmp_path / "people.csv", index=False)
+    table.to_csv(tmp_path / "people.txt.csv", index=False, sep=";")
+    table.to_parquet(tmp_path / "people.parquet")
+    clf = fair(people, DemographicParity(0.05), epsilon=math.inf, aware=aware)
+    here = clone(clf).fit(*few)
+    for name, delimiter in (("people.csv", ","), ("people.txt.csv", ";"), ("people.parquet", ",")):
+        there = clone(clf).fit_file(tmp_path / name, delimiter=delimiter)
+        assert np.array_equal(there.predict_proba(few[0]), here.predict_proba(few[0]))
+        assert np.array_equal(there.predict(few[0]), here.predict(few[0]))
+        counted = there.certify_file(tmp_path / name, math.inf, delimiter=delimiter, ledger=Ledger())
+        assert counted == here.certify(*few, math.inf, ledger=Ledger())
+
+
+# --- one budget -----------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_is_one_debit_that_keeps_to_the_budget(private):
+    (entry,) = private.ledger_.entries
+    assert 0.99 < private.epsilon_spent_ <= 1.0
+    assert private.ledger_.epsilon(1e-5) == private.epsilon_spent_
+    assert entry.details == {"epsilon": 1.0, "delta": 1e-5}
+    assert {charge.part for charge in entry.charges} == {"train", "holdout"}
+
+
+def test_the_budget_is_refused_before_any_row_is_read(people, tmp_path):
+    clf = fair(people, ledger=Ledger(budget=Budget(0.5, 1e-5)))
+    for call in (lambda: clf.fit(None, None), lambda: clf.fit_file(tmp_path / "nowhere.csv")):
+        with pytest.raises(BudgetExceeded):
+            call()
+    assert clf.ledger.entries == () and not hasattr(clf, "behind_")
+
+
+def test_clones_share_the_ledger_and_searches_are_unpriced(people, few):
+    clf = quick(people, DemographicParity(1.0))
+    assert clone(clf).ledger is clf.ledger
+    cross_val_score(clf, *few, cv=2)
+    assert len(clf.ledger.entries) == 2
+    assert 1.0 < clf.ledger.epsilon(1e-5) < 2.0
+    best = GridSearchCV(clf, {"holdout": [0.1, 0.2]}, cv=2).fit(*few).best_estimator_
+    unpriced = [entry for entry in clf.ledger.entries if "search" in entry.purpose]
+    assert unpriced and clf.ledger.epsilon(1e-5) == math.inf
+    assert best.ledger_ is clf.ledger
+    assert best.summary()["statement"]["total"].startswith("No bound can be stated")
+
+
+# --- certificates ---------------------------------------------------------------------------------------------------
+
+
+def test_a_higher_confidence_certifies_less(private):
+    levels = [private.certificate(level) for level in (0.5, 0.8, 0.95, 0.99, 0.9999)]
+    assert private.certificate_ == levels[2]
+    tolerances = [level.smallest_tolerance for level in levels]
+    assert tolerances == sorted(set(tolerances))
+    for before, after in zip(levels, levels[1:], strict=False):
+        for one, other in zip(before.claims, after.claims, strict=True):
+            assert other.low < one.low <= one.value <= one.high < other.high
+    for level in (1.0, 0.4, "high"):
+        with pytest.raises(InvalidParameter, match="confidence"):
+            private.certificate(level)
+    assert len(private.ledger_.entries) == 1
+
+
+def test_certifying_other_people_debits_their_ledger(private, others):
+    theirs = Ledger()
+    certificate = private.certify(*others, 0.3, ledger=theirs, confidence=0.9)
+    assert 0.29 < theirs.epsilon(1e-5) <= 0.3
+    assert len(theirs.entries) == 1 == len(private.ledger_.entries)
+    assert certificate.confidence == 0.9
+    assert abs(certificate.n_rows - 8000) < 500  # the noise has a standard deviation below 50
+    with pytest.raises(BudgetExceeded):
+        private.certify(*others, 1.0, ledger=Ledger(budget=Budget(0.5, 1e-5)))
+
+
+def test_without_noise_a_certificate_counts_exactly(exact, others):
+    X, y = others
+    certificate = exact.certify(X, y, math.inf, ledger=Ledger())
+    rich, is_male = exact.predict(X) == ">50K", (X["sex"] == "Male").to_numpy()
+    gap = rich[is_male].mean() - rich[~is_male].mean()
+    assert certificate.n_rows == len(X)
+    values = {claim.bound: claim.value for claim in certificate.claims}
+    assert values == pytest.approx(
+        {
+            "selection_rate[sex=Male] - selection_rate[sex=Female] <= 0.05": gap,
+            "selection_rate[sex=Female] - selection_rate[sex=Male] <= 0.05": -gap,
+        }
+    )
+
+
+@pytest.mark.parametrize("constraint", [DemographicParity(0.02), EqualizedOdds(0.05)])
+def test_claims_hold_of_everyone(seeded, people, constraint):
+    """Coins are fixed by the test's name; the interval of each claim would miss 1 time in 20 otherwise."""
+    clf = fair(people, constraint).fit(people.X, people.y)
+    truth = clf.certify(people.X, people.y, math.inf, ledger=Ledger())
+    for claimed, true in zip(clf.certificate_.claims, truth.claims, strict=True):
+        assert claimed.low < true.value < claimed.high
+    assert max(claim.value for claim in truth.claims) < clf.certificate_.smallest_tolerance < 0.12
+    accuracy = clf.evaluation_.accuracy()
+    assert accuracy.low < clf.score(people.X, people.y) < accuracy.high
+
+
+def test_what_is_always_so_holds_and_what_is_never_shown_does_not(people, few):
+    for method in ("auto", "raco", "parity", "dpsgd"):
+        loose = quick(people, DemographicParity(1.0), method=method).fit(*few).certificate_
+        assert loose.verdict == "holds" and loose.smallest_tolerance <= 1
+        strict = quick(people, DemographicParity(0.0), method=method).fit(*few).certificate_
+        assert strict.verdict != "holds" and strict.smallest_tolerance > 0
+
+
+def test_without_a_hold_out_nothing_is_certified(people, few):
+    clf = quick(people, holdout=0).fit(*few)
+    assert clf.certificate_ is None and clf.evaluation_ is None
+    with pytest.raises(InvalidParameter, match="fit with holdout=0.15"):
+        clf.certificate()
+    summary = json.loads(json.dumps(clf.summary(), allow_nan=False))
+    assert summary["certificate"] is None and not summary["private_evaluation"]
+    assert summary["accuracy"] == summary["gap"] == {"value": None, "low": 0.0, "high": 1.0}
+
+
+# --- without privacy, and other tables ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "aware, method", [(True, "auto"), (False, "auto"), (False, "raco"), (True, "parity")]
+)
+def test_without_privacy_it_repeats(people, few, aware, method):
+    clf = fair(people, DemographicParity(0.05), epsilon=math.inf, aware=aware, method=method)
+    one, other = (clone(clf).fit(*few) for _ in range(2))
+    assert np.array_equal(one.predict_proba(people.X), other.predict_proba(people.X))
+    assert one.certificate_ == other.certificate_
+    assert {release.noise_multiplier for part in one.plan_.parts for release in part.releases} == {0.0}
+    assert one.epsilon_spent_ == math.inf == one.ledger_.epsilon(1e-5)
+
+
+def test_without_privacy_and_bounds_it_is_plain_descent(people, few):
+    clf = fair(people, epsilon=math.inf, method="dpsgd", holdout=0).fit(*few)
+    plain = PrivateClassifier(math.inf, schema=people.schema, ledger=Ledger(), random_state=0).fit(*few)
+    assert np.array_equal(clf.predict_proba(people.X), plain.predict_proba(people.X))
+
+
+@pytest.mark.parametrize("epsilon", [math.inf, 1.0])
+def test_the_gap_of_adult_keeps_to_its_tolerance(seeded, people, epsilon):
+    """The model's own gap is .18; in 5 runs at epsilon 1 it was .001 to .004, the accuracy .841 to .843."""
+    clf = fair(people, DemographicParity(0.02), epsilon=epsilon).fit(people.X, people.y)
+    assert gap_of(clf, people.X) < 0.02
+    assert clf.score(people.X, people.y) > 0.83
+
+
+@pytest.mark.parametrize("aware", [True, False])
+def test_three_classes_and_a_list_with_a_rule(aware):
+    mixture = make_biased_mixture(6000, p=0.9, n_classes=3, n_features=5, random_state=0)
+    constraints = [DemographicParity(0.1), Rule("error_rate <= 0.9")]
+    clf = fair(mixture, constraints, sensitive="s", aware=aware, epsilon=math.inf).fit(mixture.X, mixture.y)
+    assert len(clf.certificate_.claims) == 3 * 2 + 1
+    chosen, is_one = np.eye(3)[clf.predict(mixture.X)], (mixture.X["s"] == 1).to_numpy()
+    assert np.abs(chosen[is_one].mean(axis=0) - chosen[~is_one].mean(axis=0)).max() < 0.15  # from .34
+    assert clf.summary()["rules"] == ["error_rate <= 0.9"]
+
+
+def test_four_income_bands(data_folder):
+    table = pd.read_parquet(data_folder / "acs_person_2018.parquet").head(30_000)
+    schema = Schema.read(BANDS)
+    clf = FairClassifier(
+        DemographicParity(0.05), math.inf, sensitive="SEX", aware=True, schema=schema, ledger=Ledger()
+    )
+    clf.fit(table, table["PINCP"])
+    assert clf.classes_.tolist() == list(schema.target.classes)
+    assert clf.predict_proba(table.head(50)).shape == (50, 4)
+    truth = clf.certify(table, table["PINCP"], math.inf, ledger=Ledger())
+    assert len(truth.claims) == 4 * 2
+    assert max(claim.value for claim in truth.claims) < 0.05
+
+
+def test_three_groups_and_intersections(people):
+    groups = ("White", "Black", "Asian-Pac-Islander")
+    entries = tuple(
+        entry.model_copy(update={"groups": groups}) if entry.column == "race" else entry
+        for entry in people.schema.sensitive
+    )
+    schema = people.schema.model_copy(update={"sensitive": entries})
+    choices = {"epsilon": math.inf, "schema": schema}
+    three = fair(people, DemographicParity(0.05), sensitive="race", **choices).fit(people.X, people.y)
+    truth = three.certify(people.X, people.y, math.inf, ledger=Ledger())
+    assert [group["group"] for group in three.summary()["groups"]] == list(groups)
+    assert max(claim.value for claim in truth.claims) < 0.05 and len(truth.claims) == 6
+    both = fair(people, DemographicParity(0.1), sensitive=["race", "sex"], **choices).fit(people.X, people.y)
+    truth = both.certify(people.X, people.y, math.inf, ledger=Ledger())
+    assert len(both.summary()["groups"]) == 6
+    assert max(claim.value for claim in truth.claims) < 0.1 and len(truth.claims) == 30
+    assert truth.claims[0].bound.startswith("selection_rate[race=White, sex=Female] - ")
