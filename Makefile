@@ -32,4 +32,4 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) fairveil-demo build dist
+	rm -rf $(VENV) fairveil-demo fairveil-examples build dist

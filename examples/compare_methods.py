@@ -9,9 +9,8 @@ holds with 95 % confidence by itself, not after choosing the best: certify the c
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from fairveil import DemographicParity, FairClassifier, Ledger, Neighbours, frontier_page, load_dataset
+from fairveil import DemographicParity, FairClassifier, Ledger, frontier_of, frontier_page, load_dataset
 
 EPSILON, DELTA = 1.0, 1e-5
 TRIALS = (
@@ -22,18 +21,6 @@ TRIALS = (
     ("parity", 0.05),  # random flips on top of a private model
     ("dpsgd", 0.05),  # private only: measures the gap, does not bound it
 )
-
-
-def frontier(points: list[dict[str, Any]], ledger: Ledger) -> dict[str, Any]:
-    """Return what the frontier page shows: what all points share, and what they cost together."""
-    shared = ("data", "created", "version", "constraint", "delta", "unit", "sensitive", "aware", "confidence")
-    return {
-        **{name: points[-1][name] for name in shared},
-        "n_planned": len(TRIALS),
-        "epsilon_spent_total": ledger.epsilon(DELTA),
-        "epsilon_spent_total_replace_one": ledger.epsilon(DELTA, Neighbours.REPLACE_ONE),
-        "points": points,
-    }
 
 
 def main(out: Path) -> None:
@@ -58,7 +45,7 @@ def main(out: Path) -> None:
             f"{point['smallest_tolerance_that_holds']:.3f}",
             flush=True,
         )
-    facts = frontier(points, ledger)
+    facts = frontier_of(points)
     print(
         f"\nEach cost epsilon {EPSILON:g}; everything on this ledger: {facts['epsilon_spent_total']:.3f}",
         end="",

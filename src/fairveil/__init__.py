@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from fairveil.postprocess.score_histogram import ScoreHistogram
     from fairveil.privacy.accounting import Neighbours
     from fairveil.privacy.ledger import Budget, Ledger, session_ledger
-    from fairveil.report.frontier import frontier_page
+    from fairveil.report.frontier import frontier_of, frontier_page
     from fairveil.report.page import report_page
     from fairveil.training.descent import Descent
     from fairveil.training.minimising import OutputPerturbation
@@ -102,6 +102,7 @@ _HOMES = {
     "Tuning": "training.tuning",
     "Where": "data.schema",
     "fewest_changes": "postprocess.flips",
+    "frontier_of": "report.frontier",
     "frontier_page": "report.frontier",
     "load_dataset": "data.datasets",
     "make_biased_mixture": "data.synthetic",
@@ -151,6 +152,7 @@ __all__ = [
     "Where",
     "__version__",
     "fewest_changes",
+    "frontier_of",
     "frontier_page",
     "load_dataset",
     "make_biased_mixture",

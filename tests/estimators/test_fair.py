@@ -16,8 +16,20 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 
 from fairveil import (
-    Budget, DemographicParity, Descent, EqualizedOdds, FairClassifier, FalseNegativeRateCap, FalsePositiveRateCap,
-    Ledger, PrecisionParity, PrivateClassifier, Rule, Schema, TruePositiveRateParity, load_dataset,
+    Budget,
+    DemographicParity,
+    Descent,
+    EqualizedOdds,
+    FairClassifier,
+    FalseNegativeRateCap,
+    FalsePositiveRateCap,
+    Ledger,
+    PrecisionParity,
+    PrivateClassifier,
+    Rule,
+    Schema,
+    TruePositiveRateParity,
+    load_dataset,
     make_biased_mixture,
 )  # fmt: skip
 from fairveil.errors import BadStructure, BudgetExceeded, FairveilError, InvalidParameter, MissingPublicFact

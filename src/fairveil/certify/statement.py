@@ -53,7 +53,8 @@ def privacy_statement(facts: Mapping[str, Any], more_not_covered: Sequence[str] 
     Parameters
     ----------
     facts : mapping
-        With ``epsilon epsilon_spent epsilon_replace_one delta unit n_public plan``.
+        With ``epsilon epsilon_spent epsilon_replace_one delta unit n_public model plan``; a model that was handed over
+        is called "given".
     more_not_covered : sequence of str
         What else is not hidden in this run.
     """
@@ -64,10 +65,11 @@ def privacy_statement(facts: Mapping[str, Any], more_not_covered: Sequence[str] 
     size = "their number is not declared, and a noisy one is bought"
     if facts["n_public"]:
         size = f"their number, {facts['n_public']:,}, is declared public"
+    model = "" if facts["model"] == "given" else "the model, "
     covered = (
         f"Whether any one {unit} is among the rows handed to fit is hidden from whoever sees everything that is "
-        "released: the model, the decision rule, the counts behind the certificate, and all that is computed from "
-        f"them ({size}).",
+        f"released: {model}the decision rule, the counts behind the certificate, and all that is computed from them "
+        f"({size}).",
         f"One {unit} added or removed: epsilon {epsilon:.4f} at delta {delta:g}. The probability of any outcome "
         f"changes by at most a factor of e^epsilon = {math.exp(min(epsilon, 700.0)):.3g}, but for probability "
         f"{delta:g}.",

@@ -3,18 +3,17 @@
 import csv
 import io
 import json
+import math
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from fairveil import __version__
 from fairveil._validate import check_choice
 from fairveil.cli.options import RunOptions
 from fairveil.cli.output import say, written_whole
@@ -24,7 +23,7 @@ from fairveil.errors import BadStructure, InvalidParameter
 from fairveil.estimators.choosing import METHODS
 from fairveil.privacy.accounting import Neighbours
 from fairveil.privacy.ledger import Ledger
-from fairveil.report.frontier import frontier_page
+from fairveil.report.frontier import frontier_of, frontier_page
 
 __all__ = ["frontier"]
 
@@ -133,34 +132,16 @@ def _draw(sweep: Sweep, ledger: Ledger) -> dict[str, Any]:
         for point in sweep.points
         if sweep.folder(point).exists()
     ]
-    facts = _facts(sweep, ledger, summaries)
+    total, replaced = (ledger.epsilon(sweep.options.delta, each) for each in Neighbours)
+    facts = frontier_of(summaries, len(sweep.points)) | {
+        "epsilon_spent_total": total if math.isfinite(total) else None,
+        "epsilon_spent_total_replace_one": replaced if math.isfinite(replaced) else None,
+    }
     with written_whole(sweep.out / "frontier.csv") as stage:
         stage.write_text(_table(facts["points"]))
     with written_whole(sweep.out / "frontier.html") as stage:
         stage.write_text(frontier_page(facts), encoding="utf-8")
     return facts
-
-
-def _facts(sweep: Sweep, ledger: Ledger, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    options = sweep.options
-    kept = ("method", "model", "epsilon", "tolerance", "accuracy", "gap", "smallest_tolerance_that_holds")
-    more = ("epsilon_spent", "seconds", "command")
-    total, replaced = (ledger.epsilon(options.delta, each) for each in Neighbours)
-    return {
-        "data": summaries[0]["data"] if summaries else options.data,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "version": __version__,
-        "constraint": options.constraint,
-        "delta": options.delta,
-        "unit": summaries[0]["unit"] if summaries else "record",
-        "sensitive": summaries[0]["sensitive"] if summaries else list(options.sensitive),
-        "aware": bool(options.aware),
-        "confidence": options.confidence,
-        "n_planned": len(sweep.points),
-        "epsilon_spent_total": total if total < float("inf") else None,
-        "epsilon_spent_total_replace_one": replaced if replaced < float("inf") else None,
-        "points": [{name: summary[name] for name in (*kept, *more)} for summary in summaries],
-    }
 
 
 def _table(points: Sequence[dict[str, Any]]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from fairveil.errors import InvalidParameter
 from fairveil.report.charts import Point, scatter_chart
 from fairveil.report.numbers import Shown, compact, level, percent, points, shown
 from fairveil.report.rendering import check_keys, plain, render
@@ -13,13 +14,40 @@ from fairveil.report.scales import Scale, scale_over
 from fairveil.report.svg import N_COLOURS, shape_of
 from fairveil.report.words import awareness, gap_name, privacy_promise
 
-__all__ = ["frontier_page"]
+__all__ = ["frontier_of", "frontier_page"]
 
 NEEDED = (
     "data", "created", "version", "constraint", "delta", "unit", "sensitive", "aware", "confidence", "n_planned",
     "epsilon_spent_total", "epsilon_spent_total_replace_one", "points",
 )  # fmt: skip
+OF_POINT = (
+    "method", "model", "epsilon", "tolerance", "accuracy", "gap", "smallest_tolerance_that_holds", "epsilon_spent",
+    "seconds", "command",
+)  # fmt: skip
 KNOWN_METHODS = ("dp2dp", "raco", "parity", "dpsgd", "dpsgdf", "output")
+
+
+def frontier_of(summaries: Sequence[Mapping[str, Any]], n_planned: int | None = None) -> dict[str, Any]:
+    """Return what `frontier_page` shows, from the summaries of trainings on the same people, the newest last.
+
+    Parameters
+    ----------
+    summaries : sequence of mappings
+        What ``FairClassifier.summary()`` returned, or ``summary.json`` holds; at least one.
+    n_planned : int, optional
+        How many trainings were meant; None for as many as there are.
+    """
+    if not summaries:
+        raise InvalidParameter("Expected the summary of at least one training, got none; train first.")
+    newest = summaries[-1]
+    shared = ("data", "created", "version", "constraint", "delta", "unit", "sensitive", "aware", "confidence")
+    totals = ("epsilon_spent_total", "epsilon_spent_total_replace_one")
+    return {
+        **{name: newest[name] for name in shared},
+        **{name: newest["ledger"][name] for name in totals},
+        "n_planned": len(summaries) if n_planned is None else n_planned,
+        "points": [{name: summary[name] for name in OF_POINT} for summary in summaries],
+    }
 
 
 @dataclass(frozen=True)
