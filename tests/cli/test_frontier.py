@@ -53,7 +53,7 @@ def folders() -> list[Path]:
 
 
 def strays() -> list[Path]:
-    return [path for path in Path().rglob(".fairveil-*")]
+    return list(Path().rglob(".fairveil-*"))
 
 
 # --- what is written and said ---------------------------------------------------------------------------------------
@@ -111,15 +111,6 @@ def test_methods_that_only_measure_have_no_tolerance(swept):
     ]
     summary = json.loads(Path("sweep/points/dpsgd-epsilon-1-measured/summary.json").read_text())
     assert summary["tolerance"] is None
-
-
-def test_seconds_of_a_point_are_its_own(swept):
-    """The time of earlier points is no part of a later one's."""
-    facts = json.loads(Path("said.json").read_text())
-    for folder, point in zip(folders(), facts["points"], strict=True):
-        timing = json.loads((folder / "summary.json").read_text())["timing"]
-        assert timing["start"] <= json.loads((folders()[0] / "summary.json").read_text())["timing"]["start"]
-        assert point["seconds"] > 0
 
 
 def test_the_command_of_a_point_trains_it(swept, say):
@@ -181,9 +172,9 @@ def test_only_what_is_missing_is_trained(swept, say, contents):
 
 def test_a_wider_grid_adds_points(swept, say, contents):
     before = contents(Path("sweep/points"))
-    said = say(*SWEEP, "--epsilons", "1,2,3", "--json")
+    said = say(*SWEEP, "--epsilons", "1,0.5", "--methods", "dpsgd", "--json")
     assert (said.code, said.err) == (0, "")
-    assert len(Ledger(BOOKS).entries) == len(PLANNED) + 2
+    assert len(Ledger(BOOKS).entries) == len(PLANNED) + 1
     after = contents(Path("sweep/points"))
     assert {name: after[name] for name in before} == before
 

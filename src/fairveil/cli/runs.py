@@ -44,7 +44,7 @@ def train(options: RunOptions) -> None:
         raise InvalidParameter("Expected a folder for the results, got none; write --out DIR.")
     run = prepared(options, shlex.join(["fairveil", *sys.argv[1:]]))
     path = ledger_file(run.source, options.ledger, options.out)
-    summary = train_into(run, options.out, Ledger(path))
+    summary = train_into(run, options.out, Ledger(path), time.perf_counter() - STARTED)
     say(options.as_json, summary, results(summary, options.out, path))
 
 
@@ -62,10 +62,13 @@ def prepared(options: RunOptions, command: str) -> Run:
     return Run(options, source, classifier_for(options, schema, sensitive), command)
 
 
-def train_into(run: Run, out: Path, ledger: Ledger) -> dict[str, Any]:
-    """Fit and write all results into a folder, whole or not at all; return the summary."""
+def train_into(run: Run, out: Path, ledger: Ledger, before: float = 0.0) -> dict[str, Any]:
+    """Fit and write all results into a folder, whole or not at all; return the summary.
+
+    `before` is how many seconds it took to get here, where that is part of the story.
+    """
     options, clf, started = run.options, run.classifier, time.perf_counter()
-    timing = {"start": started - STARTED}
+    timing = {"start": before} if before else {}
     with Folder(out, RESULTS) as folder:
         clf.ledger = ledger
         with progress_bar(options.as_json) as progress, warnings.catch_warnings():
@@ -77,7 +80,7 @@ def train_into(run: Run, out: Path, ledger: Ledger) -> dict[str, Any]:
         timing |= clf.behind_.timing_
         timing["evidence"] = time.perf_counter() - started - sum(clf.behind_.timing_.values())
         summary["timing"] = {name: round(seconds, 3) for name, seconds in timing.items()}
-        summary["seconds"] = round(time.perf_counter() - started + timing["start"], 3)
+        summary["seconds"] = round(time.perf_counter() - started + before, 3)
         _write_evidence(clf, summary, folder.stage)
         folder.keep()
     return summary

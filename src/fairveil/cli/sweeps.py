@@ -69,10 +69,10 @@ def frontier(options: RunOptions, epsilons: str, tolerances: str, methods: str) 
     _settle(sweep)
     ledger.check([charge for point in left for charge in runs[point].classifier.planned().charges()])
     _announce(options, len(sweep.points), len(left))
+    facts = {} if left else _draw(sweep, ledger)
     for point in left:
         train_into(runs[point], sweep.folder(point), ledger)
-        _draw(sweep, ledger)
-    facts = _draw(sweep, ledger)
+        facts = _draw(sweep, ledger)
     say(options.as_json, facts, _told(facts, sweep.out, path))
 
 
