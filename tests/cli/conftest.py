@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,27 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         with pytest.raises(SystemExit) as stop:
             main()
         return Said(int(stop.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def inside() -> Callable[..., Said]:
+    """As `say`, in a folder of one's choice, for fixtures that outlive a test."""
+
+    def call(*arguments: object, cwd: Path) -> Said:
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(cwd)
+            patch.setattr(sys, "argv", ["fairveil", *map(str, arguments)])
+            try:
+                main()
+            except SystemExit as stop:
+                code = int(stop.code or 0)
+            except Exception as fault:  # a fixture that many tests share must tell, not break
+                code = 1
+                err.write(f"Traceback: {fault!r}\n")
+        return Said(code, out.getvalue(), err.getvalue())
 
     return call
 
@@ -112,18 +133,19 @@ def strangers() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory, people: pd.DataFrame, facts: Schema) -> Path:
+def models(
+    tmp_path_factory: pytest.TempPathFactory,
+    people: pd.DataFrame,
+    facts: Schema,
+    inside: Callable[..., Said],
+) -> Path:
     """A folder with the results of each way to train; read them, change copies."""
     place = tmp_path_factory.mktemp("models")
     people.to_csv(place / "people.csv", index=False)
     facts.write(place / "schema.toml")
     for name, options in WAYS.items():
         asked = ("train", "people.csv", "--schema", "schema.toml", "--epsilon", "4", *options, "--out", name)
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()), suppress(SystemExit):
-            patch.chdir(place)
-            patch.setattr(sys, "argv", ["fairveil", *asked])
-            main()
-    assert all((place / name / "model").is_dir() for name in WAYS)
+        assert inside(*asked, cwd=place).code == 0
     return place
 
 

@@ -258,7 +258,9 @@ EXTREMES = {
 
 def shape(text: str) -> str:
     """Return a text without what noise alone may change: numbers and the verdict that follows from them."""
-    kept = [line for line in text.splitlines() if not re.match(r"  (certified|holds|does not|not enough)", line)]
+    kept = [
+        line for line in text.splitlines() if not re.match(r"  (certified|holds|does not|not enough)", line)
+    ]
     return re.sub(r"-?\d[\d,]*(\.\d+)?(e[+-]?\d+)?", "#", "\n".join(kept))
 
 

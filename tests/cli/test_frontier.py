@@ -136,6 +136,15 @@ def test_the_text_says_what_was_found_and_what_all_of_it_cost(swept, say):
     assert "sweep/frontier.html" in said.out
 
 
+def test_the_next_step_can_be_typed(swept, people, say):
+    people.to_csv("NEW.csv", index=False)
+    (line,) = [line for line in say(*SWEEP).out.splitlines() if line.startswith("Next: ")]
+    program, *words = shlex.split(line.removeprefix("Next: "), comments=True)
+    assert program == "fairveil"
+    said = say(*words)
+    assert (said.code, said.err) == (0, "")
+
+
 def test_a_bundled_table_is_booked_in_the_folder_of_the_sweep(tmp_path, monkeypatch, say):
     monkeypatch.chdir(tmp_path)
     grid = ("--epsilons", "1", "--methods", "dpsgd", "--holdout", "0.3")

@@ -2,18 +2,19 @@
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
+from sklearn.preprocessing import OneHotEncoder
+from threadpoolctl import threadpool_limits
 
 from fairveil import (
     Budget,
@@ -28,10 +29,10 @@ from fairveil import (
     PrivateClassifier,
     Rule,
     Schema,
-    TruePositiveRateParity,
     load_dataset,
     make_biased_mixture,
-)  # fmt: skip
+)
+from fairveil.data.datasets import dataset_schema
 from fairveil.errors import BadStructure, BudgetExceeded, FairveilError, InvalidParameter, MissingPublicFact
 from fairveil.training.tuning import Tuning
 
@@ -46,6 +47,13 @@ PRECISE = Rule("precision[sex=Female] >= 0.5")
 BANDS = Path(__file__).parents[2] / "benchmarks" / "schemas" / "acs_income_bands.toml"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Compute on one thread: on a busy machine several wait for each other most of the time."""
+    with threadpool_limits(1):
+        yield
+
+
 @pytest.fixture(scope="module")
 def people():
     return load_dataset("adult")
@@ -53,12 +61,7 @@ def people():
 
 @pytest.fixture(scope="module")
 def few(people):
-    return people.X.head(3000), people.y.head(3000)
-
-
-@pytest.fixture(scope="module")
-def others(people):
-    return people.X.tail(8000), people.y.tail(8000)
+    return people.X.head(2000), people.y.head(2000)
 
 
 @pytest.fixture(scope="module")
@@ -72,25 +75,9 @@ def exact(people, few):
     return fair(people, DemographicParity(0.05), epsilon=math.inf).fit(*few)
 
 
-@pytest.fixture(scope="module")
-def given(people):
-    """A pipeline on the raw frame, fitted on rows of its own."""
-    columns = make_column_transformer(
-        (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_exclude="number")),
-        remainder=MinMaxScaler(),
-    )
-    X, y = people.X.tail(3000), people.y.tail(3000)
-    return make_pipeline(columns, LogisticRegression(max_iter=1000)).fit(X, y)
-
-
 def fair(people, constraint=None, **choices):
     facts = {"schema": people.schema, "sensitive": "sex", "aware": True, "ledger": Ledger()}
     return FairClassifier(constraint, **(facts | choices))
-
-
-def quick(people, constraint=None, **choices):
-    """A fit of few steps, where it does not matter how good it is."""
-    return fair(people, constraint, **({"estimator": QUICK} | choices))
 
 
 def gap_of(clf, X):
@@ -99,44 +86,24 @@ def gap_of(clf, X):
 
 
 def one_sentence(error):
-    return (
-        str(error.value).startswith("Expected ")
-        and str(error.value)[-1] == "."
-        and "\n" not in str(error.value)
-    )
+    text = str(error.value)
+    return text.startswith("Expected ") and text[-1] == "." and "\n" not in text
 
 
 # --- choices --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("aware", [None, 1, 0, "yes"])
-def test_whether_the_group_is_read_must_be_said(people, aware):
-    clf = fair(people, aware=aware)
-    for call in (lambda: clf.fit(None, None), clf.explain, clf.planned):
-        with pytest.raises(InvalidParameter, match="Expected aware=True or aware=False") as told:
-            call()
-        assert one_sentence(told)
-    assert clf.ledger.entries == ()
+CHOSEN = [
+    (None, "dp2dp", "dp2dp"), (DemographicParity(0.1), "dp2dp", "dp2dp"), (EqualizedOdds(0.1), "dp2dp", "raco"),
+    (PrecisionParity(0.1), "raco", "raco"),
+    (FalsePositiveRateCap(0.1), "dp2dp", "raco"), (FalseNegativeRateCap(0.1, each_group=True), "dp2dp", "raco"),
+    (SELECTION, "dp2dp", "dp2dp"), (ODDS, "dp2dp", "raco"), (PRECISE, "raco", "raco"),
+    ([DemographicParity(0.1), SELECTION], "dp2dp", "dp2dp"), ([DemographicParity(0.1), ODDS], "dp2dp", "raco"),
+    ((DemographicParity(0.1), PRECISE), "raco", "raco"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "constraint, by_aware, by_unaware",
-    [
-        (None, "dp2dp", "dp2dp"),
-        (DemographicParity(0.1), "dp2dp", "dp2dp"),
-        (EqualizedOdds(0.1), "dp2dp", "raco"),
-        (TruePositiveRateParity(0.1), "dp2dp", "raco"),
-        (PrecisionParity(0.1), "raco", "raco"),
-        (FalsePositiveRateCap(0.1), "dp2dp", "raco"),
-        (FalseNegativeRateCap(0.1, each_group=True), "dp2dp", "raco"),
-        (SELECTION, "dp2dp", "dp2dp"),
-        (ODDS, "dp2dp", "raco"),
-        (PRECISE, "raco", "raco"),
-        ([DemographicParity(0.1), SELECTION], "dp2dp", "dp2dp"),
-        ([DemographicParity(0.1), ODDS], "dp2dp", "raco"),
-        ((DemographicParity(0.1), PRECISE), "raco", "raco"),
-    ],
-)
+@pytest.mark.parametrize("constraint, by_aware, by_unaware", CHOSEN)
 def test_what_auto_chooses_follows_from_public_facts_alone(people, constraint, by_aware, by_unaware):
     for aware, expected in ((True, by_aware), (False, by_unaware)):
         clf = fair(people, constraint, aware=aware)
@@ -144,12 +111,13 @@ def test_what_auto_chooses_follows_from_public_facts_alone(people, constraint, b
         assert clf.planned() == clf.set_params(method=expected).planned()
 
 
-def test_a_classifier_that_was_fitted_elsewhere_gets_a_rule(people, given):
+def test_a_classifier_that_was_fitted_elsewhere_gets_a_rule(people, few):
+    given = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression(max_iter=1000)).fit(*few)
     assert fair(people, PrecisionParity(0.1), estimator=given).wish().method == "dp2dp"
-    for choices in ({"aware": False}, {"method": "raco"}, {"method": "dpsgd"}, {"method": "output"}):
+    for choices in ({"aware": False}, {"method": "raco"}, {"method": "dpsgd"}, {"tune": TUNING}):
         clf = fair(people, estimator=given, **choices)
         with pytest.raises(InvalidParameter) as told:
-            clf.fit(None, None)
+            clf.fit(*few)
         assert one_sentence(told) and clf.ledger.entries == ()
 
 
@@ -162,39 +130,29 @@ def test_any_constraint_that_becomes_bounds_will_do(people, few):
     assert [claim.limit for claim in clf.certificate_.claims] == [0.1, 0.1]
 
 
-@pytest.mark.parametrize(
-    "choices",
-    [
-        {"method": "magic"},
-        {"method": None},
-        {"method": "parity", "aware": False},
-        {"method": "parity", "constraint": EqualizedOdds(0.1)},
-        {"method": "parity", "constraint": [DemographicParity(0.1), SELECTION]},
-        {"method": "raco", "schema": load_dataset("adult").schema.without("sex")},
-        {"constraint": "demographic_parity"},
-        {"constraint": DemographicParity},
-        {"constraint": [DemographicParity(0.1), "selection_rate <= 0.1"]},
-        {"constraint": []},
-        {"constraint": Rule("selection_rate[sex=Nobody] <= 0.1")},
-        {"sensitive": "sexes"},
-        {"sensitive": "age"},
-        {"sensitive": []},
-        {"holdout": -0.1},
-        {"holdout": 1.0},
-        {"holdout": "some"},
-        {"tune": [Descent()]},
-        {"tune": TUNING, "estimator": QUICK},
-        {"epsilon": 0.0},
-        {"delta": 1.0},
-    ],
-    ids=str,
-)
+REFUSED = [
+    {"aware": None}, {"aware": 1}, {"aware": 0}, {"aware": "yes"},
+    {"method": "magic"}, {"method": None}, {"method": "parity", "aware": False},
+    {"method": "parity", "constraint": EqualizedOdds(0.1)},
+    {"method": "parity", "constraint": [DemographicParity(0.1), SELECTION]},
+    {"method": "raco", "schema": dataset_schema("adult").without("sex")},
+    {"constraint": "demographic_parity"}, {"constraint": DemographicParity}, {"constraint": []},
+    {"constraint": [DemographicParity(0.1), "selection_rate <= 0.1"]},
+    {"constraint": Rule("selection_rate[sex=Nobody] <= 0.1")},
+    {"sensitive": "sexes"}, {"sensitive": "age"}, {"sensitive": []},
+    {"holdout": -0.1}, {"holdout": 1.0}, {"holdout": "some"},
+    {"tune": [Descent()]}, {"epsilon": 0.0}, {"delta": 1.0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("choices", REFUSED)
 def test_a_choice_that_cannot_be_is_refused_in_one_sentence_before_anything_is_booked(people, few, choices):
     clf = fair(people, **choices)
-    for call in (clf.explain, lambda: clf.fit(*few)):
+    for call in (clf.planned, clf.explain, lambda: clf.fit(*few)):
         with pytest.raises(FairveilError) as told:
             call()
         assert one_sentence(told)
+        assert set(choices) != {"aware"} or "aware=True or aware=False" in str(told.value)
     assert clf.ledger.entries == ()
 
 
@@ -245,10 +203,8 @@ def test_rules_that_read_the_group_read_it_from_its_column_or_from_apart(people,
     swapped = few[0]["sex"].map({"Male": "Female", "Female": "Male"})
     assert not np.array_equal(exact.predict(few[0].assign(sex=swapped)), exact.predict(few[0]))
     bare, groups = few[0].drop(columns="sex"), few[0]["sex"]
-    apart, inside = (
-        fair(people, DemographicParity(0.05), epsilon=math.inf, schema=people.schema.without("sex"))
-        for _ in range(2)
-    )
+    facts = {"epsilon": math.inf, "schema": people.schema.without("sex")}
+    apart, inside = (fair(people, DemographicParity(0.05), **facts) for _ in range(2))
     inside.fit(*few)
     apart.fit(bare, few[1], sensitive_features=groups)
     assert np.array_equal(apart.predict(bare, sensitive_features=groups), inside.predict(few[0]))
@@ -260,12 +216,11 @@ def test_rules_that_read_the_group_read_it_from_its_column_or_from_apart(people,
 @pytest.mark.parametrize("aware", [True, False])
 def test_files_and_tables_give_the_same_rule(people, few, tmp_path, aware):
     table = pd.concat(few, axis=1)
-    table.to_csv(tmp_path / "people.csv", index=False)
-    table.to_csv(tmp_path / "people.txt.csv", index=False, sep=";")
+    table.to_csv(tmp_path / "people.csv", index=False, sep=";")
     table.to_parquet(tmp_path / "people.parquet")
     clf = fair(people, DemographicParity(0.05), epsilon=math.inf, aware=aware)
     here = clone(clf).fit(*few)
-    for name, delimiter in (("people.csv", ","), ("people.txt.csv", ";"), ("people.parquet", ",")):
+    for name, delimiter in (("people.csv", ";"), ("people.parquet", ",")):
         there = clone(clf).fit_file(tmp_path / name, delimiter=delimiter)
         assert np.array_equal(there.predict_proba(few[0]), here.predict_proba(few[0]))
         assert np.array_equal(there.predict(few[0]), here.predict(few[0]))
@@ -278,8 +233,7 @@ def test_files_and_tables_give_the_same_rule(people, few, tmp_path, aware):
 
 def test_a_fit_is_one_debit_that_keeps_to_the_budget(private):
     (entry,) = private.ledger_.entries
-    assert 0.99 < private.epsilon_spent_ <= 1.0
-    assert private.ledger_.epsilon(1e-5) == private.epsilon_spent_
+    assert 0.99 < private.epsilon_spent_ == private.ledger_.epsilon(1e-5) <= 1.0
     assert entry.details == {"epsilon": 1.0, "delta": 1e-5}
     assert {charge.part for charge in entry.charges} == {"train", "holdout"}
 
@@ -293,15 +247,13 @@ def test_the_budget_is_refused_before_any_row_is_read(people, tmp_path):
 
 
 def test_clones_share_the_ledger_and_searches_are_unpriced(people, few):
-    clf = quick(people, DemographicParity(1.0))
+    clf = fair(people, DemographicParity(1.0), estimator=QUICK)
     assert clone(clf).ledger is clf.ledger
     cross_val_score(clf, *few, cv=2)
-    assert len(clf.ledger.entries) == 2
-    assert 1.0 < clf.ledger.epsilon(1e-5) < 2.0
+    assert len(clf.ledger.entries) == 2 and 1.0 < clf.ledger.epsilon(1e-5) < 2.0
     best = GridSearchCV(clf, {"holdout": [0.1, 0.2]}, cv=2).fit(*few).best_estimator_
-    unpriced = [entry for entry in clf.ledger.entries if "search" in entry.purpose]
-    assert unpriced and clf.ledger.epsilon(1e-5) == math.inf
-    assert best.ledger_ is clf.ledger
+    assert any("search" in entry.purpose for entry in clf.ledger.entries)
+    assert best.ledger_ is clf.ledger and clf.ledger.epsilon(1e-5) == math.inf
     assert best.summary()["statement"]["total"].startswith("No bound can be stated")
 
 
@@ -311,9 +263,8 @@ def test_clones_share_the_ledger_and_searches_are_unpriced(people, few):
 def test_a_higher_confidence_certifies_less(private):
     levels = [private.certificate(level) for level in (0.5, 0.8, 0.95, 0.99, 0.9999)]
     assert private.certificate_ == levels[2]
-    tolerances = [level.smallest_tolerance for level in levels]
-    assert tolerances == sorted(set(tolerances))
-    for before, after in zip(levels, levels[1:], strict=False):
+    for before, after in pairwise(levels):
+        assert before.smallest_tolerance < after.smallest_tolerance
         for one, other in zip(before.claims, after.claims, strict=True):
             assert other.low < one.low <= one.value <= one.high < other.high
     for level in (1.0, 0.4, "high"):
@@ -322,8 +273,8 @@ def test_a_higher_confidence_certifies_less(private):
     assert len(private.ledger_.entries) == 1
 
 
-def test_certifying_other_people_debits_their_ledger(private, others):
-    theirs = Ledger()
+def test_certifying_other_people_debits_their_ledger(private, people):
+    others, theirs = (people.X.tail(8000), people.y.tail(8000)), Ledger()
     certificate = private.certify(*others, 0.3, ledger=theirs, confidence=0.9)
     assert 0.29 < theirs.epsilon(1e-5) <= 0.3
     assert len(theirs.entries) == 1 == len(private.ledger_.entries)
@@ -333,19 +284,15 @@ def test_certifying_other_people_debits_their_ledger(private, others):
         private.certify(*others, 1.0, ledger=Ledger(budget=Budget(0.5, 1e-5)))
 
 
-def test_without_noise_a_certificate_counts_exactly(exact, others):
-    X, y = others
+def test_without_noise_a_certificate_counts_exactly(exact, people):
+    X, y = people.X.tail(8000), people.y.tail(8000)
     certificate = exact.certify(X, y, math.inf, ledger=Ledger())
     rich, is_male = exact.predict(X) == ">50K", (X["sex"] == "Male").to_numpy()
     gap = rich[is_male].mean() - rich[~is_male].mean()
     assert certificate.n_rows == len(X)
-    values = {claim.bound: claim.value for claim in certificate.claims}
-    assert values == pytest.approx(
-        {
-            "selection_rate[sex=Male] - selection_rate[sex=Female] <= 0.05": gap,
-            "selection_rate[sex=Female] - selection_rate[sex=Male] <= 0.05": -gap,
-        }
-    )
+    turned, straight = certificate.claims
+    assert straight.bound == "selection_rate[sex=Male] - selection_rate[sex=Female] <= 0.05"
+    assert (straight.value, turned.value) == pytest.approx((gap, -gap))
 
 
 @pytest.mark.parametrize("constraint", [DemographicParity(0.02), EqualizedOdds(0.05)])
@@ -362,16 +309,16 @@ def test_claims_hold_of_everyone(seeded, people, constraint):
 
 def test_what_is_always_so_holds_and_what_is_never_shown_does_not(people, few):
     for method in ("auto", "raco", "parity", "dpsgd"):
-        loose = quick(people, DemographicParity(1.0), method=method).fit(*few).certificate_
+        loose = fair(people, DemographicParity(1.0), method=method, estimator=QUICK).fit(*few).certificate_
         assert loose.verdict == "holds" and loose.smallest_tolerance <= 1
-        strict = quick(people, DemographicParity(0.0), method=method).fit(*few).certificate_
+        strict = fair(people, DemographicParity(0.0), method=method, estimator=QUICK).fit(*few).certificate_
         assert strict.verdict != "holds" and strict.smallest_tolerance > 0
 
 
 def test_without_a_hold_out_nothing_is_certified(people, few):
-    clf = quick(people, holdout=0).fit(*few)
+    clf = fair(people, holdout=0, estimator=QUICK).fit(*few)
     assert clf.certificate_ is None and clf.evaluation_ is None
-    with pytest.raises(InvalidParameter, match="fit with holdout=0.15"):
+    with pytest.raises(InvalidParameter, match=r"fit with holdout=0\.15"):
         clf.certificate()
     summary = json.loads(json.dumps(clf.summary(), allow_nan=False))
     assert summary["certificate"] is None and not summary["private_evaluation"]
@@ -401,7 +348,7 @@ def test_without_privacy_and_bounds_it_is_plain_descent(people, few):
 
 @pytest.mark.parametrize("epsilon", [math.inf, 1.0])
 def test_the_gap_of_adult_keeps_to_its_tolerance(seeded, people, epsilon):
-    """The model's own gap is .18; in 5 runs at epsilon 1 it was .001 to .004, the accuracy .841 to .843."""
+    """The model's own gap is .18; in 4 runs at epsilon 1 it was .001 to .004, the accuracy .841 to .843."""
     clf = fair(people, DemographicParity(0.02), epsilon=epsilon).fit(people.X, people.y)
     assert gap_of(clf, people.X) < 0.02
     assert clf.score(people.X, people.y) > 0.83
@@ -414,21 +361,21 @@ def test_three_classes_and_a_list_with_a_rule(aware):
     clf = fair(mixture, constraints, sensitive="s", aware=aware, epsilon=math.inf).fit(mixture.X, mixture.y)
     assert len(clf.certificate_.claims) == 3 * 2 + 1
     chosen, is_one = np.eye(3)[clf.predict(mixture.X)], (mixture.X["s"] == 1).to_numpy()
-    assert np.abs(chosen[is_one].mean(axis=0) - chosen[~is_one].mean(axis=0)).max() < 0.15  # from .34
+    assert np.abs(chosen[is_one].mean(axis=0) - chosen[~is_one].mean(axis=0)).max() < 0.1  # from .32
     assert clf.summary()["rules"] == ["error_rate <= 0.9"]
 
 
-def test_four_income_bands(data_folder):
-    table = pd.read_parquet(data_folder / "acs_person_2018.parquet").head(30_000)
-    schema = Schema.read(BANDS)
-    clf = FairClassifier(
-        DemographicParity(0.05), math.inf, sensitive="SEX", aware=True, schema=schema, ledger=Ledger()
-    )
-    clf.fit(table, table["PINCP"])
+@pytest.mark.parametrize("epsilon", [1.0, math.inf])
+def test_four_income_bands(seeded, data_folder, epsilon):
+    """Left alone, the largest gap of a band is .16; at epsilon 1 it was .003 to .006 in 4 runs."""
+    table = pd.read_parquet(data_folder / "acs_person_2018.parquet").head(40_000)
+    schema = Schema.read(BANDS).model_copy(update={"n_public": 20_595})
+    facts = {"sensitive": "SEX", "aware": True, "schema": schema, "ledger": Ledger()}
+    clf = FairClassifier(DemographicParity(0.05), epsilon, **facts).fit(table, table["PINCP"])
     assert clf.classes_.tolist() == list(schema.target.classes)
     assert clf.predict_proba(table.head(50)).shape == (50, 4)
     truth = clf.certify(table, table["PINCP"], math.inf, ledger=Ledger())
-    assert len(truth.claims) == 4 * 2
+    assert len(truth.claims) == 4 * 2 and truth.n_rows == 20_595
     assert max(claim.value for claim in truth.claims) < 0.05
 
 

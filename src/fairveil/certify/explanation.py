@@ -103,7 +103,13 @@ def _part(part: dict[str, Any]) -> list[str]:
 
 
 def _cover(facts: dict[str, Any]) -> list[str]:
+    given = (
+        ["  not hidden how the classifier that was handed over was trained"]
+        if facts["model"] == "given"
+        else []
+    )
     return [
+        *given,
         f"  hides      whether any one {facts['unit']} is in the data, from whoever sees all that is written",
         "  not hidden timing, the schema (declared public), and what follows from the population as a whole",
     ]

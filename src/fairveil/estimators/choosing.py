@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from fairveil._validate import check_choice
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
@@ -13,7 +15,7 @@ from fairveil.estimators.parity import ParityPostprocessor
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
 from fairveil.estimators.rate_constrained import RateConstrainedClassifier
-from fairveil.fairness.constraints import Constraint, DemographicParity, Parity
+from fairveil.fairness.constraints import Cap, Constraint, DemographicParity, Parity
 from fairveil.fairness.expressions import Rule
 from fairveil.postprocess.choices import ParityFitting
 from fairveil.privacy.ledger import Ledger
@@ -22,7 +24,7 @@ from fairveil.training.minimising import OutputPerturbation
 from fairveil.training.rate_constrained import RateConstrained
 from fairveil.training.tuning import Tuning, accuracy_under_bounds
 
-__all__ = ["BOUNDING", "METHODS", "SHOWABLE", "Wish", "method_for"]
+__all__ = ["BOUNDING", "METHODS", "SHOWABLE", "Wish", "checked_constraints", "method_for"]
 
 BOUNDING = ("dp2dp", "raco", "parity")
 """Methods that keep bounds."""
@@ -53,6 +55,21 @@ class Wish:
     def is_bounding(self) -> bool:
         """Whether the method keeps bounds, or only measures them."""
         return self.method in BOUNDING
+
+    def __post_init__(self) -> None:
+        if isinstance(self.holdout, bool) or not (
+            isinstance(self.holdout, (int, float, np.number)) and 0 <= self.holdout < 1
+        ):
+            raise InvalidParameter(f"Expected 0 <= holdout < 1, got {self.holdout!r}.")
+        if self.is_bounding and not self.sensitive and any(isinstance(c, Parity) for c in self.constraints):
+            raise InvalidParameter(
+                "Expected a sensitive column whose groups are compared, got none; name one, or bound a rate of everyone."
+            )
+
+    @property
+    def certified(self) -> tuple[Constraint, ...]:
+        """What a certificate is about: nothing where the method bounds nothing."""
+        return self.constraints if self.is_bounding else ()
 
     @property
     def headroom(self) -> float:
@@ -96,6 +113,10 @@ class Wish:
 
     def tuning(self, asked: Tuning) -> Tuning:
         """Return the choice among whole recipes that a choice among ways to train stands for."""
+        if not all(isinstance(one, (Descent, OutputPerturbation)) for one in asked.candidates):
+            raise InvalidParameter(
+                "Expected candidates such as Descent(...), got others; name ways to train."
+            )
         wishes = [replace(self, estimator=candidate) for candidate in asked.candidates]
         estimators = [wish.behind() for wish in wishes]
         recipes = tuple(one._recipe_for(one._front(None, None)) for one in estimators)
@@ -145,6 +166,16 @@ class Wish:
             )
 
 
+def checked_constraints(asked: Any) -> tuple[Constraint, ...]:
+    """Return one constraint or several as a tuple; refuse what is none."""
+    several = tuple(asked) if isinstance(asked, Sequence) and not isinstance(asked, str) else (asked,)
+    if not several or not all(hasattr(one, "bounds") and not isinstance(one, type) for one in several):
+        raise InvalidParameter(
+            f"Expected constraints such as DemographicParity(0.05), got {asked!r}; make one or several."
+        )
+    return several
+
+
 def method_for(method: str, constraints: Sequence[Constraint], aware: bool, estimator: Any) -> str:
     """Return the method that is meant; "auto" chooses by public facts alone.
 
@@ -163,6 +194,8 @@ def method_for(method: str, constraints: Sequence[Constraint], aware: bool, esti
 def _by_rule(constraint: Constraint, aware: bool) -> bool:
     if isinstance(constraint, Rule):
         rates = {rate.name for _, rate in constraint.bound.terms}
+    elif isinstance(constraint, (Parity, Cap)):
+        rates = set(constraint.rates) if isinstance(constraint, Parity) else {constraint.rate}
     else:
-        rates = set(constraint.rates) if isinstance(constraint, Parity) else {constraint.rate}  # type: ignore[attr-defined]
+        return aware  # of somebody's own making: training under bounds takes everything
     return "precision" not in rates and (aware or rates == {"selection_rate"})

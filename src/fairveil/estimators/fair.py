@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from fairveil._validate import check_delta, check_epsilon
 from fairveil.certify.explanation import explanation
-from fairveil.certify.holdout import Certificate, certify
+from fairveil.certify.holdout import Certificate, certify, check_confidence
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
-from fairveil.estimators.choosing import Wish, method_for
+from fairveil.estimators.choosing import Wish, checked_constraints, method_for
 from fairveil.estimators.counting import count_outcomes
 from fairveil.estimators.keeping import FrontFacts, load_behind
 from fairveil.estimators.private import PrivateClassifier
@@ -157,7 +157,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         return behind
 
     def _keep(self, wish: Wish, behind: PrivateClassifier) -> None:
-        self.behind_, self.method_ = behind, wish.method
+        self.behind_, self.method_, self._wish = behind, wish.method, wish
         self.classes_, self.n_features_in_ = behind.classes_, behind.n_features_in_
         if hasattr(behind, "feature_names_in_"):
             self.feature_names_in_ = behind.feature_names_in_
@@ -174,12 +174,19 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
                 f"Expected aware=True or aware=False, got {self.aware!r}; say whether decisions may read the sensitive "
                 "column."
             )
-        asked = DemographicParity() if self.constraint is None else self.constraint
-        constraints = tuple(asked) if isinstance(asked, Sequence) else (asked,)
+        if self.tune is not None and not isinstance(self.tune, Tuning):
+            raise InvalidParameter(
+                f"Expected tune to be a Tuning, got {type(self.tune).__name__}; write Tuning((...))."
+            )
+        if self.tune is not None and self.estimator is not None:
+            raise InvalidParameter(
+                "Expected an estimator or candidates to choose among, got both; name it among the candidates of tune."
+            )
+        constraints = checked_constraints(DemographicParity() if self.constraint is None else self.constraint)
         method = method_for(self.method, constraints, self.aware, self.estimator)
         seed = None if math.isfinite(self.epsilon) else 0  # what is not private can be repeated
         return Wish(
-            constraints, self.epsilon, self.delta, self._sensitive(), self.aware, method, self.schema,
+            constraints, float(self.epsilon), float(self.delta), self._sensitive(), self.aware, method, self.schema,
             self.holdout, self.estimator, self.ledger, seed,
         )  # fmt: skip
 
@@ -231,7 +238,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "behind_")
         if self.evaluation_ is None:
             raise InvalidParameter("Expected a hold-out to certify from, got none; fit with holdout=0.15.")
-        return certify(self.evaluation_, self.wish().constraints, confidence)
+        return certify(self.evaluation_, self._wish.certified, confidence)
 
     def certify(
         self,
@@ -245,8 +252,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     ) -> Certificate:
         """Certify on other people, who had no part in training, by noisy counts that cost `epsilon` of their own."""
         check_is_fitted(self, "behind_")
-        records = self.behind_.front().records(X, y, sensitive_features)
-        return self._certified(records, epsilon, ledger, confidence)
+        front = self.behind_.front()
+        return self._certified(lambda: front.records(X, y, sensitive_features), epsilon, ledger, confidence)
 
     def certify_file(
         self,
@@ -258,26 +265,29 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         confidence: float = 0.95,
     ) -> Certificate:
         """As `certify`, for people in a CSV or Parquet file."""
-        records = self.behind_.front().records_of_file(path, delimiter)
-        return self._certified(records, epsilon, ledger, confidence)
+        check_is_fitted(self, "behind_")
+        front = self.behind_.front()
+        return self._certified(lambda: front.records_of_file(path, delimiter), epsilon, ledger, confidence)
 
     def _certified(
-        self, records: Records, epsilon: float, ledger: Ledger | None, confidence: float
+        self, read: Callable[[], Records], epsilon: float, ledger: Ledger | None, confidence: float
     ) -> Certificate:
-        evaluation = count_outcomes(self.behind_, records, epsilon, self.delta, ledger)
-        return certify(evaluation, self.wish().constraints, confidence)
+        check_confidence(confidence)
+        evaluation = count_outcomes(self.behind_, read, epsilon, self.delta, ledger)
+        return certify(evaluation, self._wish.constraints, confidence)
 
     def summary(self, confidence: float = 0.95) -> dict[str, Any]:
         """Return everything that a report shows, as plain values for JSON."""
         check_is_fitted(self, "behind_")
-        return summary_of(self, self.wish(), confidence)
+        check_confidence(confidence)
+        return summary_of(self, self._wish, confidence)
 
     # --- keeping ------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted rule and its certificate into a new folder, as JSON and safetensors; never the key."""
         check_is_fitted(self, "behind_")
-        wish, people = self.wish(), self.behind_.front().people
+        wish, people = self._wish, self.behind_.front().people
         facts = FrontFacts(wish.constraints, wish.sensitive, wish.aware, wish.method, self.certificate_)
         save_rule(self.behind_, Path(folder), {"front": facts.to_dict(people)})
 

@@ -21,6 +21,7 @@ from fairveil.postprocess.flips import RateFlips
 from fairveil.postprocess.promises import FlipPromise
 from fairveil.postprocess.recipe import Postprocessed
 from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.selection import TunedPlan
 from fairveil.training.training import Trained
 
 __all__ = ["RandomizedParityPostprocessor"]
@@ -61,7 +62,7 @@ class RandomizedParityPostprocessor(PrivateClassifier):
         The released rule; `predict_proba` is its exact law.
     promise_ : FlipPromise or None
         Theorem 3 and Proposition 4 for this rule: `gap_bound`, `expected_gap_bound` and their twins for changes; None
-        with ``mode="scores"``.
+        with ``mode="scores"`` and after a private choice among candidates.
     coverage_ : str
         What the guarantee covers, and what not.
     key_ : Key
@@ -143,7 +144,7 @@ class RandomizedParityPostprocessor(PrivateClassifier):
 
     def _promised(self, trained: Trained) -> FlipPromise | None:
         sizes = trained.fit.sizes
-        if sizes is None or not self.plan_.is_private:
+        if sizes is None or not self.plan_.is_private or isinstance(self.plan_, TunedPlan):
             return None
         (release,) = self.plan_.part("rule").releases
         fitting = self._fitting

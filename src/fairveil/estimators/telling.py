@@ -13,6 +13,7 @@ from fairveil.estimators.choosing import SHOWABLE, Wish
 from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
 from fairveil.fairness.metrics import Evaluation, Interval
+from fairveil.models import MODELS, Decoupled, Model
 from fairveil.privacy.accounting import Neighbours, epsilon_of
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
@@ -32,7 +33,7 @@ def guarantee_of(wish: Wish, plan: Plan | TunedPlan) -> dict[str, Any]:
     charges, named, people = plan.charges(), _named(wish), _people(wish)
     facts = {
         "method": wish.method,
-        "model": getattr(wish.estimator, "model", "linear" if _trains(wish) else "given"),
+        "model": getattr(wish.estimator, "model", "linear") if _trains(wish) else "given",
         "constraint": named.name,  # type: ignore[attr-defined]
         "tolerance": named.tolerance if wish.is_bounding and named in wish.constraints else None,  # type: ignore[attr-defined]
         "against": named.against if isinstance(named, Parity) else None,
@@ -59,8 +60,8 @@ def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str
     """Return the guarantee with what was measured, certified and ever spent."""
     evaluation, ledger = clf.evaluation_, clf.ledger_
     schema, check = clf.behind_.schema_, getattr(clf.behind_, "final_check_", None)
-    timing = {name: round(seconds, 3) for name, seconds in clf.behind_.timing_.items()}
-    facts = guarantee_of(wish, clf.plan_)
+    timing = {name: round(seconds, 3) for name, seconds in getattr(clf.behind_, "timing_", {}).items()}
+    facts = guarantee_of(wish, clf.plan_) | {"model": _name_of(clf.behind_.model_)}
     books = _books(ledger, wish.delta)
     total = (books["epsilon_spent_total"], books["epsilon_spent_total_replace_one"])
     facts["statement"]["total"] = total_sentence(*total, wish.delta, facts["unit"])
@@ -70,7 +71,7 @@ def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str
         "target": schema.target.column,
         "classes": list(schema.target.classes),
         "positive": schema.target.positive,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": _created(clf),
         "epsilon_spent_total": total[0],
         "ledger": books,
         "cautions": [] if check is None or check.may_hold else [check.complaint()],
@@ -79,7 +80,34 @@ def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str
         "confidence": confidence,
         "private_evaluation": evaluation is not None and clf.plan_.is_private,
         **_measured(evaluation, wish, confidence),
+        **_remembered(clf),
     }
+
+
+def _created(clf: "FairClassifier") -> str:
+    """Return the time now; of a private choice the time of its debit, for a later one would tell how long it took."""
+    if isinstance(clf.plan_, TunedPlan):
+        return max((entry.at for entry in clf.ledger_.entries), default="")
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _remembered(clf: "FairClassifier") -> dict[str, Any]:
+    """Return what the certificate of a loaded rule says: its counts are not kept."""
+    certificate = clf.certificate_
+    if clf.evaluation_ is not None or certificate is None:
+        return {}
+    told = certificate.to_dict()
+    smallest = 1.0 if certificate.smallest_tolerance is None else certificate.smallest_tolerance
+    return {
+        "certificate": told,
+        "bounds": [_told(claim) for claim in told["claims"]],
+        "smallest_tolerance_that_holds": smallest,
+    }
+
+
+def _name_of(model: Model) -> str:
+    base = model.base if isinstance(model, Decoupled) else model
+    return next((name for name, kind in MODELS.items() if isinstance(base, kind)), "given")
 
 
 def _measured(evaluation: Evaluation | None, wish: Wish, confidence: float) -> dict[str, Any]:
@@ -94,7 +122,7 @@ def _measured(evaluation: Evaluation | None, wish: Wish, confidence: float) -> d
     known = bool(evaluation.people.attributes) or not isinstance(named, Parity)
     sides = evaluation.bounds(named, confidence) if known else ()
     measured = certify(evaluation, (named,) if known else (), confidence)
-    certificate = certify(evaluation, wish.constraints if wish.is_bounding else (), confidence)
+    certificate = certify(evaluation, wish.certified, confidence)
     return {
         "accuracy": evaluation.accuracy(confidence).to_dict(),
         "gap": _gap(evaluation, named, confidence).to_dict(),

@@ -70,9 +70,9 @@ class Parity:
 
     def __post_init__(self) -> None:
         check_choice("against", self.against, ("pairs", "rest"))
-        _check_tolerance(self.tolerance)
+        object.__setattr__(self, "tolerance", _plain_tolerance(self.tolerance))
         if self.ratio is not None:
-            check_probability("ratio", self.ratio)
+            object.__setattr__(self, "ratio", check_probability("ratio", self.ratio))
 
     def bounds(self, people: Population) -> Iterator[Bound]:
         """Return one inequality for each comparison; refuse fewer than two groups."""
@@ -181,7 +181,7 @@ class Cap:
     rate: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        _check_tolerance(self.tolerance)
+        object.__setattr__(self, "tolerance", _plain_tolerance(self.tolerance))
 
     def bounds(self, people: Population) -> Iterator[Bound]:
         """Return one inequality for each class and group."""
@@ -215,9 +215,11 @@ def groups_of(people: Population, attribute: str | None = None) -> list[Groups]:
     return [tuple(zip(names, groups, strict=True)) for groups in people.intersections]
 
 
-def _check_tolerance(tolerance: float) -> None:
+def _plain_tolerance(tolerance: float) -> float:
+    """Return the tolerance as a number of Python, refusing what is none."""
     if not (isinstance(tolerance, (int, float, np.integer, np.floating)) and 0 <= tolerance <= 1):
         raise InvalidParameter(f"Expected 0 <= tolerance <= 1, got {tolerance!r}.")
+    return tolerance.item() if isinstance(tolerance, np.generic) else tolerance
 
 
 def _classes(rate: str, people: Population) -> list[str | None]:

@@ -9,6 +9,7 @@
     given.py       GivenProbabilities: what somebody else's classifier says, in a model's place
     rules.py       decision rules: logits and groups -> decisions and their law
     clipping.py    how a record's gradient is held to its bound in floating point
+    steady.py      logits that no other row can move, for a model that is known beforehand
     dense.py       class-major products for few classes
     losses.py      softmax, the pull of the cross entropy, and of rates beside it
     optimizers.py  Sgd, Adam and iterate averages as pure functions

@@ -72,7 +72,7 @@ class Perceptron:
         can decide how a row is decided.
         """
         params = np.zeros(self.n_params, dtype=np.float32)
-        for weights, _ in self._layers(params)[:-1]:
+        for weights, _ in self.layers(params)[:-1]:
             spread = 2.0 / weights.shape[0] if self.activation == "relu" else 2.0 / sum(weights.shape)
             weights[...] = np.sqrt(spread) * rng.standard_normal(weights.shape)
         return params
@@ -80,7 +80,7 @@ class Perceptron:
     @quiet
     def forward(self, params: Array, X: Array) -> tuple[Array, ...]:
         """Return the hidden activations (B, width) in order, then the logits (n_classes, B)."""
-        *inner, (class_weights, class_biases) = self._layers(params)
+        *inner, (class_weights, class_biases) = self.layers(params)
         activations = []
         rows = X
         for weights, biases in inner:
@@ -147,7 +147,8 @@ class Perceptron:
         widths = [n_in + n_out for n_in, n_out, _ in inner]
         return max([*widths, n_in + 4 * self.n_classes]) + 4 * len(self._shapes)
 
-    def _layers(self, params: Array) -> list[Layer]:
+    def layers(self, params: Array) -> list[Layer]:
+        """Return weights and biases of each layer; weights are (inputs, outputs), of classes (classes, inputs)."""
         layers = []
         start = 0
         for rows, columns, n_out in self._shapes:
@@ -177,7 +178,7 @@ class Perceptron:
     ) -> tuple[list[Array], list[Array]]:
         """Return each layer's inputs and deltas, in order; the last deltas are `dlogits`, class-major."""
         inner = (activations or self.forward(params, X))[:-1]
-        layers = self._layers(params)
+        layers = self.layers(params)
         deltas = [dlogits]
         for index in range(len(inner) - 1, -1, -1):
             above = layers[index + 1][0]
@@ -197,7 +198,7 @@ class Perceptron:
 
     def _gradient(self, inputs: list[Array], deltas: list[Array]) -> Array:
         gradient = np.empty(self.n_params, dtype=np.float32)
-        *inner, (class_weights, class_biases) = self._layers(gradient)
+        *inner, (class_weights, class_biases) = self.layers(gradient)
         ones = np.ones(len(inputs[0]), dtype=np.float32)
         for (weights, biases), rows, delta in zip(inner, inputs, deltas, strict=False):
             np.matmul(rows.T, delta, out=weights)

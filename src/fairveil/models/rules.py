@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.models.losses import softmax
+from fairveil.models.steady import steady_product
 
 __all__ = ["RULES", "DecisionRule", "MostLikely", "ThresholdMixture", "Tilted", "label_probabilities"]
 
@@ -152,10 +153,10 @@ class Tilted:
         """Return the tilted sums, shape (K, B)."""
         outputs = softmax(logits)
         if len(self.weights) == 1:
-            return self.weights[0] @ outputs
+            return steady_product(self.weights[0], outputs)
         scores = np.zeros((self.weights.shape[1], outputs.shape[1]))
         for group, table in enumerate(self.weights):
-            np.copyto(scores, table @ outputs, where=groups == group)
+            np.copyto(scores, steady_product(table, outputs), where=groups == group)
         return scores
 
     def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:

@@ -34,8 +34,10 @@ STEP = 2.0
 CALM = 0.03
 SLOWING = 0.4
 ANNEALED = 0.6
+BRAKE = 0.7
 """A multiplier moves by STEP x share of the people x excess / (t + 1)^SLOWING; smoothing is 0 after this share of the
-steps. Set on public data sets: docs/defaults.md."""
+steps. A bound that surely swings across its aim moves BRAKE times as fast from then on. Set on public data sets:
+docs/defaults.md."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class DualSteps:
         noise = noise_of(part, "histogram") / rate
         multipliers, mean = np.zeros(len(bounds.bounds)), np.zeros((bounds.n_cells, bounds.n_classes))
         course, seen, widths = [], [], []
+        before, brakes = np.zeros(len(bounds.bounds)), np.ones(len(bounds.bounds))
         for step in range(self.n_steps):
             rule = tilted_rule(scene, mean, multipliers)
             soft = SoftRule(
@@ -98,7 +101,10 @@ class DualSteps:
             mean = mean + (counts - mean) / (step + 1)
             values = bounds.values(_of_size(counts, mean), scene.floor)
             errors = bounds.standard_errors(mean, noise**2, scene.floor)
-            multipliers = self._moved(scene, multipliers, values, mean, errors, step)
+            excess = values - aims_for(bounds, mean, scene.headroom, scene.floor)
+            brakes = np.where(_swings(before, excess, errors), BRAKE * brakes, brakes)
+            multipliers = self._moved(scene, multipliers, brakes * excess, mean, errors, step)
+            before = excess
             course.append(multipliers)
             seen.append(values)
             widths.append(errors)
@@ -117,18 +123,22 @@ class DualSteps:
         return self.smoothing * max(0.0, 1 - step / (ANNEALED * self.n_steps))
 
     def _moved(
-        self, scene: Scene, multipliers: Floats, values: Floats, mean: Floats, errors: Floats, step: int
+        self, scene: Scene, multipliers: Floats, excess: Floats, mean: Floats, errors: Floats, step: int
     ) -> Floats:
         """Return the multipliers after one projected step; bounds on too few people to speak of stay at 0."""
         bounds = scene.bounds
-        aims = aims_for(bounds, mean, scene.headroom, scene.floor)
         shares = bounds.smallest_parts(mean, scene.floor) / scene.size
         crowd = np.maximum((bounds.weights != 0).sum(axis=0).max() / 2, 1.0)
         pace = (
             STEP * shares / crowd / (step + 1) ** SLOWING * np.minimum(1.0, CALM / np.maximum(errors, 1e-12))
         )
-        moved = np.maximum(multipliers + pace * (values - aims), 0.0)
+        moved = np.maximum(multipliers + pace * excess, 0.0)
         return np.where(shares * scene.size > scene.floor, moved, 0.0)
+
+
+def _swings(before: Floats, excess: Floats, errors: Floats) -> NDArray[np.bool_]:
+    """Return where a left side went from one side of its aim to the other, further than noise goes."""
+    return (before * excess < 0) & (np.minimum(np.abs(before), np.abs(excess)) > 2 * errors)
 
 
 def _of_size(counts: Floats, mean: Floats) -> Floats:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from fairveil.models.losses import logits_pull, softmax, tempered_softmax, tilted_pull
 from fairveil.models.protocol import Model
 from fairveil.models.rules import DecisionRule, Tilted
+from fairveil.models.steady import steady_logits
 from fairveil.privacy.rows import Floats, Objective, Rows, row_function
 
 __all__ = [
@@ -347,5 +348,7 @@ class Outcomes:
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return the cell of each row."""
         group = np.where(rows.cells >= 0, rows.cells, self.n_groups - 1)
-        decision = self.rule.decide(self.model.logits(self.params, rows.X), group, rows.lots)
-        return np.ravel_multi_index((group, rows.y, decision), self.shape)
+        # the model may have been known before these people were chosen: no row may tip another
+        decision = self.rule.decide(steady_logits(self.model, self.params, rows.X), group, rows.lots)
+        cells = (group * self.n_classes + rows.y) * self.n_classes + decision
+        return np.where((decision >= 0) & (decision < self.n_classes), cells, -1)
