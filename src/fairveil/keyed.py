@@ -24,7 +24,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Key:
-    """Sixteen secret bytes that decide lots and break ties; never written beside a model.
+    """Sixteen secret bytes that decide lots and break ties; never written into a model folder.
 
     Examples
     --------

@@ -253,7 +253,6 @@ def test_a_sweep_that_was_killed_goes_on(folder, program, say):
         ("--holdout", "0.2"),
         ("--confidence", "0.9"),
         ("--sensitive", "race"),
-        ("--schema", "other.toml"),
     ],
     ids=" ".join,
 )

@@ -16,7 +16,12 @@ from fairveil.data.schema import Schema
 from fairveil.privacy.ledger import Ledger
 
 N_TRAIN, N_APART, N_NEW = 5000, 2000, 100
-PLACEHOLDERS = {"NEW.csv": "new.csv", "KEPT_APART.csv": "kept_apart.csv", "HOLDOUT.csv": "kept_apart.csv"}
+PLACEHOLDERS = {
+    "DATA.csv": "people.csv",
+    "NEW.csv": "new.csv",
+    "KEPT_APART.csv": "kept_apart.csv",
+    "HOLDOUT.csv": "kept_apart.csv",
+}
 
 
 @dataclass(frozen=True)

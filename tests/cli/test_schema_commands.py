@@ -27,7 +27,7 @@ def many(folder):
 
 def proposed(text: str) -> list[str]:
     """Return what the text proposes to type next."""
-    return shlex.split(re.search(r"^Next: fairveil (.*)$", text, re.MULTILINE)[1])
+    return shlex.split(re.search(r"^Next: fairveil (.*)$", text, re.MULTILINE)[1], comments=True)
 
 
 def test_check_counts_exactly_what_does_not_fit(folder, people, say):
@@ -86,9 +86,10 @@ def test_a_draft_is_marked_and_must_be_approved(folder, say, is_refused):
     assert not Path(BOOKS).exists()
     assert "approve" in is_refused(folder, TRAIN)
     assert "--yes" in is_refused(folder, ("schema", "approve", "draft.toml"))
-    assert say("schema", "approve", "draft.toml", "--yes").code == 0
+    approved = say(*proposed(said.out))
     assert Schema.read("draft.toml") == drafted.model_copy(update={"private_draft": False})
-    done = say(*proposed(said.out))
+    explained = say(*(word.replace("DATA", "people") for word in proposed(approved.out)))
+    done = say(*proposed(explained.out))
     assert (done.code, done.err) == (0, "")
     assert Path("results/summary.json").is_file()
 
@@ -125,7 +126,7 @@ def test_a_paid_draft_is_booked_and_public(many, say):
 
 def test_a_paid_draft_trains_and_shares_its_books(many, say):
     said = say(*DRAFT, "--epsilon", "5")
-    done = say(*proposed(said.out), "--json")
+    done = say(*proposed(say(*proposed(said.out)).out), "--json")
     assert (done.code, done.err) == (0, "")
     summary = json.loads(done.out)
     assert summary["epsilon_spent"] <= 1.0

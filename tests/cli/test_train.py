@@ -99,7 +99,7 @@ def test_the_text_answers_what_a_person_asks(folder, say):
     assert re.search(r"accuracy +0\.\d{4} +\(95 %: 0\.\d{4} to [01]\.\d{4}\), measured privately", said.out)
     assert re.search(r"epsilon +1\.0000 at delta 1e-05 for one record added or removed; [23]\.\d+", said.out)
     assert "dpsgd does not bound it" in said.out
-    command = shlex.split(re.search(r"(fairveil ledger show .*?)  \(", said.out)[1])
+    command = shlex.split(re.search(r"(fairveil ledger show .*?)  #", said.out)[1])
     assert command.pop(0) == "fairveil"
     assert say(*command).code == 0
 

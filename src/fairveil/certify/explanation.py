@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fairveil.certify.statement import NOT_COVERED
+
 __all__ = ["caution", "explanation", "shown_bounds", "spending", "what_is_read"]
 
 MOST_SHOWN = 5
@@ -103,13 +105,9 @@ def _part(part: dict[str, Any]) -> list[str]:
 
 
 def _cover(facts: dict[str, Any]) -> list[str]:
-    given = (
-        ["  not hidden how the classifier that was handed over was trained"]
-        if facts["model"] == "given"
-        else []
-    )
+    more = [one for one in facts["statement"]["not_covered"] if one not in NOT_COVERED]
     return [
-        *given,
         f"  hides      whether any one {facts['unit']} is in the data, from whoever sees all that is written",
+        *(f"  not hidden {one[0].lower()}{one[1:].rstrip('.')}" for one in more),
         "  not hidden timing, the schema (declared public), and what follows from the population as a whole",
     ]

@@ -1,6 +1,7 @@
 """What can be typed: commands, options and their help. Nothing here computes."""
 
 import json
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -44,6 +45,8 @@ from fairveil.cli.options import (
 from fairveil.errors import FairveilError
 
 __all__ = ["app", "main"]
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="fairveil",
@@ -263,15 +266,16 @@ def _do(module: str, action: str, *arguments: Any) -> None:
     getattr(import_module(f"fairveil.cli.{module}"), action)(*arguments)
 
 
-def _refuse(sentence: str) -> None:
-    """Say in one sentence why nothing was done, and leave with exit code 2."""
+def _refuse(sentence: str, code: int = 2) -> None:
+    """Say in one sentence why nothing was done, and leave, with exit code 2 for what is refused."""
     sentence = " ".join(sentence.split()).rstrip(".") + "."
     typer.echo(json.dumps({"error": sentence}) if "--json" in sys.argv else f"fairveil: {sentence}", err=True)
-    sys.exit(2)
+    sys.exit(code)
 
 
 def main() -> None:
     """Run the command line; what is refused on purpose is one sentence and exit code 2."""
+    signal.signal(signal.SIGTERM, _stopped)
     try:
         code = app(standalone_mode=False, prog_name="fairveil")
     except FairveilError as problem:
@@ -284,4 +288,11 @@ def main() -> None:
             typer.echo(message, err=True)
             sys.exit(2)
         _refuse(message)
+    if code == INTERRUPTED:
+        _refuse("Expected to finish, got an interruption; what was booked stays booked", INTERRUPTED)
     sys.exit(code or 0)
+
+
+def _stopped(number: int, frame: object) -> None:
+    """Leave by the usual way when told to stop, so that nothing unfinished is left behind."""
+    _refuse("Expected to finish, was told to stop; what was booked stays booked", 128 + number)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fairveil.certify.holdout import check_confidence
 from fairveil.cli.options import RunOptions
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
@@ -29,8 +30,7 @@ def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) ->
             f"Expected {hidden[0]!r} among the columns of the schema for --aware, got none; write "
             f"[columns.{hidden[0]}], or use --unaware."
         )
-    if not 0 < options.confidence < 1:
-        raise InvalidParameter(f"Expected 0 < confidence < 1, got {options.confidence!r}.")
+    check_confidence(options.confidence)
     return FairClassifier(
         constraints, options.epsilon, options.delta, sensitive, options.aware, options.method, schema,
         options.holdout, estimator=_training(options),

@@ -82,7 +82,7 @@ def _text(facts: dict[str, Any]) -> str:
         replaced = facts["epsilon_spent_total_replace_one"]
         lines.append(
             f"  total: epsilon {total:.4f} at delta {facts['delta']:g} (one {unit} added or removed); "
-            f"{replaced:.4f} (one replaced)"
+            f"{'no bound can be stated' if replaced is None else f'{replaced:.4f}'} (one replaced)"
         )
     if allowed is not None:
         lines.append(f"  budget: epsilon {allowed['epsilon']:g} at delta {allowed['delta']:g}")

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ from fairveil.cli.words import certified
 from fairveil.data.loaders import read_table, table_columns
 from fairveil.errors import BadStructure
 from fairveil.estimators.fair import FairClassifier
+from fairveil.estimators.keeping import draws_lots
 from fairveil.privacy.accounting import Neighbours, epsilon_of
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.planning import make_counting_plan
@@ -36,14 +38,21 @@ def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str,
     with written_whole(out) as stage:
         n_rows = _write((_decided(clf, chunk) for chunk in chunks), stage, out.suffix)
     facts = {"model": str(model), "data": source.name, "out": str(out), "n_rows": n_rows}
-    reads = "read" if clf.aware else "do not read"
+    say(as_json, facts, _told(clf, facts, delimiter))
+
+
+def _told(clf: FairClassifier, facts: dict[str, Any], delimiter: str) -> str:
     columns = " and ".join(clf.wish().sensitive) or "any sensitive column"
-    text = (
-        f"Wrote {n_rows} decisions to {out}: columns prediction, {', '.join(_probabilities(clf))}.\n"
-        f"  decisions  {reads} {columns}; people of no known group are decided by the model alone\n"
-        "Decisions are about the people of this table: keep the file as private as they are."
+    reads = f"do not read {columns}"
+    if clf.aware:
+        reads = f"may read {columns}; people of no known group are decided by the model alone"
+    cells = "" if delimiter == "," else f" --delimiter {quote(delimiter)}"
+    return (
+        f"Wrote {facts['n_rows']} decisions to {facts['out']}: columns prediction, {', '.join(_probabilities(clf))}.\n"
+        f"  decisions  {reads}\n"
+        "Decisions are about the people of this table: keep the file as private as they are.\n"
+        f"Next: fairveil certify {quote(facts['model'])} KEPT_APART.csv{cells} --epsilon 0.2"
     )
-    say(as_json, facts, text)
 
 
 def _needed(clf: FairClassifier, present: list[str]) -> list[str]:
@@ -98,7 +107,8 @@ def certify(
     clf, source = _opened(model, key), source_of(holdout)
     path = ledger_file(source, ledger, model.resolve().parent)
     books = Ledger(path)
-    _check_apart(books, source.name)
+    for place in {path, ledger_file(source, None, model.resolve().parent)}:
+        _check_apart(Ledger(place), source.name)
     clf.delta = delta
     certificate = clf.certify_file(
         source.file(), epsilon, delimiter=delimiter, ledger=books, confidence=confidence
@@ -132,6 +142,6 @@ def _check_apart(books: Ledger, name: str) -> None:
 
 def _opened(model: Path, key: Path | None) -> FairClassifier:
     beside = model.resolve().parent / "key"
-    if key is None and beside.is_file():
+    if key is None and beside.is_file() and draws_lots(model):
         key = beside
     return FairClassifier.load(model, key=key)

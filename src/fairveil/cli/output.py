@@ -1,6 +1,7 @@
 """What a command leaves behind: a folder that is whole, a progress bar on a terminal, text or JSON."""
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -17,7 +18,11 @@ from rich.progress import track
 from fairveil.errors import BadStructure
 from fairveil.training.task import Progress, quiet
 
-__all__ = ["Folder", "check_place", "progress_bar", "say", "written_whole"]
+__all__ = ["Folder", "check_place", "progress_bar", "remove_strays", "say", "written_whole"]
+
+
+STAGE = ".fairveil-"
+"""How the places begin in which results are made before they appear."""
 
 
 class Folder:
@@ -32,7 +37,8 @@ class Folder:
         self._check_places()
         try:
             self._make(self.path)
-            self.stage = Path(tempfile.mkdtemp(dir=self.path, prefix=".fairveil-"))
+            remove_strays(self.path)
+            self.stage = Path(tempfile.mkdtemp(dir=self.path, prefix=f"{STAGE}{os.getpid()}-"))
         except OSError as problem:
             self._unmake()
             raise BadStructure(
@@ -85,6 +91,24 @@ class Folder:
             path.rmdir()
 
 
+def remove_strays(folder: Path) -> None:
+    """Remove what runs that were killed left unfinished in a folder; those of living processes stay."""
+    for stray in folder.glob(f"{STAGE}*"):
+        number = stray.name.removeprefix(STAGE).split("-")[0]
+        if number.isdigit() and not _is_alive(int(number)):
+            shutil.rmtree(stray, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
+
+
 def check_place(path: Path) -> None:
     """Refuse, before anything is paid for, a place where no file can be written."""
     try:
@@ -102,7 +126,8 @@ def check_place(path: Path) -> None:
 def written_whole(path: Path) -> Iterator[Path]:
     """Hand out a place to write to, whose file takes the place of `path` at the end, or nothing does."""
     check_place(path)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fairveil-") as stage:
+    remove_strays(path.parent)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{STAGE}{os.getpid()}-") as stage:
         staged = Path(stage, path.name)
         yield staged
         staged.replace(path)

@@ -45,14 +45,17 @@ def train(options: RunOptions) -> None:
     run = prepared(options, shlex.join(["fairveil", *sys.argv[1:]]))
     path = ledger_file(run.source, options.ledger, options.out)
     summary = train_into(run, options.out, Ledger(path), time.perf_counter() - STARTED)
-    say(options.as_json, summary, results(summary, options.out, path))
+    say(options.as_json, summary, results(summary, options.out, path, options.delimiter))
 
 
 def explain(options: RunOptions) -> None:
     """Print the plan and what it guarantees; no row is read."""
     run = prepared(options, "")
     facts = guarantee_of(run.classifier.wish(), run.classifier.planned())
-    say(options.as_json, facts, explanation(facts, f"'fairveil train {run.source.name}'"))
+    words = ["train" if word == "explain" else word for word in sys.argv[1:]]
+    proposed = f"Next: {shlex.join(['fairveil', *words, '--out', 'results'])}"
+    text = explanation(facts, f"'fairveil train {run.source.name}'")
+    say(options.as_json, facts, f"{text}\n{proposed}")
 
 
 def prepared(options: RunOptions, command: str) -> Run:

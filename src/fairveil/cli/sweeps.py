@@ -5,7 +5,6 @@ import io
 import json
 import math
 import shlex
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,8 +15,8 @@ import typer
 
 from fairveil._validate import check_choice
 from fairveil.cli.options import RunOptions
-from fairveil.cli.output import say, written_whole
-from fairveil.cli.runs import prepared, train_into
+from fairveil.cli.output import remove_strays, say, written_whole
+from fairveil.cli.runs import Run, prepared, train_into
 from fairveil.cli.sources import ledger_file
 from fairveil.errors import BadStructure, InvalidParameter
 from fairveil.estimators.choosing import METHODS
@@ -45,17 +44,26 @@ class Sweep:
 
     def folder(self, point: RunOptions) -> Path:
         """Return where the results of a point stand, or will."""
-        tolerance = "measured" if point.tolerance is None else f"tolerance-{point.tolerance:g}"
-        return self.out / POINTS / f"{point.method}-epsilon-{point.epsilon:g}-{tolerance}"
+        tolerance = "measured" if point.tolerance is None else f"tolerance-{_digits(point.tolerance)}"
+        return self.out / POINTS / f"{point.method}-epsilon-{_digits(point.epsilon)}-{tolerance}"
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What all points share: a sweep goes on only under the same."""
-        options = self.options
+    def is_done(self, point: RunOptions) -> bool:
+        """Return whether the results of a point are there, all of them: the summary appears with the rest."""
+        return (self.folder(point) / "summary.json").is_file()
+
+    def settings(self, run: Run) -> dict[str, Any]:
+        """Return what all points share, schema and books included: a sweep goes on only under the same."""
+        options, schema = self.options, run.classifier.schema
         names = ("data", "target", "delta", "constraint", "against", "aware", "model", "n_public", "unit")
         shared = {name: getattr(options, name) for name in (*names, "holdout", "confidence", "delimiter")}
-        schema = None if options.schema is None else str(options.schema)
-        return shared | {"sensitive": list(options.sensitive), "schema": schema}
+        ledger = None if options.ledger is None else str(options.ledger)
+        facts = {"schema": None if schema is None else schema.fingerprint(), "ledger": ledger}
+        return shared | {"sensitive": list(options.sensitive)} | facts
+
+
+def _digits(number: float) -> str:
+    """Return a number as short as it can be without becoming another one."""
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
 def frontier(options: RunOptions, epsilons: str, tolerances: str, methods: str) -> None:
@@ -65,15 +73,17 @@ def frontier(options: RunOptions, epsilons: str, tolerances: str, methods: str) 
     sweep = Sweep(options, options.out, tuple(_points(options, epsilons, tolerances, methods)))
     runs = {point: prepared(point, _command(point, sweep.folder(point))) for point in sweep.points}
     path = ledger_file(next(iter(runs.values())).source, options.ledger, options.out)
-    ledger, left = Ledger(path), [point for point in sweep.points if not sweep.folder(point).exists()]
-    _settle(sweep)
-    ledger.check([charge for point in left for charge in runs[point].classifier.planned().charges()])
+    ledger, left = Ledger(path), [point for point in sweep.points if not sweep.is_done(point)]
+    plans = [runs[point].classifier.planned() for point in left]
+    ledger.check([charge for place, plan in enumerate(plans) for charge in plan.charges(f"split {place}")])
+    _settle(sweep, sweep.settings(next(iter(runs.values()))))
+    _check_paid(ledger, len(sweep.points) - len(left), path)
     _announce(options, len(sweep.points), len(left))
     facts = {} if left else _draw(sweep, ledger)
     for point in left:
         train_into(runs[point], sweep.folder(point), ledger)
         facts = _draw(sweep, ledger)
-    say(options.as_json, facts, _told(facts, sweep.out, path))
+    say(options.as_json, facts, _told(facts, sweep, path))
 
 
 def _points(options: RunOptions, epsilons: str, tolerances: str, methods: str) -> Iterator[RunOptions]:
@@ -91,15 +101,27 @@ def _numbers(option: str, text: str) -> list[float]:
         raise InvalidParameter(f"Expected numbers with commas after {option}, got {text!r}.") from None
 
 
-def _settle(sweep: Sweep) -> None:
-    """Write down what the sweep is about, or check that it is the one that was begun here."""
+def _check_paid(ledger: Ledger, n_done: int, path: Path) -> None:
+    """Refuse books that do not show the points that are there: their total would be too low."""
+    n_fits = sum(entry.purpose.startswith("fit of ") for entry in ledger.entries)
+    if n_fits < n_done:
+        raise BadStructure(
+            f"Expected the ledger that paid for the {n_done} points that are there, got {path} with {n_fits} fits; "
+            "restore it, or name another --out."
+        )
+
+
+def _settle(sweep: Sweep, settings: dict[str, Any]) -> None:
+    """Write down what the sweep is about, or check that it is the one that was begun here; clear what a kill left."""
+    for folder in sweep.out.glob(f"{POINTS}/*"):
+        remove_strays(folder)
     place = sweep.out / SETTINGS
     if place.exists():
         try:
             begun = json.loads(place.read_bytes())
         except ValueError:
             begun = None
-        if begun != sweep.settings:
+        if begun != settings:
             raise BadStructure(
                 f"Expected the sweep that was begun in {sweep.out}, got other data or options than its {SETTINGS} "
                 "names; use the same, or another --out."
@@ -108,10 +130,8 @@ def _settle(sweep: Sweep) -> None:
     try:
         sweep.out.mkdir(parents=True, exist_ok=True)
         (sweep.out / POINTS).mkdir(exist_ok=True)
-        for stray in sweep.out.joinpath(POINTS).glob("*/.fairveil-*"):
-            shutil.rmtree(stray, ignore_errors=True)
         with written_whole(place) as stage:
-            stage.write_text(json.dumps(sweep.settings, indent=2) + "\n")
+            stage.write_text(json.dumps(settings, indent=2) + "\n")
     except OSError as problem:
         raise BadStructure(
             f"Expected an output folder that can be written, got {problem.strerror} for {sweep.out}; name another one "
@@ -130,7 +150,7 @@ def _draw(sweep: Sweep, ledger: Ledger) -> dict[str, Any]:
     summaries = [
         json.loads((sweep.folder(point) / "summary.json").read_bytes())
         for point in sweep.points
-        if sweep.folder(point).exists()
+        if sweep.is_done(point)
     ]
     total, replaced = (ledger.epsilon(sweep.options.delta, each) for each in Neighbours)
     facts = frontier_of(summaries, len(sweep.points)) | {
@@ -165,24 +185,12 @@ def _table(points: Sequence[dict[str, Any]]) -> str:
 def _command(point: RunOptions, out: Path) -> str:
     """Return the command that trains a point, at a cost of its own."""
     words: list[Any] = ["fairveil", "train", point.data, "--method", point.method, "--model", point.model]
-    words += [
-        "--epsilon",
-        f"{point.epsilon:g}",
-        "--delta",
-        f"{point.delta:g}",
-        "--constraint",
-        point.constraint,
-    ]
-    words += [
-        "--against",
-        point.against,
-        "--aware" if point.aware else "--unaware",
-        "--holdout",
-        point.holdout,
-    ]
+    words += ["--epsilon", point.epsilon, "--delta", point.delta, "--constraint", point.constraint]
+    words += ["--against", point.against, "--aware" if point.aware else "--unaware"]
+    words += ["--holdout", point.holdout]
     words += ["--confidence", point.confidence]
     if point.tolerance is not None:
-        words += ["--tolerance", f"{point.tolerance:g}"]
+        words += ["--tolerance", point.tolerance]
     for name in point.sensitive:
         words += ["--sensitive", name]
     named = {
@@ -197,8 +205,9 @@ def _command(point: RunOptions, out: Path) -> str:
     return shlex.join(map(str, [*words, "--out", out]))
 
 
-def _told(facts: dict[str, Any], out: Path, ledger: Path) -> str:
-    total = facts["epsilon_spent_total"]
+def _told(facts: dict[str, Any], sweep: Sweep, ledger: Path) -> str:
+    total, out = facts["epsilon_spent_total"], sweep.out
+    chosen = sweep.folder(sweep.points[0]) / "model"
     lines = [f"{len(facts['points'])} points on {facts['data']}, accuracy and gap on held-out rows:"]
     for point in facts["points"]:
         tolerance = "   -" if point["tolerance"] is None else f"{point['tolerance']:.2f}"
@@ -209,10 +218,11 @@ def _told(facts: dict[str, Any], out: Path, ledger: Path) -> str:
     lines += [
         f"  ever spent {'no bound can be stated' if total is None else f'{total:.4f}'} on these people, all points "
         f"together (delta {facts['delta']:g}): choosing one after seeing all costs that, not its own epsilon",
+        "  certified  each tolerance by itself: of many, one may seem to hold by chance; certify the chosen one anew",
         f"Page: {out / 'frontier.html'}",
         f"Written: {out / 'frontier.csv'}, {out / POINTS}; ledger {ledger}",
-        f"Next: open the page; every point's model is there already, for instance fairveil predict "
-        f"{shlex.quote(str(out / POINTS / '...' / 'model'))} NEW.csv --out decisions.parquet",
+        f"Next: fairveil predict {shlex.quote(str(chosen))} NEW.csv --out decisions.parquet  "
+        "# every point's model is there already, and paid for",
     ]
     return "\n".join(lines)
 

@@ -27,6 +27,7 @@ def check(data: str, schema: Path | None, delimiter: str, as_json: bool) -> None
     for finding in findings:
         lines.append(f"  {finding.column:{width}}  {finding.count:>8}  {finding.what} -> {finding.rule}")
     lines.append("Nothing else does not fit." if findings else "Every value fits.")
+    lines.append(next_explain(data, schema, delimiter))
     facts = {"private": True, "data": source.name, "findings": [asdict(finding) for finding in findings]}
     say(as_json, facts, "\n".join(lines))
 
@@ -63,14 +64,22 @@ def _next_step(data: str, out: Path, schema: Schema, delimiter: str) -> str:
     if schema.private_draft:
         lines.append(
             "It was read off the rows, so it is as private as they are. Replace every bound, cut and category by "
-            "what is public knowledge, declare n_public if it is, then run: "
-            f"fairveil schema approve {quote(str(out))} --yes"
+            "what is public knowledge, declare n_public if it is, and say so:"
         )
-    place = quote(str(out)) + ("" if delimiter == "," else f" --delimiter {quote(delimiter)}")
-    asked = f"{quote(data)} --schema {place} --epsilon 1 --tolerance 0.05 --unaware"
-    lines.append(f"Next: fairveil train {asked} --out results")
-    lines.append(f"      (first: fairveil explain {asked}; --aware if decisions may read the group)")
+        lines.append(f"Next: fairveil schema approve {quote(str(out))} --yes")
+        return "\n".join(lines)
+    lines.append(next_explain(data, out, delimiter))
     return "\n".join(lines)
+
+
+def next_explain(data: str, schema: Path | None, delimiter: str) -> str:
+    """Return the line that proposes to look at the plan; a person chooses epsilon, tolerance and awareness."""
+    place = "" if schema is None else f" --schema {quote(str(schema))}"
+    cells = "" if delimiter == "," else f" --delimiter {quote(delimiter)}"
+    return (
+        f"Next: fairveil explain {quote(data)}{place}{cells} --epsilon 1 --tolerance 0.05 --unaware"
+        "  # --aware if decisions may read the group"
+    )
 
 
 def approve(file: Path, yes: bool) -> None:
@@ -82,3 +91,4 @@ def approve(file: Path, yes: bool) -> None:
         )
     schema.model_copy(update={"private_draft": False}).write(file)
     typer.echo(f"Approved: every fact in {file} now counts as public.")
+    typer.echo(next_explain("DATA.csv", file, ","))

@@ -9,7 +9,7 @@ from fairveil.certify.explanation import MOST_SHOWN, caution, spending, what_is_
 __all__ = ["certified", "results"]
 
 
-def results(summary: dict[str, Any], out: Path, ledger: Path) -> str:
+def results(summary: dict[str, Any], out: Path, ledger: Path, delimiter: str = ",") -> str:
     """Return the summary of a finished training, and what to do next."""
     level = f"{100 * summary['confidence']:g} %"
     measured = (
@@ -33,8 +33,8 @@ def results(summary: dict[str, Any], out: Path, ledger: Path) -> str:
         f"  seconds    {summary['seconds']:.1f} ({_timing(summary)})",
         f"Report: {out / 'report.html'}",
         f"Written: {', '.join(str(out / name) for name in _written(out))}; ledger {ledger}",
-        f"Next: fairveil predict {quote(str(out / 'model'))} NEW.csv --out decisions.parquet  (decide for others)",
-        f"      fairveil ledger show {quote(str(ledger))}  (everything ever released from these people)",
+        f"Next: fairveil predict {quote(str(out / 'model'))} NEW.csv{_cells(delimiter)} --out decisions.parquet",
+        f"      fairveil ledger show {quote(str(ledger))}  # everything ever released from these people",
     ]
     return "\n".join(lines)
 
@@ -48,15 +48,23 @@ def _written(out: Path) -> list[str]:
 def certified(facts: dict[str, Any], ledger: Path) -> str:
     """Return a certificate on people of their own."""
     lines = [
-        f"Certificate of {facts['model']} from {facts['n_rows']} rows (noisy) of {facts['data']}.",
+        f"Certificate of {facts['model']} from {facts['n_rows']} rows ({_exactly(facts)}) of {facts['data']}.",
         f"  decisions  {what_is_read(facts)}",
         *_certificate(facts),
         *(f"  {claim['verdict']:15} {claim['bound']}; measured {_number(claim['value'])}, surely at most "
           f"{claim['upper']:.4f}" for claim in facts["claims"][: 2 * MOST_SHOWN]),
         *spending(facts),
-        f"Next: fairveil ledger show {quote(str(ledger))}  (everything ever released from these people)",
+        f"Next: fairveil ledger show {quote(str(ledger))}  # everything ever released from these people",
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _cells(delimiter: str) -> str:
+    return "" if delimiter == "," else f" --delimiter {quote(delimiter)}"
+
+
+def _exactly(facts: dict[str, Any]) -> str:
+    return "exact, not private" if facts["epsilon"] is None else "noisy"
 
 
 def _timing(summary: dict[str, Any]) -> str:

@@ -140,7 +140,11 @@ def _header(file: BinaryIO, path: Path, delimiter: str) -> list[str]:
     line = _header_text(file.readline(MAX_HEADER_BYTES + 1), path)
     names = split_line(line, delimiter)
     if names is None:
-        raise BadStructure(f"Expected column names in the first line of {path}; its quotes do not match up.")
+        other = next((sign for sign in ";\t|" if sign in line and sign != delimiter), None)
+        hint = "" if other is None else f", or name what stands between the cells: --delimiter {other!r}"
+        raise BadStructure(
+            f"Expected column names in the first line of {path}; its quotes do not match up; mend them{hint}."
+        )
     if not any(name.strip() for name in names):
         raise BadStructure(f"Expected column names in the first line of {path}, got an empty line.")
     _check_repeats(path, names)

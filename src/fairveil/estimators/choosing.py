@@ -63,7 +63,7 @@ class Wish:
             raise InvalidParameter(f"Expected 0 <= holdout < 1, got {self.holdout!r}.")
         if self.is_bounding and not self.sensitive and any(isinstance(c, Parity) for c in self.constraints):
             raise InvalidParameter(
-                "Expected a sensitive column whose groups are compared, got none; name one, or bound a rate of everyone."
+                "Expected a sensitive column whose groups are compared, got none; name one, or bound everyone's rate."
             )
 
     @property

@@ -30,8 +30,9 @@ def count_outcomes(
 
     Guarantees
     ----------
-    (epsilon, delta)-differential privacy for the people that `read` returns, one added or removed; their ledger is asked
-    before they are read, and debited before anything is counted. The rule may be known before the people are chosen.
+    (epsilon, delta)-differential privacy for the people that `read` returns, one added or removed; their ledger is
+    asked before they are read, and debited before anything is counted. The rule may be known before the people are
+    chosen.
     """
     check_epsilon(epsilon)
     check_delta(delta)

@@ -274,7 +274,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     ) -> Certificate:
         check_confidence(confidence)
         evaluation = count_outcomes(self.behind_, read, epsilon, self.delta, ledger)
-        return certify(evaluation, self._wish.constraints, confidence)
+        return certify(evaluation, self._wish.certified, confidence)
 
     def summary(self, confidence: float = 0.95) -> dict[str, Any]:
         """Return everything that a report shows, as plain values for JSON."""

@@ -5,8 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fairveil._validate import check_choice
 from fairveil.certify.holdout import Certificate
 from fairveil.errors import BadStructure, InvalidParameter
+from fairveil.estimators.choosing import METHODS
 from fairveil.estimators.parity import ParityPostprocessor
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
@@ -17,7 +19,7 @@ from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint
 from fairveil.fairness.expressions import Rule
 from fairveil.keyed import Key
 
-__all__ = ["FrontFacts", "load_behind"]
+__all__ = ["FrontFacts", "draws_lots", "load_behind"]
 
 ESTIMATORS: dict[str, type[PrivateClassifier]] = {
     kind.__name__: kind
@@ -74,15 +76,22 @@ def _read(fact: Mapping[str, Any]) -> Constraint:
     return constraint
 
 
+def draws_lots(folder: Path) -> bool:
+    """Return whether the rule in a folder may need a key: those of post-processors may."""
+    kind = ESTIMATORS.get(str(read_facts(folder).get("estimator")), PrivateClassifier)
+    return issubclass(kind, (ParityPostprocessor, RandomizedParityPostprocessor))
+
+
 def load_behind(
     folder: Path, estimator: Any, key: Key | str | Path | None
 ) -> tuple[PrivateClassifier, FrontFacts]:
     """Return the fitted estimator in a folder, whatever its class, and what the front door wrote about it."""
     facts = read_facts(folder)
-    kind = ESTIMATORS.get(str(facts["estimator"]))
+    kind = ESTIMATORS.get(str(facts.get("estimator")))
     try:
         front = FrontFacts.from_dict(facts["front"])
-    except (KeyError, TypeError, ValueError, AttributeError):
+        check_choice("method", front.method, METHODS)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         front = None
     if kind is None or front is None:
         raise BadStructure(

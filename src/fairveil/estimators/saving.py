@@ -1,6 +1,7 @@
 """A fitted rule as a folder: `model.json` with every public fact, `params.safetensors` with the weights.
 
-No pickle: opening a folder runs no code. What was changed, cut off or written by a newer fairveil is refused.
+No pickle: opening a folder runs no code. What was damaged, cut off or written by another version is refused, and so is
+what does not fit together. Checksums tell damage, not forgery: who can write the folder can write another rule.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fairveil.data.schema import Schema
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructure, FairveilError
 from fairveil.models import MODELS, Decoupled, GivenProbabilities
 from fairveil.models.rules import RULES
 from fairveil.privacy.ledger import Ledger
@@ -45,8 +46,8 @@ def save_rule(rule: Any, folder: Path, more: Mapping[str, Any] | None = None) ->
         "classes": rule.classes_.tolist(),
         "classes_dtype": rule.classes_.dtype.str if rule.classes_.dtype != object else "object",
         "plan": _plan_facts(rule.plan_),
-        "epsilon": rule.plan_.epsilon if rule.plan_.is_private else None,
-        "delta": rule.plan_.delta,
+        "epsilon": float(rule.plan_.epsilon) if rule.plan_.is_private else None,
+        "delta": float(rule.plan_.delta),
         "unit": rule.plan_.unit,
         "epsilon_spent": rule.epsilon_spent_ if rule.plan_.is_private else None,
         **_asked(rule),
@@ -137,11 +138,11 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
 def load_rule(cls: type[T], folder: Path) -> T:
     """Return a fitted estimator of class `cls` from its folder."""
     facts, tensors = _read(folder)
-    if facts["estimator"] != cls.__name__:
-        raise BadStructure(f"Expected a saved {cls.__name__}, got a {facts['estimator']} in {folder}.")
-    rule = cls(epsilon=facts["epsilon"] or math.inf, delta=facts["delta"])  # type: ignore[call-arg]
-    sealed = copy(Ledger())
-    for name, value in (_fitted(facts, tensors) | {"ledger": sealed, "ledger_": sealed}).items():
+    if facts.get("estimator") != cls.__name__:
+        raise BadStructure(f"Expected a saved {cls.__name__}, got a {facts.get('estimator')} in {folder}.")
+    fitted, sealed = _fitted(facts, tensors), copy(Ledger())
+    rule = cls(epsilon=fitted["plan_"].epsilon, delta=fitted["plan_"].delta)  # type: ignore[call-arg]
+    for name, value in (fitted | {"ledger": sealed, "ledger_": sealed, "timing_": {}}).items():
         setattr(rule, name, value)
     return rule
 
@@ -150,8 +151,9 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """Return the facts in a folder; refuse what was cut off, changed, or written by another version."""
     try:
         facts: dict[str, Any] = json.loads((folder / FACTS).read_bytes())
-        written, intact = int(facts["format"]), facts["checksum"] == _checksum(facts)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        written = int(facts["format"])
+        intact = written == FORMAT and facts["checksum"] == _checksum(facts)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise BadStructure(
             f"Expected a model folder with {FACTS} and {WEIGHTS}, got something else in {folder}; save it again."
         ) from None
@@ -204,13 +206,44 @@ def _fitted(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> dict[str, 
             "n_features_in_": len(schema.columns),
             "feature_names_in_": np.array(schema.feature_names, dtype=object),
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        is_sound = _fits_together(fitted, facts)
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        FairveilError,
+    ) as problem:
         raise BadStructure(
-            f"Expected a sound {FACTS}, got a damaged one ({type(problem).__name__})."
+            f"Expected a sound {FACTS}, got a damaged one ({type(problem).__name__}); save the model again."
         ) from None
     if len(params) != model.n_params:
         raise BadStructure(f"Expected {model.n_params} weights, got {len(params)}; save the model again.")
+    if not is_sound:
+        raise BadStructure(
+            "Expected a model, a rule and a schema that fit together, got others; save the model again."
+        )
     return fitted
+
+
+def _fits_together(fitted: dict[str, Any], facts: dict[str, Any]) -> bool:
+    """Return whether sizes and types agree: what does not fit would fail on some rows and not on others."""
+    schema, model, rule, params = (fitted[name] for name in ("schema_", "model_", "rule_", "params_"))
+    names = fitted["sensitive"] or []
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        return False
+    groups = [len(schema.sensitive_named(name).groups) for name in names]
+    n_groups, n_classes = math.prod(n + 1 for n in groups), len(schema.target.classes)
+    n_outputs = n_classes * (math.prod(groups) if fitted["_predicts"] == "joint" else 1)
+    is_whole = params.ndim == 1 and params.dtype == np.float32 and bool(np.isfinite(params).all())
+    has_classes = fitted["classes_"].shape == (n_classes,) and model.n_classes == n_outputs
+    return is_whole and has_classes and rule.fits(n_groups, n_classes, n_outputs) and _number(facts["delta"])
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _rule(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:

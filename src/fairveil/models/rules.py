@@ -34,6 +34,9 @@ class DecisionRule(Protocol):
     def draws_lots(self) -> bool:
         """Whether decisions depend on the lots."""
 
+    def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:
+        """Whether the rule can decide everyone among so many group codes, classes and outputs of a model."""
+
     def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
         """Return a class code for each record."""
 
@@ -50,7 +53,7 @@ def label_probabilities(logits: Floats, n_classes: int) -> Floats:
     [0.4, 0.6]
     """
     outputs = softmax(logits)
-    return outputs.reshape(-1, n_classes, outputs.shape[1]).sum(axis=0)
+    return outputs.reshape(len(outputs) // n_classes, n_classes, outputs.shape[1]).sum(axis=0)
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,10 @@ class MostLikely:
     reads_group = False
     is_random = False
     draws_lots = False
+
+    def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:
+        """Return whether the rule can decide everyone: one output for each class."""
+        return n_outputs == n_classes
 
     def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
         """Return a class code for each record."""
@@ -112,6 +119,20 @@ class ThresholdMixture:
             margins = margins + self.jitter * (lots[1] - 0.5)
         return (margins > self.thresholds[groups, chosen]).astype(np.int64)
 
+    def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:
+        """Return whether the rule can decide everyone: two classes, thresholds and their shares for each group."""
+        shape = np.shape(self.thresholds)
+        return (
+            (n_classes, n_outputs) == (2, 2)
+            and len(shape) == 2 == np.ndim(self.weights)
+            and shape == np.shape(self.weights)
+            and shape[0] == n_groups
+            and shape[1] >= 1
+            and not np.isnan(self.thresholds).any()
+            and bool(np.isfinite(self.weights).all() and (self.weights.sum(axis=1) > 0).all())
+            and _is_width(self.jitter)
+        )
+
     def law(self, logits: Floats, groups: Codes) -> Floats:
         """Return the probability of each decision, shape (B, K)."""
         above = (logits[1] - logits[0]).astype(np.float64)[:, None] - self.thresholds[groups]
@@ -149,6 +170,12 @@ class Tilted:
         """Whether decisions depend on the lots."""
         return self.jitter > 0
 
+    def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:
+        """Return whether the rule can decide everyone: a table for all, or one for each group code."""
+        tables = np.shape(self.weights)[:1] in {(1,), (n_groups,)}
+        shape = tables and np.shape(self.weights)[1:] == (n_classes, n_outputs)
+        return bool(shape and np.isfinite(self.weights).all()) and _is_width(self.jitter)
+
     def scores(self, logits: Floats, groups: Codes) -> Floats:
         """Return the tilted sums, shape (K, B)."""
         outputs = softmax(logits)
@@ -172,6 +199,10 @@ class Tilted:
         """Return the probability of each decision with ties broken for the first, shape (B, K)."""
         scores = self.scores(logits, groups)
         return np.eye(len(scores))[scores.argmax(axis=0)]
+
+
+def _is_width(jitter: Any) -> bool:
+    return isinstance(jitter, (int, float)) and not isinstance(jitter, bool) and 0 <= jitter < float("inf")
 
 
 RULES: dict[str, type] = {

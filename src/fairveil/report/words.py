@@ -112,7 +112,7 @@ def awareness(sensitive: Sequence[str], aware: bool) -> str:
 def gap_name(constraint: str, against: str | None) -> str:
     """Return what the gap is, in words."""
     if constraint.endswith("_cap"):
-        return f"largest {constraint.removesuffix('_cap').replace('_', ' ')} of any group"
+        return f"largest {constraint.removesuffix('_cap').replace('_', ' ')} that a bound is on"
     rates = COMPARED.get(constraint, constraint.replace("_", " "))
     whom = "a group and everyone else" if against == "rest" else "any two groups"
     return f"largest difference in {rates} between {whom}"
