@@ -8,14 +8,14 @@ from fairveil.coins import secret_coins
 from fairveil.estimators.given import given_classifier
 from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import DemographicParity, constrain
-from fairveil.models import GivenProbabilities
+from fairveil.models import GivenProbabilities, LinearSoftmax
 from fairveil.models.rules import MostLikely
 from fairveil.postprocess.choices import FlipFitting, ParityFitting
 from fairveil.postprocess.curves import EDGES
 from fairveil.postprocess.recipe import GivenScores
 from fairveil.postprocess.scene import Scene
 from fairveil.privacy.records import MemoryRecords
-from fairveil.training.objectives import Margins, RuleDecisions
+from fairveil.training.objectives import Margins, Outcomes, RuleDecisions
 from fairveil.training.task import Task
 
 PEOPLE = Population((Attribute("g", ("a", "b")),), ("0", "1"))
@@ -95,3 +95,40 @@ def test_with_the_lot_of_every_recipe_one_row_more_moves_the_tables_by_one(aimed
     assert jitter > 0
     for short, long in zip(*(tables(classifier, row, n, jitter) for n in SIZES), strict=True):
         assert abs(short - long).sum() == 1
+
+
+# --- a model that is known before the rows are chosen -----------------------------------------------------------
+
+
+def tied_row(model, params, rng):
+    """Bisect a row onto the tie of a known linear model, as its own product of one row sees it."""
+    row = rng.normal(size=(1, model.n_features)).astype(np.float32)
+
+    def margin(value):
+        row[0, 0] = value
+        logits = model.logits(params, row)
+        return float(logits[1, 0] - logits[0, 0])
+
+    low, high = np.float32(-1e4), np.float32(1e4)
+    side = margin(low) > 0
+    for _ in range(60):
+        middle = np.float32((low + high) / 2)
+        low, high = (middle, high) if (margin(middle) > 0) == side else (low, middle)
+    row[0, 0] = low
+    return row
+
+
+@pytest.mark.parametrize("n_features", [5, 37, 204])
+def test_one_row_more_moves_the_outcomes_of_a_known_model_by_one(n_features, rng):
+    """Copies of rows aimed at its tie: whatever the length of the table, all of them are decided alike."""
+    model = LinearSoftmax(n_features, 2)
+    params = rng.normal(size=model.n_params).astype(np.float32)
+    outcomes = Outcomes(model, params, MostLikely(), 3, 2)
+    for _ in range(20):
+        row = tied_row(model, params, rng)
+        counts = []
+        for n in SIZES:
+            records = MemoryRecords(np.tile(row, (n, 1)), np.zeros(n, np.int16), np.zeros(n, np.int16))
+            everyone = next(records.draw({-1: 1.0}, secret_coins()))
+            counts.append(records.count_cells(everyone, outcomes))
+        assert np.abs(counts[1] - counts[0]).sum() == 1
