@@ -58,8 +58,8 @@ class Decider:
         """Return two keyed numbers for each row: of its id where there is one, else of what the schema reads of it."""
         if self.key is None:
             raise InvalidParameter(
-                "Expected the key that decides lots, got none; hand over its file with use_key(path) or --key, or make one "
-                "with Key.create(path)."
+                "Expected the key that decides lots, got none; hand over its file with use_key(path) or --key, or make "
+                "one with Key.create(path)."
             )
         encoder, schema = self.front.encoder, self.front.schema
         lots = lots_of_rows(self.key, _bytes_of(encoder.codes(X), encoder.numbers(X)))
