@@ -1,5 +1,7 @@
 """Help and version: every command explains itself."""
 
+import json
+
 import pytest
 
 import fairveil
@@ -68,3 +70,15 @@ def test_every_constraint_can_be_named():
 
 def test_every_method_can_be_named():
     assert tuple(str(name) for name in Method) == METHODS
+
+
+def test_every_command_that_answers_can_answer_in_json(say):
+    for command in (command for command in COMMANDS if command not in {(), ("ledger",), ("schema",)}):
+        assert "--json" in say(*command, "--help").out
+
+
+def test_budget_and_approval_answer_in_json(folder, say):
+    said = say("ledger", "budget", "books.jsonl", "--epsilon", "2", "--json")
+    assert json.loads(said.out) == {"ledger": "books.jsonl", "budget": {"epsilon": 2.0, "delta": 1e-5}}
+    said = say("schema", "approve", "schema.toml", "--yes", "--json")
+    assert json.loads(said.out) == {"schema": "schema.toml", "private_draft": False}

@@ -127,9 +127,8 @@ def test_options_that_cannot_be(folder, is_refused, options, hint):
     check_sentence(is_refused(folder, (*TRAIN, *options)), hint)
 
 
-def test_no_schema_no_output_no_data(folder, is_refused):
+def test_no_schema_no_data(folder, is_refused):
     check_sentence(is_refused(folder, ("train", "people.csv", *PLAIN, "--out", "results")), "--schema")
-    check_sentence(is_refused(folder, TRAIN[:-2]), "--out")
     check_sentence(is_refused(folder, ("train", "adlut", *PLAIN, "--out", "results")), "adlut")
 
 

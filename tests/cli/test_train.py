@@ -104,6 +104,12 @@ def test_the_text_answers_what_a_person_asks(folder, say):
     assert say(*command).code == 0
 
 
+def test_results_have_a_place_if_none_is_named(folder, say):
+    said = say(*TRAIN[:-2])
+    assert (said.code, said.err) == (0, "")
+    assert (folder / "fairveil-results" / "report.html").is_file()
+
+
 def test_json_is_the_summary_and_nothing_else(folder, say):
     said = say(*TRAIN, "--json")
     assert said.err == ""

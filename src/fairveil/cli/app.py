@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 
 from fairveil import __version__
 from fairveil.cli.options import (
+    RESULTS,
     Against,
     Aware,
     ComparedWith,
@@ -89,7 +90,7 @@ def _run_command(action: str) -> Callable[..., None]:
         holdout: Holdout = 0.15,
         confidence: Confidence = 0.95,
         delimiter: Delimiter = ",",
-        out: Out = None,
+        out: Out = RESULTS,
         as_json: Json = False,
     ) -> None:
         options = RunOptions(
@@ -213,9 +214,10 @@ def ledger_budget(
     file: Annotated[Path, typer.Argument(help="The ledger; it is made if there is none.")],
     epsilon: Annotated[float, typer.Option(help="The most that may ever be spent.")],
     delta: Annotated[float, typer.Option(help="The delta it is stated at.")] = 1e-5,
+    as_json: Json = False,
 ) -> None:
     """Put a budget in force: whatever would exceed it is refused before any data is touched."""
-    _do("books", "budget", file, epsilon, delta)
+    _do("books", "budget", file, epsilon, delta, as_json)
 
 
 @schema_app.command("draft")
@@ -247,9 +249,10 @@ def schema_approve(
     yes: Annotated[
         bool, typer.Option("--yes", help="Yes, every fact in this file is public knowledge.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Approve a draft: from then on it counts as public knowledge."""
-    _do("tables", "approve", file, yes)
+    _do("tables", "approve", file, yes, as_json)
 
 
 @app.callback(invoke_without_command=True)

@@ -4,8 +4,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from fairveil._validate import check_delta
 from fairveil.cli.output import say
 from fairveil.errors import BadStructure
@@ -35,10 +33,12 @@ def show(file: Path, delta: float, as_json: bool) -> None:
     say(as_json, facts, _text(facts))
 
 
-def budget(file: Path, epsilon: float, delta: float) -> None:
+def budget(file: Path, epsilon: float, delta: float, as_json: bool) -> None:
     """Put a budget in force."""
     Ledger(file).set_budget(Budget(epsilon, delta))
-    typer.echo(f"From now on at most epsilon {epsilon:g} at delta {delta:g} can be spent through {file}.")
+    facts = {"ledger": str(file), "budget": {"epsilon": epsilon, "delta": delta}}
+    text = f"From now on at most epsilon {epsilon:g} at delta {delta:g} can be spent through {file}."
+    say(as_json, facts, text)
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "RESULTS",
     "STARTED",
     "Against",
     "Aware",
@@ -116,7 +117,7 @@ class RunOptions:
     holdout: float
     confidence: float
     delimiter: str
-    out: Path | None
+    out: Path
     as_json: bool
 
 
@@ -168,7 +169,12 @@ Whom = Annotated[
 ]
 Holdout = Annotated[float, typer.Option(help="Share of units kept apart to measure privately.")]
 Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for model/, summary.json and report.html.")]
+Out = Annotated[
+    Path, typer.Option(help="Folder for model/, summary.json and report.html; replaces earlier ones.")
+]
+RESULTS = Path("fairveil-results")
+"""Where results go if nothing else is said."""
+
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder that 'fairveil train' wrote.")]
 KeyFile = Annotated[
     Path | None,

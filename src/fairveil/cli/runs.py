@@ -15,7 +15,7 @@ from fairveil.cli.options import STARTED, RunOptions
 from fairveil.cli.output import Folder, progress_bar, say
 from fairveil.cli.sources import Source, ledger_file, prepared_schema, source_of
 from fairveil.cli.words import results
-from fairveil.errors import InvalidParameter, ToleranceNotMet
+from fairveil.errors import ToleranceNotMet
 from fairveil.estimators.fair import FairClassifier
 from fairveil.estimators.telling import guarantee_of
 from fairveil.keyed import Key
@@ -40,8 +40,6 @@ class Run:
 
 def train(options: RunOptions) -> None:
     """Train, certify on the hold-out, write the folder, debit the ledger."""
-    if options.out is None:
-        raise InvalidParameter("Expected a folder for the results, got none; write --out DIR.")
     run = prepared(options, shlex.join(["fairveil", *sys.argv[1:]]))
     path = ledger_file(run.source, options.ledger, options.out)
     summary = train_into(run, options.out, Ledger(path), time.perf_counter() - STARTED)
@@ -53,7 +51,8 @@ def explain(options: RunOptions) -> None:
     run = prepared(options, "")
     facts = guarantee_of(run.classifier.wish(), run.classifier.planned())
     words = ["train" if word == "explain" else word for word in sys.argv[1:]]
-    proposed = f"Next: {shlex.join(['fairveil', *words, '--out', 'results'])}"
+    place = [] if "--out" in words else ["--out", "results"]
+    proposed = f"Next: {shlex.join(['fairveil', *words, *place])}"
     text = explanation(facts, f"'fairveil train {run.source.name}'")
     say(options.as_json, facts, f"{text}\n{proposed}")
 

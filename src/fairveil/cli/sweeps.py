@@ -68,8 +68,6 @@ def _digits(number: float) -> str:
 
 def frontier(options: RunOptions, epsilons: str, tolerances: str, methods: str) -> None:
     """Train every point that is not there yet, and draw them all."""
-    if options.out is None:
-        raise InvalidParameter("Expected a folder for the results, got none; write --out DIR.")
     sweep = Sweep(options, options.out, tuple(_points(options, epsilons, tolerances, methods)))
     runs = {point: prepared(point, _command(point, sweep.folder(point))) for point in sweep.points}
     path = ledger_file(next(iter(runs.values())).source, options.ledger, options.out)

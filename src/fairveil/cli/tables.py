@@ -4,8 +4,6 @@ from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 
-import typer
-
 from fairveil.cli.output import check_place, say
 from fairveil.cli.sources import ledger_file, schema_of, source_of
 from fairveil.data.check import check_table
@@ -82,7 +80,7 @@ def next_explain(data: str, schema: Path | None, delimiter: str) -> str:
     )
 
 
-def approve(file: Path, yes: bool) -> None:
+def approve(file: Path, yes: bool, as_json: bool) -> None:
     """Mark a draft as public knowledge."""
     schema = Schema.read(file)
     if not yes:
@@ -90,5 +88,5 @@ def approve(file: Path, yes: bool) -> None:
             f"Expected --yes to say that every fact in {file} is public knowledge, got no answer."
         )
     schema.model_copy(update={"private_draft": False}).write(file)
-    typer.echo(f"Approved: every fact in {file} now counts as public.")
-    typer.echo(next_explain("DATA.csv", file, ","))
+    text = f"Approved: every fact in {file} now counts as public.\n{next_explain('DATA.csv', file, ',')}"
+    say(as_json, {"schema": str(file), "private_draft": False}, text)
