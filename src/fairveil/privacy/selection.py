@@ -6,7 +6,6 @@ What that costs, and why, stands in docs/proofs/selection.md.
 """
 
 import math
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,9 +17,9 @@ from fairveil.coins import Coins
 from fairveil.errors import InvalidParameter, UnplannedRelease
 from fairveil.privacy.events import BestOfRuns, Charge, Event, NonPrivateRelease
 from fairveil.privacy.ledger import Ledger, Receipt
-from fairveil.privacy.plan import Part, Plan, cost_by_itself, only_nonprivate
+from fairveil.privacy.plan import Part, Plan, cost_by_itself
 from fairveil.privacy.pricing import count_uses
-from fairveil.privacy.veil import Records, Veil, open_veils
+from fairveil.privacy.veil import Records, Veil, book, open_veils
 from fairveil.privacy.ways import ways_through
 
 __all__ = ["FIT", "HOLDOUT", "Best", "Runs", "TunedPlan", "best_of_plans", "draw_count", "open_selection"]
@@ -213,12 +212,7 @@ def open_selection(
     The debit is on disk before the first coin is tossed. With coins that are not secret, or at epsilon = infinity,
     the entry says that the release is not private.
     """
-    split = uuid.uuid4().hex[:12]
-    charges = plan.charges(split)
-    if plan.is_private and not coins.is_secret:
-        charges = only_nonprivate(charges, "seeded coins")
-    details = {"epsilon": plan.epsilon if plan.is_private else None, "delta": plan.delta}
-    receipt = ledger.debit(charges, purpose, details, split)
+    receipt = book(plan, ledger, coins, purpose)
     pieces = dict(records.split(plan.shares, coins)) if plan.shares else {FIT: records}
     veils = {
         part.name: Veil(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fairveil._validate import check_positive
 from fairveil.coins import Coins
 from fairveil.errors import UnplannedRelease
+from fairveil.privacy.events import Charge
 from fairveil.privacy.laws import law_named
 from fairveil.privacy.ledger import Ledger, Receipt
 from fairveil.privacy.mechanisms import Sum
@@ -31,7 +32,7 @@ from fairveil.privacy.rows import (
     check_registered,
 )
 
-__all__ = ["Batch", "Records", "Veil", "open_veils"]
+__all__ = ["Batch", "Records", "Veil", "book", "open_veils"]
 
 BLOCK_ROWS = 2048
 """At most about how many rows are multiplied and summed at once in single precision."""
@@ -84,6 +85,35 @@ class Records(Protocol):
         """Return the exact minimiser of a regularised loss."""
 
 
+class Bookable(Protocol):
+    """What can be booked before it is carried out: the public numbers of a plan."""
+
+    @property
+    def epsilon(self) -> float:
+        """What it was calibrated to."""
+
+    @property
+    def delta(self) -> float:
+        """The delta it is stated at."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether any guarantee is claimed."""
+
+    def charges(self, split: str) -> tuple[Charge, ...]:
+        """Return what the ledger books."""
+
+
+def book(plan: Bookable, ledger: Ledger, coins: Coins, purpose: str) -> Receipt:
+    """Debit a plan under a split of its own; what has no secret coins is booked as not private."""
+    split = uuid.uuid4().hex[:12]
+    charges = plan.charges(split)
+    if plan.is_private and not coins.is_secret:
+        charges = only_nonprivate(charges, "seeded coins")
+    details = {"epsilon": plan.epsilon if plan.is_private else None, "delta": plan.delta}
+    return ledger.debit(charges, purpose, details, split)
+
+
 def open_veils(records: Records, plan: Plan, ledger: Ledger, coins: Coins, purpose: str) -> dict[str, "Veil"]:
     """Book the plan, split the records, and return one veil for each part of the plan.
 
@@ -92,12 +122,7 @@ def open_veils(records: Records, plan: Plan, ledger: Ledger, coins: Coins, purpo
     The debit is on disk before the first coin is tossed. With coins that are not secret, or at epsilon = infinity,
     the entry says that the release is not private.
     """
-    split = uuid.uuid4().hex[:12]
-    charges = plan.charges(split)
-    if plan.is_private and not coins.is_secret:
-        charges = only_nonprivate(charges, "seeded coins")
-    details = {"epsilon": plan.epsilon if plan.is_private else None, "delta": plan.delta}
-    receipt = ledger.debit(charges, purpose, details, split)
+    receipt = book(plan, ledger, coins, purpose)
     arranged = _arranged(records, plan, coins)
     return {
         part.name: Veil(arranged["" if part.share == 1 else part.piece], part, receipt, coins)
