@@ -74,7 +74,7 @@ def test_as_many_rows_as_are_asked_for_would_do():
 def test_more_rows_do_not_help_above_the_limit():
     found = certify(selected(0.45, 0.5), DemographicParity(0.045))
     assert (found.verdict, found.rows_needed) == ("not enough data", None)
-    assert "more rows would not help" in found.sentence
+    assert "more rows alone would not show it" in found.sentence
 
 
 def test_one_broken_bound_among_many_is_named():

@@ -53,7 +53,8 @@ def spending(facts: dict[str, Any]) -> list[str]:
     if "epsilon_spent_total" in facts:
         total = facts["epsilon_spent_total"]
         lines.append(
-            f"  ever spent {'no bound can be stated' if total is None else f'{total:.4f}'} on these people"
+            f"  ever spent {'no bound can be stated' if total is None else f'{total:.4f}'} on these people, at delta "
+            f"{facts['delta']:g}"
         )
     return lines
 
@@ -70,6 +71,10 @@ def caution(facts: dict[str, Any]) -> list[str]:
 
 def _certifiable(facts: dict[str, Any]) -> list[str]:
     expected = facts.get("expected_tolerance")
+    if expected is None and facts["asked"] and not facts["n_public"]:
+        return [
+            "  certifies  cannot be told beforehand: declare n_public in the schema, or --n-public, if it is public"
+        ]
     if expected is None:
         return []
     return [

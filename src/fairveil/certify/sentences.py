@@ -46,7 +46,10 @@ def sentence_of(
         return f"With {sure}, {bounds}: {_closest(claims)}."
     if verdict == "does not hold":
         broken = max(_of(claims, verdict), key=_excess)
-        return f"With {sure}, this does not hold: {broken.bound}; measured {broken.value:.4f}."
+        return (
+            f"With {sure}, this does not hold: {broken.bound}; measured {broken.value:.4f}. Loosen it, let decisions "
+            "read the group if they may, or train with more people or a larger epsilon."
+        )
     return f"Not enough data to say with {sure}: {_obstacle(_of(claims, verdict), rows_needed)}"
 
 
@@ -67,12 +70,13 @@ def _obstacle(open_claims: Sequence[Told], rows_needed: int | None) -> str:
     """Return which bound is the hardest to show, and whether more rows would do."""
     unknown = [claim for claim in open_claims if claim.value is None]
     if unknown:
-        return f"{unknown[0].bound} is about too few people to speak of; hold out more rows of these groups."
+        return (
+            f"{unknown[0].bound} is about too few people to speak of; hold out more rows of these groups, and see with "
+            "'fairveil check' whether the table names them as the schema does."
+        )
     hopeless = [claim for claim in open_claims if claim.rows_needed is None]
     worst = max(hopeless or open_claims, key=lambda claim: claim.rows_needed or _excess(claim))
     found = f"{worst.bound} is measured at {worst.value:.4f} and may be up to {worst.upper:.4f}"
     if rows_needed is not None:
         return f"{found}; about {rows_needed:,} held-out rows would probably show it."
-    return (
-        f"{found}; at this measured value more rows would not help, only a fairer rule or a larger tolerance."
-    )
+    return f"{found}; at this measured value more rows alone would not show it, a fairer rule or larger tolerance may."

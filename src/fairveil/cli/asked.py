@@ -25,6 +25,8 @@ def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) ->
         raise InvalidParameter(
             "Expected --aware or --unaware, got neither; say whether decisions may read the sensitive column."
         )
+    for name in sensitive:
+        schema.sensitive_named(name)  # names a close match where there is none
     if options.aware and (hidden := [name for name in sensitive if name not in schema.columns]):
         raise InvalidParameter(
             f"Expected {hidden[0]!r} among the columns of the schema for --aware, got none; write "

@@ -37,7 +37,10 @@ def budget(file: Path, epsilon: float, delta: float, as_json: bool) -> None:
     """Put a budget in force."""
     Ledger(file).set_budget(Budget(epsilon, delta))
     facts = {"ledger": str(file), "budget": {"epsilon": epsilon, "delta": delta}}
+    spent = Ledger(file).epsilon(delta)
     text = f"From now on at most epsilon {epsilon:g} at delta {delta:g} can be spent through {file}."
+    if spent > epsilon:
+        text += f"\n  caution    {spent:.4g} is spent already: whatever costs more will be refused"
     say(as_json, facts, text)
 
 

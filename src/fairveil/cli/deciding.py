@@ -33,6 +33,10 @@ def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str,
     if out.suffix not in FORMATS:
         raise BadStructure(f"Expected --out to end in {' or '.join(FORMATS)}, got {out.name!r}; name it so.")
     file = source.file()
+    if out.exists() and (out.samefile(file) or out.with_name(f"{out.name}.ledger.jsonl").exists()):
+        raise BadStructure(
+            f"Expected a place for decisions, got {out}, which is a table of people; name another --out."
+        )
     names = _needed(clf, table_columns(file, delimiter))
     chunks = read_table(file, names, delimiter=delimiter, keep_malformed=True)
     with written_whole(out) as stage:

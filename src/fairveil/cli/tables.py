@@ -54,7 +54,12 @@ def draft(
         schema = draft_privately(source.file(), target, sensitive, epsilon, delta, books, delimiter)
     schema.write(out)
     facts = {"schema": str(out), "private_draft": schema.private_draft, "epsilon": epsilon}
-    say(as_json, facts, _next_step(data, out, schema, delimiter))
+    booked = (
+        ""
+        if epsilon is None
+        else f"  booked     epsilon {epsilon:g} at delta {delta:g} on the ledger of these people\n"
+    )
+    say(as_json, facts, booked + _next_step(data, out, schema, delimiter))
 
 
 def _next_step(data: str, out: Path, schema: Schema, delimiter: str) -> str:

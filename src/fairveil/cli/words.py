@@ -18,7 +18,9 @@ def results(summary: dict[str, Any], out: Path, ledger: Path, delimiter: str = "
         else "measured on held-out rows"
     )
     if summary["accuracy"]["value"] is None:
-        measured = "not measured: too few held-out rows, or --holdout 0"
+        measured = (
+            "not measured: too few held-out rows, or labels that the schema does not name (fairveil check)"
+        )
     gap = summary["constraint"].replace("_", " ")
     lines = [
         f"Trained a {_private(summary)} {summary['model']} classifier on {summary['data']} ({summary['method']}).",
@@ -34,7 +36,7 @@ def results(summary: dict[str, Any], out: Path, ledger: Path, delimiter: str = "
         f"Report: {out / 'report.html'}",
         f"Written: {', '.join(str(out / name) for name in _written(out))}; ledger {ledger}",
         f"Next: fairveil predict {quote(str(out / 'model'))} NEW.csv{_cells(delimiter)} --out decisions.parquet",
-        f"      fairveil ledger show {quote(str(ledger))}  # everything ever released from these people",
+        f"      fairveil ledger show {quote(str(ledger))} --delta {summary['delta']:g}  # all that was ever released",
     ]
     return "\n".join(lines)
 
@@ -51,12 +53,24 @@ def certified(facts: dict[str, Any], ledger: Path) -> str:
         f"Certificate of {facts['model']} from {facts['n_rows']} rows ({_exactly(facts)}) of {facts['data']}.",
         f"  decisions  {what_is_read(facts)}",
         *_certificate(facts),
-        *(f"  {claim['verdict']:15} {claim['bound']}; measured {_number(claim['value'])}, surely at most "
-          f"{claim['upper']:.4f}" for claim in facts["claims"][: 2 * MOST_SHOWN]),
+        *_claims(facts["claims"]),
+        "  assumes    that none of these people was trained on, which fairveil cannot see from their rows",
         *spending(facts),
         f"Next: fairveil ledger show {quote(str(ledger))}  # everything ever released from these people",
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _claims(claims: list[dict[str, Any]]) -> list[str]:
+    """Return the claims that are closest to being broken, or beyond it, and how many more there are."""
+    ordered = sorted(claims, key=lambda claim: claim["limit"] - claim["upper"])
+    lines = [
+        f"  {claim['verdict']:15} {claim['bound']}; measured {_number(claim['value'])}, surely at most "
+        f"{claim['upper']:.4f}"
+        for claim in ordered[: 2 * MOST_SHOWN]
+    ]
+    more = len(ordered) - len(lines)
+    return [*lines, f"  ... and {more} more, none of them closer: --json lists all"] if more > 0 else lines
 
 
 def _cells(delimiter: str) -> str:
@@ -93,7 +107,8 @@ def _compared(summary: dict[str, Any], level: str) -> list[str]:
 def _certificate(certificate: dict[str, Any] | None) -> list[str]:
     if certificate is None or certificate["verdict"] == "nothing was asked":
         return []
-    return [f"  certified  {certificate['verdict']}: {certificate['sentence']}"]
+    lead = "" if certificate["verdict"] == "not enough data" else f"{certificate['verdict']}: "
+    return [f"  certified  {lead}{certificate['sentence']}"]
 
 
 def _bounds(summary: dict[str, Any]) -> list[str]:

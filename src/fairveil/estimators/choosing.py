@@ -32,6 +32,9 @@ BOUNDING = ("dp2dp", "raco", "parity")
 SHOWABLE = 1.645 + 1.0
 """Standard errors between what a rule aims at and what can be certified of it, five times of six."""
 
+RECIPES = (Descent, OutputPerturbation)
+"""Ways to train here."""
+
 METHODS = ("auto", *BOUNDING, "dpsgd", "dpsgdf", "output")
 
 
@@ -95,6 +98,7 @@ class Wish:
 
     def behind(self) -> PrivateClassifier:
         """Return the estimator that does the work."""
+        self._check_given()
         schema = self.prepared_schema()
         common: dict[str, Any] = {
             "epsilon": self.epsilon, "delta": self.delta, "schema": schema, "sensitive": list(self.sensitive) or None,
@@ -113,7 +117,7 @@ class Wish:
 
     def tuning(self, asked: Tuning) -> Tuning:
         """Return the choice among whole recipes that a choice among ways to train stands for."""
-        if not all(isinstance(one, (Descent, OutputPerturbation)) for one in asked.candidates):
+        if not all(isinstance(one, RECIPES) for one in asked.candidates):
             raise InvalidParameter(
                 "Expected candidates such as Descent(...), got others; name ways to train."
             )
@@ -156,6 +160,14 @@ class Wish:
             )
         return base
 
+    def _check_given(self) -> None:
+        """Refuse a classifier fitted elsewhere for decisions that do not read the group: it says nothing of groups."""
+        if not self.aware and self.estimator is not None and not isinstance(self.estimator, RECIPES):
+            raise InvalidParameter(
+                "Expected aware=True with a classifier that was fitted elsewhere, got False, which needs a model of "
+                "groups too; allow decisions to read the group, or leave the estimator out."
+            )
+
     def _check_reads(self, schema: Schema | None) -> None:
         """Refuse a model that is to read the group and cannot: it trains on the schema's columns alone."""
         hidden = [name for name in self.sensitive if schema is not None and name not in schema.columns]
@@ -185,7 +197,7 @@ def method_for(method: str, constraints: Sequence[Constraint], aware: bool, esti
     check_choice("method", method, METHODS)
     if method != "auto":
         return method
-    is_given = estimator is not None and not isinstance(estimator, (Descent, OutputPerturbation))
+    is_given = estimator is not None and not isinstance(estimator, RECIPES)
     if is_given or all(_by_rule(one, aware) for one in constraints):
         return "dp2dp"
     return "raco"

@@ -126,9 +126,8 @@ def _measured(evaluation: Evaluation | None, wish: Wish, confidence: float) -> d
     return {
         "accuracy": evaluation.accuracy(confidence).to_dict(),
         "gap": _gap(evaluation, named, confidence).to_dict(),
-        "ratio": evaluation.ratio(named, confidence).to_dict()
-        if isinstance(named, Parity) and known
-        else UNKNOWN,
+        # the four-fifths rule is about selection, whatever was bounded
+        "ratio": evaluation.ratio("demographic_parity", confidence).to_dict(),
         "groups": _groups(evaluation, confidence),
         "bounds": [_told(one) for one in certificate.to_dict()["claims"]],
         "certificate": certificate.to_dict(),
@@ -188,7 +187,8 @@ def _people(wish: Wish) -> Population:
 def _expected(wish: Wish, plan: Plan | TunedPlan, people: Population) -> float | None:
     """Return the tolerance that will probably be certified for groups of equal size; None where none can be told."""
     size, named = None if wish.schema is None else wish.schema.n_public, _named(wish)
-    is_told = wish.is_bounding and wish.holdout and size and isinstance(named, Parity) and named.ratio is None
+    of_everyone = isinstance(named, Parity) and set(named.rates) <= {"selection_rate", "error_rate"}
+    is_told = wish.is_bounding and wish.holdout and size and of_everyone and named.ratio is None  # type: ignore[attr-defined]
     if not is_told or size is None or not isinstance(named, Parity) or not people.attributes:
         return None
     n_rows, n_groups = wish.holdout * size, len(people.codes)
