@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 export OPENBLAS_NUM_THREADS ?= 1
+# where the browser tests keep their screenshots
+export FAIRVEIL_ARTEFACTS ?= $(CURDIR)/build/artefacts
 
 .PHONY: demo test check speed clean
 
