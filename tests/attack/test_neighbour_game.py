@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from scipy.stats import beta
+from proven import lower_bound
 
 from fairveil.coins import secret_coins
 from fairveil.models import LinearSoftmax
@@ -30,7 +30,6 @@ from fairveil.training.objectives import CrossEntropy, Everyone
 N_DRAWS = 40_000
 N_EXACT_DRAWS = 8_000
 DELTA = 1e-2
-ALPHA = 1e-6
 MODEL = LinearSoftmax(1, 2)
 START = np.zeros(MODEL.n_params, dtype=np.float32)
 
@@ -60,30 +59,6 @@ def ask_gradient(batch):
 
 def ask_size(batch):
     return batch.release_counts(Everyone(), name="size")[0]
-
-
-def lower_bound(with_canary, without, delta):
-    """Return a lower bound on epsilon that holds with probability 1 - ALPHA."""
-    half = len(with_canary) // 2
-    best = 0.0
-    for one, other in (
-        (with_canary, without),
-        (without, with_canary),
-        (-with_canary, -without),
-        (-without, -with_canary),
-    ):
-        thresholds = np.quantile(one[:half], np.linspace(0.01, 0.99, 50))
-        scores = [_certified(one[:half], other[:half], t, delta) for t in thresholds]
-        best = max(best, _certified(one[half:], other[half:], thresholds[int(np.argmax(scores))], delta))
-    return best
-
-
-def _certified(one, other, threshold, delta):
-    """Return what the draws above a threshold that was chosen without them prove, at confidence 1 - ALPHA / 4."""
-    hits, misses = np.sum(one > threshold), np.sum(other > threshold)
-    low = beta.ppf(ALPHA / 8, hits, len(one) - hits + 1) if hits else 0.0
-    high = beta.isf(ALPHA / 8, misses + 1, len(other) - misses) if misses < len(other) else 1.0
-    return math.log((low - delta) / high) if low > delta else 0.0
 
 
 CASES = {

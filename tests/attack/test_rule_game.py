@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import beta
+from proven import lower_bound
 
 from fairveil.coins import secret_coins
 from fairveil.fairness.cells import Attribute, Population
@@ -40,29 +40,9 @@ from fairveil.training.task import Task
 
 N_DRAWS = 10_000
 DELTA = 1e-2
-ALPHA = 1e-6
 PARITY = DemographicParity(0.0)
 SURE = 0.95
 """What the classifier says of the canary's class, which is its label too; it is the only one of group a."""
-
-
-def lower_bound(with_canary, without, delta):
-    """Return a lower bound on epsilon that holds with probability 1 - ALPHA, as in `test_neighbour_game`."""
-    half, best = len(with_canary) // 2, 0.0
-    for sign in (1, -1):
-        for one, other in ((sign * with_canary, sign * without), (sign * without, sign * with_canary)):
-            thresholds = np.quantile(one[:half], np.linspace(0.01, 0.99, 50))
-            scores = [_certified(one[:half], other[:half], threshold, delta) for threshold in thresholds]
-            best = max(best, _certified(one[half:], other[half:], thresholds[int(np.argmax(scores))], delta))
-    return best
-
-
-def _certified(one, other, threshold, delta):
-    """Return what the draws above a threshold that was chosen without them prove, at confidence 1 - ALPHA / 4."""
-    hits, misses = np.sum(one > threshold), np.sum(other > threshold)
-    low = beta.ppf(ALPHA / 8, hits, len(one) - hits + 1) if hits else 0.0
-    high = beta.isf(ALPHA / 8, misses + 1, len(other) - misses) if misses < len(other) else 1.0
-    return math.log((low - delta) / high) if low > delta else 0.0
 
 
 def scene_of(n_classes=2):

@@ -14,7 +14,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
-from threadpoolctl import threadpool_limits
 
 from fairveil import (
     Budget,
@@ -29,7 +28,6 @@ from fairveil import (
     PrivateClassifier,
     Rule,
     Schema,
-    load_dataset,
     make_biased_mixture,
 )
 from fairveil.data.datasets import dataset_schema
@@ -45,23 +43,6 @@ SELECTION = Rule("selection_rate[sex=Female] >= 0.8 * selection_rate[sex=Male]")
 ODDS = Rule("true_positive_rate[sex=Female] >= true_positive_rate[sex=Male] - 0.1")
 PRECISE = Rule("precision[sex=Female] >= 0.5")
 BANDS = Path(__file__).parents[2] / "benchmarks" / "schemas" / "acs_income_bands.toml"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Compute on one thread: on a busy machine several wait for each other most of the time."""
-    with threadpool_limits(1):
-        yield
-
-
-@pytest.fixture(scope="module")
-def people():
-    return load_dataset("adult")
-
-
-@pytest.fixture(scope="module")
-def few(people):
-    return people.X.head(2000), people.y.head(2000)
 
 
 @pytest.fixture(scope="module")

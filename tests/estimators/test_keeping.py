@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
-from threadpoolctl import threadpool_limits
 
 from fairveil import (
     DemographicParity,
@@ -28,7 +27,6 @@ from fairveil import (
     Ledger,
     PrecisionParity,
     Rule,
-    load_dataset,
     make_biased_mixture,
 )
 from fairveil.errors import BadStructure, FairveilError, InvalidParameter, SealedLedger
@@ -49,23 +47,6 @@ CONTRACT = {
     "accuracy", "gap", "private_evaluation", "seconds", "version", "plan", "ratio", "groups", "certificate",
     "statement",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Compute on one thread: on a busy machine several wait for each other most of the time."""
-    with threadpool_limits(1):
-        yield
-
-
-@pytest.fixture(scope="module")
-def people():
-    return load_dataset("adult")
-
-
-@pytest.fixture(scope="module")
-def few(people):
-    return people.X.head(2000), people.y.head(2000)
 
 
 def fair(people, constraint=None, **choices):
