@@ -5,11 +5,15 @@ The figures are exact counts on held-out rows of public data, for research: a da
 private nor fair; `--epsilon inf` gives our own method without privacy. Under demographic parity with a rule that reads
 the group, the *fair* twin is that model with the exact optimum of the same program on all training rows: its held-out
 gap is the floor of the measurement. Splits are seeded (run r uses seed 1000 + r; seeds below 100 were used while the
-defaults were set); noise never is. "gap" is the largest left side of the constraint's bounds: for a parity the largest
-difference between groups, for a cap the rate itself.
+defaults were set); noise never is. `--split original` takes the source's own training and test rows every time: runs
+then differ by noise and initial weights alone. "gap" is the largest left side of the constraint's bounds: for a parity
+the largest difference between groups, for a cap the rate itself; "gap_mean_of_two" is equalized odds as the mean of its
+two gaps, whatever the constraint.
 
     python benchmarks/quality.py --dataset adult --method raco --epsilon 1 --tolerance 0.05 --runs 10 --json
     python benchmarks/quality.py --dataset adult --method dp2dp --epsilon 0.5,1,3 --runs 20 --json
+    python benchmarks/quality.py --schema benchmarks/schemas/adult_fairdp.toml --split original --method fairdp \\
+        --model mlp --epsilon 1.1 --norm-bound 0.3,1,3 --runs 10 --json
 """
 
 import os
@@ -29,9 +33,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
 from sklearn.linear_model import LogisticRegression
 
+import fairveil
 from fairveil import (
     Descent,
     DualSteps,
@@ -51,19 +55,19 @@ from fairveil import (
 )
 from fairveil.data.datasets import dataset_path, dataset_schema
 from fairveil.data.encoding import Encoder
-from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, constrain
 from fairveil.postprocess.exact import ExactProblem
+from measuring import FIRST_SEED, Answer, Bench, interval, rounded, with_source_split
 
 TRAIN_SHARE = 0.75
-FIRST_SEED = 1000
 UNBOUNDED = {
     "dpsgd": lambda model: Descent(model=model),
     "dpsgdf": lambda model: Descent(model=model, group_clipping=True),
     "output": lambda model: OutputPerturbation(),
 }
 RULES = ("dp2dp", "parity")
-METHODS = sorted([*UNBOUNDED, *RULES, "raco"])
+NEWER = ("fairdp", "functional")
+METHODS = sorted([*UNBOUNDED, *RULES, *NEWER, "raco"])
 SOLVERS = {"auto": None, "histogram": ScoreHistogram(), "steps": DualSteps(), "descent": NoisyDescent()}
 LARGEST_PROGRAM = 100_000
 """Rows for which the fair twin solves the linear program; above, the same optimum by its dual."""
@@ -72,49 +76,31 @@ NAMES = {"adult": "adult", "credit_default": "credit-card"}
 
 
 @dataclass(frozen=True)
-class Bench:
-    """A data set with its schema, its groups and labels as codes, ready to be split again and again."""
+class Splits:
+    """Which rows run r trains on: a random share by its own seed, or the source's own every time."""
 
-    frame: pd.DataFrame
-    schema: Schema
-    people: Population
-    y: np.ndarray
-    groups: np.ndarray
+    bench: Bench
+    kind: str
     first_seed: int
 
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> "Bench":
-        schema = Schema.read(options.schema) if options.schema else dataset_schema(options.dataset)
-        frame, encoder = pd.read_parquet(dataset_path(options.dataset)), Encoder(schema)
-        frame = frame[encoder.keep(frame)].reset_index(drop=True)
-        names = options.sensitive.split(",") if options.sensitive else [schema.sensitive[0].column]
-        entries = tuple(schema.sensitive_named(name) for name in names)
-        attributes = tuple(Attribute(entry.column, entry.groups) for entry in entries)
-        classes = schema.target.classes
-        people = Population(attributes, classes, classes.index(schema.target.positive))
-        y = encoder.targets(frame[schema.target.column])
-        groups = people.code([encoder.groups(frame[entry.column], entry) for entry in entries])
-        schema = schema.model_copy(update={"sensitive": entries, "id_column": None})
-        if not options.aware:
-            schema = schema.without(*(name for name in names if name in schema.columns))
-        return cls(frame, schema, people, y, groups, options.first_seed)
+    def __call__(self, run: int) -> tuple[np.ndarray, np.ndarray]:
+        if self.kind == "original":
+            return self.bench.source_split()
+        return self.bench.random_split(self.first_seed + run, TRAIN_SHARE)
 
-    def split(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        known = np.flatnonzero(self.y >= 0)
-        is_train = np.random.default_rng(self.first_seed + seed).random(len(known)) < TRAIN_SHARE
-        return known[is_train], known[~is_train]
+    @property
+    def n_public(self) -> int:
+        return len(self(0)[0]) if self.kind == "original" else round(TRAIN_SHARE * len(self.bench.y))
 
-    def figures(
-        self, decisions: np.ndarray, rows: np.ndarray, constraint: Constraint, smallest: int
-    ) -> tuple[float, float]:
-        """Return exact accuracy and gap of decisions (class codes), over bounds on at least `smallest` people each."""
-        bounds = constrain(constraint, self.people)
-        cells = bounds.cells[self.groups[rows], self.y[rows]]
-        counts = np.zeros((bounds.n_cells, bounds.n_classes))
-        np.add.at(counts, (cells[cells >= 0], decisions[cells >= 0]), 1)
-        is_large = bounds.smallest_parts(counts) >= smallest
-        gap = bounds.values(counts)[is_large].max() if is_large.any() else math.nan
-        return float(np.mean(decisions == self.y[rows])), float(gap)
+
+def bench_of(options: argparse.Namespace) -> Bench:
+    path = dataset_path(options.dataset)
+    schema = Schema.read(options.schema) if options.schema else dataset_schema(options.dataset)
+    frame = pd.read_parquet(path)
+    if options.split == "original":
+        frame = with_source_split(frame, path)
+    names = options.sensitive.split(",") if options.sensitive else ()
+    return Bench.of(frame, schema, names, options.aware)
 
 
 @dataclass(frozen=True)
@@ -135,6 +121,10 @@ class Setting:
     part: float | None
     decoupled: bool
     mode: str
+    norm_bound: float | None
+    divisors: str
+    weighting: str
+    rounds: int
 
     @property
     def asked(self) -> Constraint:
@@ -156,6 +146,8 @@ class Setting:
             return RandomizedParityPostprocessor(
                 Descent(model=self.model), self.asked, *budget, flips, schema, sensitive, ledger=Ledger()
             )
+        if self.method in NEWER:
+            return getattr(self, self.method)(schema, sensitive)
         recipe = RateConstrained(
             descent=Descent(model=self.model, clip_norm=self.clip_norm), last_look=self.last_look
         )
@@ -163,14 +155,26 @@ class Setting:
             self.asked, self.epsilon, self.delta, recipe, schema, sensitive, ledger=Ledger()
         )
 
+    def fairdp(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
+        how = fairveil.Groupwise(
+            descent=Descent(model=self.model), norm_bound=self.norm_bound, divisors=self.divisors
+        )
+        return fairveil.GroupwiseClassifier(self.epsilon, self.delta, how, schema, sensitive, ledger=Ledger())
 
-def private_run(bench: Bench, setting: Setting, seed: int) -> np.ndarray:
-    train, test = bench.split(seed)
-    schema = bench.schema.model_copy(update={"n_public": round(TRAIN_SHARE * len(bench.y))})
+    def functional(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
+        how = fairveil.Functional(weighting=self.weighting, rounds=self.rounds)
+        asked = None if self.tolerance is None else self.asked
+        return fairveil.FunctionalClassifier(
+            asked, self.epsilon, self.delta, how, schema, sensitive, ledger=Ledger()
+        )
+
+
+def private_run(splits: Splits, setting: Setting, run: int) -> Answer:
+    bench, (train, test) = splits.bench, splits(run)
+    schema = bench.public(splits.n_public)
     clf = setting.classifier(schema, [entry.column for entry in schema.sensitive])
     clf.fit(bench.frame.iloc[train], bench.frame[schema.target.column].iloc[train])
-    codes = {name: code for code, name in enumerate(clf.classes_.tolist())}
-    return np.array([codes[name] for name in clf.predict(bench.frame.iloc[test]).tolist()])
+    return Answer.of(clf, bench.frame.iloc[test], bench.people.positive)
 
 
 @dataclass(frozen=True)
@@ -181,80 +185,96 @@ class Twin:
     test: np.ndarray
 
     @classmethod
-    def of(cls, bench: Bench, rows: np.ndarray, seed: int) -> "Twin":
-        train, test = bench.split(seed)
-        model = LogisticRegression(max_iter=1000).fit(rows[train], bench.y[train])
+    def of(cls, splits: Splits, rows: np.ndarray, run: int) -> "Twin":
+        train, test = splits(run)
+        model = LogisticRegression(max_iter=1000).fit(rows[train], splits.bench.y[train])
         return cls(model.predict_proba(rows[train]), model.predict_proba(rows[test]))
 
-    def decisions(self) -> np.ndarray:
-        return self.test.argmax(axis=1)
+    def answer(self, positive: int) -> Answer:
+        return Answer(self.test.argmax(axis=1), self.test[:, positive])
 
-    def fair_decisions(self, bench: Bench, seed: int, asked: Constraint) -> np.ndarray:
+    def fair_answer(self, splits: Splits, run: int, asked: Constraint) -> Answer:
         """Return the decisions of the exact optimum on the training rows, by linear programming or by its dual."""
+        bench, (train, test) = splits.bench, splits(run)
         bounds = constrain(asked, bench.people)
-        train, test = bench.split(seed)
         problem = ExactProblem(self.train, bounds.cells[bench.groups[train], bench.y[train]], bounds)
         is_small = len(train) <= LARGEST_PROGRAM
         prices = problem.multipliers() if is_small else problem.hard_max_multipliers()
         tilts = problem.tilts(prices)[bounds.cells[bench.groups[test], bench.y[test]]]
-        return (self.test - tilts).argmax(axis=1)
+        return Answer((self.test - tilts).argmax(axis=1), self.test[:, bench.people.positive])
 
 
-def interval(values: list[float]) -> tuple[float, float, float]:
-    """Return the mean and its 95 % interval over runs."""
-    mean, n = float(np.mean(values)), len(values)
-    half = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n)) if n > 1 else math.nan
-    return mean, mean - half, mean + half
+def twins_of(splits: Splits, runs: int) -> list[Twin]:
+    rows = Encoder(splits.bench.schema).rows(splits.bench.frame)
+    if splits.kind == "original":
+        return [Twin.of(splits, rows, 0)] * runs
+    return [Twin.of(splits, rows, run) for run in range(runs)]
 
 
-def measure(bench: Bench, options: argparse.Namespace, setting: Setting, twins: list[Twin]) -> dict:
+def mean_figures(
+    splits: Splits, options: argparse.Namespace, asked: Constraint, answers: list[Answer]
+) -> dict[str, tuple[float, float, float]]:
+    """Return the mean of every figure over runs, with its interval; "gap" is that of the constraint asked for."""
+    bench, tests = splits.bench, [splits(run)[1] for run in range(len(answers))]
+    figures = [
+        bench.figures(answer, test)
+        | {"gap": bench.largest_bound(answer.decisions, test, asked, options.smallest_group)}
+        for answer, test in zip(answers, tests, strict=True)
+    ]
+    largest = max(one["gap"] for one in figures)
+    means = {name: interval([one[name] for one in figures]) for name in figures[0]}
+    return means | {"gap_largest": (largest, largest, largest)}
+
+
+def measure(splits: Splits, options: argparse.Namespace, setting: Setting, twins: list[Twin]) -> dict:
     start = time.perf_counter()
-    answers = [private_run(bench, setting, seed) for seed in range(options.runs)]
+    answers = [private_run(splits, setting, run) for run in range(options.runs)]
     seconds = (time.perf_counter() - start) / options.runs
-    tests = [bench.split(seed)[1] for seed in range(options.runs)]
+    positive = splits.bench.people.positive
     ours, theirs = (
-        [
-            bench.figures(decisions, test, setting.asked, options.smallest_group)
-            for decisions, test in zip(answers_of, tests, strict=True)
-        ]
-        for answers_of in (answers, [twin.decisions() for twin in twins])
+        mean_figures(splits, options, setting.asked, some)
+        for some in (answers, [twin.answer(positive) for twin in twins])
     )
-    accuracy, gap = interval([pair[0] for pair in ours]), interval([pair[1] for pair in ours])
+    accuracy, gap = ours["accuracy"], ours["gap"]
     return {
         "dataset": options.dataset if not options.schema else Path(options.schema).stem,
-        "method": setting.method, "model": setting.model, "constraint": setting.constraint,
-        "against": setting.against, "sensitive": [a.name for a in bench.people.attributes],
-        "epsilon": None if math.isinf(setting.epsilon) else setting.epsilon, "delta": setting.delta,
-        "tolerance": setting.tolerance, "clip_norm": setting.clip_norm, "last_look": setting.last_look,
-        **({"solver": setting.solver, "part": setting.part, "decoupled": setting.decoupled}
-           if setting.method in RULES else {}),
-        **({"mode": setting.mode} if setting.method == "parity" else {}),
-        "aware": options.aware, "accuracy_mean": accuracy[0], "accuracy_low": accuracy[1],
-        "accuracy_high": accuracy[2], "gap_mean": gap[0], "gap_low": gap[1], "gap_high": gap[2],
-        "gap_largest": float(np.max([pair[1] for pair in ours])),
-        "nonprivate_accuracy": float(np.mean([pair[0] for pair in theirs])),
-        "nonprivate_gap": float(np.mean([pair[1] for pair in theirs])),
-        **fair_twin(bench, options, setting, twins),
+        **described(splits, options, setting),
+        "accuracy_mean": accuracy[0], "accuracy_low": accuracy[1], "accuracy_high": accuracy[2],
+        "gap_mean": gap[0], "gap_low": gap[1], "gap_high": gap[2], "gap_largest": ours["gap_largest"][0],
+        "auc_pr": ours["auc_pr"][0], "roc_auc": ours["roc_auc"][0],
+        "gap_mean_of_two": ours["equalized_odds_mean"][0],
+        "nonprivate_accuracy": theirs["accuracy"][0], "nonprivate_gap": theirs["gap"][0],
+        "nonprivate_auc_pr": theirs["auc_pr"][0], "nonprivate_roc_auc": theirs["roc_auc"][0],
+        "nonprivate_gap_mean_of_two": theirs["equalized_odds_mean"][0],
+        **fair_twin(splits, options, setting, twins),
         "runs": options.runs, "seconds_per_run": seconds, "evaluation": "exact, on public held-out rows",
         **published(options, setting),
     }  # fmt: skip
 
 
-def fair_twin(bench: Bench, options: argparse.Namespace, setting: Setting, twins: list[Twin]) -> dict:
+def described(splits: Splits, options: argparse.Namespace, setting: Setting) -> dict:
+    """Return what was asked for: common choices, then those of the method."""
+    own = {
+        "dp2dp": ("solver", "part", "decoupled"), "parity": ("solver", "part", "decoupled", "mode"),
+        "fairdp": ("norm_bound", "divisors"), "functional": ("weighting", "rounds"),
+    }  # fmt: skip
+    return {
+        "method": setting.method, "model": setting.model, "constraint": setting.constraint,
+        "against": setting.against, "sensitive": [a.name for a in splits.bench.people.attributes],
+        "epsilon": None if math.isinf(setting.epsilon) else setting.epsilon, "delta": setting.delta,
+        "tolerance": setting.tolerance, "clip_norm": setting.clip_norm, "last_look": setting.last_look,
+        **{name: getattr(setting, name) for name in own.get(setting.method, ())},
+        "aware": options.aware, "split": splits.kind,
+    }  # fmt: skip
+
+
+def fair_twin(splits: Splits, options: argparse.Namespace, setting: Setting, twins: list[Twin]) -> dict:
     """Return accuracy and gap (the floor) of the exact fair optimum, neither private nor noisy, on the same splits."""
     if not (setting.method in RULES and options.aware and setting.constraint == "demographic_parity"):
         return {}
-    figures = [
-        bench.figures(
-            twin.fair_decisions(bench, seed, setting.asked),
-            bench.split(seed)[1],
-            setting.asked,
-            options.smallest_group,
-        )
-        for seed, twin in enumerate(twins)
-    ]
-    accuracy, gap = np.mean(figures, axis=0)
-    return {"fair_twin_accuracy": float(accuracy), "floor": float(gap)}
+    answers = [twin.fair_answer(splits, run, setting.asked) for run, twin in enumerate(twins)]
+    means = mean_figures(splits, options, setting.asked, answers)
+    return {"fair_twin_accuracy": means["accuracy"][0], "floor": means["gap"][0]}
 
 
 def published(options: argparse.Namespace, setting: Setting) -> dict:
@@ -281,6 +301,22 @@ def published(options: argparse.Namespace, setting: Setting) -> dict:
     }
 
 
+def add_own_options(parser: argparse.ArgumentParser, several: str) -> None:
+    """Add the choices that only some methods have."""
+    parser.add_argument("--solver", default="auto", choices=sorted(SOLVERS), help="dp2dp only")
+    parser.add_argument("--part", type=float, help="dp2dp and parity: a part of the rows for the rule alone")
+    parser.add_argument("--decoupled", action="store_true", help="dp2dp and parity: one model for each group")
+    parser.add_argument("--mode", default="flips", choices=["flips", "scores"], help="parity only")
+    parser.add_argument("--clip-norm", help=f"{several}; raco only")
+    parser.add_argument("--norm-bound", help=f"{several}; fairdp only: of the last layer's weights")
+    parser.add_argument("--divisors", default="group", choices=["group", "common"], help="fairdp only")
+    parser.add_argument("--weighting", default="people", choices=["people", "groups"], help="functional only")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="functional only: releases, one Newton step each"
+    )
+    parser.add_argument("--no-look", action="store_true", help="raco without its last look")
+
+
 def options_of(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -295,19 +331,17 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--sensitive", help=several)
     parser.add_argument("--aware", action="store_true", help="the model may read the sensitive columns")
     parser.add_argument("--unaware", action="store_true", help="dp2dp without reading the sensitive columns")
-    parser.add_argument("--solver", default="auto", choices=sorted(SOLVERS), help="dp2dp only")
-    parser.add_argument("--part", type=float, help="dp2dp and parity: a part of the rows for the rule alone")
-    parser.add_argument("--decoupled", action="store_true", help="dp2dp and parity: one model for each group")
-    parser.add_argument("--mode", default="flips", choices=["flips", "scores"], help="parity only")
     parser.add_argument("--epsilon", default="1", help=f"{several}; inf: no privacy")
     parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--tolerance", help=f"{several}; 0 for dp2dp and parity")
-    parser.add_argument("--clip-norm", help=f"{several}; raco only")
-    parser.add_argument("--no-look", action="store_true", help="raco without its last look")
+    add_own_options(parser, several)
     parser.add_argument(
         "--smallest-group", type=int, default=0, help="leave out bounds on fewer held-out rows"
     )
     parser.add_argument("--published", help="a CSV of published curves to print beside ours")
+    parser.add_argument(
+        "--split", default="random", choices=["random", "original"], help="original: the source's"
+    )
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="of the splits")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
@@ -321,45 +355,37 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
 def settings_of(options: argparse.Namespace) -> list[Setting]:
     if options.method == "raco" and options.tolerance is None:
         raise SystemExit("Expected --tolerance for raco, got none.")
+    if options.method == "fairdp" and options.norm_bound is None:
+        raise SystemExit("Expected --norm-bound for fairdp, got none.")
     numbers = [
         [None] if text is None else [float(number) for number in text.split(",")]
-        for text in (options.epsilon, options.tolerance, options.clip_norm)
+        for text in (options.epsilon, options.tolerance, options.clip_norm, options.norm_bound)
     ]
     return [
         Setting(
             options.method, options.model, options.constraint, options.against, epsilon, options.delta, tolerance,
             clip_norm, not options.no_look, options.aware, options.solver, options.part, options.decoupled,
-            options.mode,
+            options.mode, norm_bound, options.divisors, options.weighting, options.rounds,
         )
-        for epsilon, tolerance, clip_norm in itertools.product(*numbers)
+        for epsilon, tolerance, clip_norm, norm_bound in itertools.product(*numbers)
     ]  # fmt: skip
-
-
-def rounded(value: object) -> object:
-    if isinstance(value, list):
-        return [rounded(one) for one in value]
-    if isinstance(value, dict):
-        return {name: rounded(one) for name, one in value.items()}
-    if isinstance(value, float):
-        return round(value, 5) if math.isfinite(value) else None
-    return value
 
 
 def main() -> None:
     options = options_of(sys.argv[1:])
-    settings, bench = settings_of(options), Bench.of(options)
-    rows = Encoder(bench.schema).rows(bench.frame)
-    twins = [Twin.of(bench, rows, seed) for seed in range(options.runs)]
+    settings = settings_of(options)
+    splits = Splits(bench_of(options), options.split, options.first_seed)
+    twins = twins_of(splits, options.runs)
     results = []
     for setting in settings:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ToleranceNotMet)  # the figures say it
-            results.append(rounded(measure(bench, options, setting, twins)))
+            results.append(rounded(measure(splits, options, setting, twins)))
         if not options.json:
             row = results[-1]
             print(
-                f"# epsilon {setting.epsilon:g} tolerance {setting.tolerance} clip norm {setting.clip_norm}: accuracy "
-                f"{row['accuracy_mean']:.4f} gap {row['gap_mean']:.4f}",
+                f"# epsilon {setting.epsilon:g} tolerance {setting.tolerance} clip norm {setting.clip_norm} norm bound "
+                f"{setting.norm_bound}: accuracy {row['accuracy_mean']:.4f} gap {row['gap_mean']:.4f}",
                 file=sys.stderr,
             )
     print(json.dumps({"rows": results}, allow_nan=False))

@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     from fairveil.certify.holdout import Certificate
     from fairveil.data.datasets import Dataset, load_dataset
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
-    from fairveil.data.synthetic import make_biased_mixture
+    from fairveil.data.synthetic import make_biased_mixture, make_separated_groups
     from fairveil.errors import FairveilError, ToleranceNotMet
     from fairveil.estimators.fair import FairClassifier
+    from fairveil.estimators.functional import FunctionalClassifier
+    from fairveil.estimators.groupwise import GroupwiseClassifier
     from fairveil.estimators.parity import ParityPostprocessor
     from fairveil.estimators.private import PrivateClassifier
     from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
     from fairveil.estimators.rate_constrained import RateConstrainedClassifier
+    from fairveil.estimators.smoothed import SmoothedClassifier
     from fairveil.fairness.cells import smallest_partition
     from fairveil.fairness.constraints import (
         DemographicParity,
@@ -56,8 +59,12 @@ if TYPE_CHECKING:
     from fairveil.report.frontier import frontier_of, frontier_page
     from fairveil.report.page import report_page
     from fairveil.training.descent import Descent
+    from fairveil.training.functional import Functional
+    from fairveil.training.groupwise import Finish, Groupwise
     from fairveil.training.minimising import OutputPerturbation
     from fairveil.training.rate_constrained import RateConstrained
+    from fairveil.training.smoothing import Smoothing
+    from fairveil.training.stopping import Stopping
     from fairveil.training.tuning import Tuning
 
 __version__ = "0.1.0"
@@ -78,7 +85,12 @@ _HOMES = {
     "FalseNegativeRateParity": "fairness.constraints",
     "FalsePositiveRateCap": "fairness.constraints",
     "FalsePositiveRateParity": "fairness.constraints",
+    "Finish": "training.groupwise",
     "FlipFitting": "postprocess.choices",
+    "Functional": "training.functional",
+    "FunctionalClassifier": "estimators.functional",
+    "Groupwise": "training.groupwise",
+    "GroupwiseClassifier": "estimators.groupwise",
     "Key": "keyed",
     "Ledger": "privacy.ledger",
     "Neighbours": "privacy.accounting",
@@ -96,6 +108,9 @@ _HOMES = {
     "Schema": "data.schema",
     "ScoreHistogram": "postprocess.score_histogram",
     "Sensitive": "data.schema",
+    "SmoothedClassifier": "estimators.smoothed",
+    "Smoothing": "training.smoothing",
+    "Stopping": "training.stopping",
     "Target": "data.schema",
     "ToleranceNotMet": "errors",
     "TruePositiveRateParity": "fairness.constraints",
@@ -106,6 +121,7 @@ _HOMES = {
     "frontier_page": "report.frontier",
     "load_dataset": "data.datasets",
     "make_biased_mixture": "data.synthetic",
+    "make_separated_groups": "data.synthetic",
     "report_page": "report.page",
     "session_ledger": "privacy.ledger",
     "smallest_partition": "fairness.cells",
@@ -127,7 +143,12 @@ __all__ = [
     "FalseNegativeRateParity",
     "FalsePositiveRateCap",
     "FalsePositiveRateParity",
+    "Finish",
     "FlipFitting",
+    "Functional",
+    "FunctionalClassifier",
+    "Groupwise",
+    "GroupwiseClassifier",
     "Key",
     "Ledger",
     "Neighbours",
@@ -145,6 +166,9 @@ __all__ = [
     "Schema",
     "ScoreHistogram",
     "Sensitive",
+    "SmoothedClassifier",
+    "Smoothing",
+    "Stopping",
     "Target",
     "ToleranceNotMet",
     "TruePositiveRateParity",
@@ -156,6 +180,7 @@ __all__ = [
     "frontier_page",
     "load_dataset",
     "make_biased_mixture",
+    "make_separated_groups",
     "report_page",
     "session_ledger",
     "smallest_partition",

@@ -5,7 +5,7 @@ Everything here is computed from counts that were released already, so that it c
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from fairveil.certify.forecast import check_confidence, expected_tolerance, expected_tolerance_of_sizes
 from fairveil.certify.sentences import sentence_of
-from fairveil.fairness.constraints import Constraint, bounds_of
+from fairveil.fairness.constraints import Constraint, Parity, bounds_of
 from fairveil.fairness.estimates import LeftSide, left_side, range_of
 from fairveil.fairness.histogram import Bound
 from fairveil.fairness.metrics import Evaluation
@@ -23,6 +23,7 @@ __all__ = [
     "Claim",
     "Finding",
     "certify",
+    "certify_measured",
     "expected_tolerance",
     "expected_tolerance_of_sizes",
 ]
@@ -157,6 +158,27 @@ def certify(
         rows_needed=_rows_for_all(claims) if verdict is Finding.TOO_LITTLE else None,
         n_rows=n_rows,
     )
+
+
+def certify_measured(
+    evaluation: Evaluation, parity: Parity | Sequence[Parity], confidence: float = 0.95
+) -> Certificate:
+    """Return the certificate at the smallest tolerance that holds, for rules of which no tolerance was asked.
+
+    Examples
+    --------
+    >>> from fairveil.fairness.cells import Attribute, Population
+    >>> from fairveil.fairness.constraints import DemographicParity
+    >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
+    >>> counts = np.array([[[2500, 500], [500, 500]], [[2500, 500], [470, 530]], [[0, 0], [0, 0]]])
+    >>> found = certify_measured(Evaluation(counts, 9.0, people), DemographicParity())
+    >>> str(found.verdict), found.claims[0].limit
+    ('holds', 0.024)
+    """
+    several = parity if isinstance(parity, Sequence) else (parity,)
+    smallest = certify(evaluation, several, confidence).smallest_tolerance or 0.0
+    shown = min(1.0, math.ceil(smallest * 1e4) / 1e4)
+    return certify(evaluation, [replace(one, tolerance=shown) for one in several], confidence)
 
 
 def _is_asked(constraints: Constraint | Sequence[Constraint]) -> bool:

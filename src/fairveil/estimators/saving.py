@@ -22,7 +22,7 @@ from safetensors.numpy import save as save_tensors
 
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructure, FairveilError
-from fairveil.models import MODELS, Decoupled, GivenProbabilities
+from fairveil.models import MODELS, Decoupled, GivenProbabilities, SmoothedModel
 from fairveil.models.rules import RULES
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Part, Plan
@@ -86,6 +86,9 @@ def _plan(facts: dict[str, Any]) -> Plan | TunedPlan:
 def _model_facts(model: Any) -> dict[str, Any]:
     if isinstance(model, Decoupled):
         return {"kind": "decoupled", "n_groups": model.n_groups, "base": _model_facts(model.base)}
+    if isinstance(model, SmoothedModel):
+        own = {"std": model.std, "layers": model.layers, "n_draws": model.n_draws}
+        return {"kind": "smoothed", "base": _model_facts(model.base), **own}
     kinds = {**MODELS, "given": GivenProbabilities}
     kind = next(name for name, cls in kinds.items() if isinstance(model, cls))
     return {"kind": kind, **dataclasses.asdict(model)}
@@ -255,6 +258,8 @@ def _rule(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
 def _model(facts: dict[str, Any]) -> Any:
     if facts["kind"] == "decoupled":
         return Decoupled(_model(facts["base"]), facts["n_groups"])
+    if facts["kind"] == "smoothed":
+        return SmoothedModel(_model(facts["base"]), facts["std"], facts["layers"], facts["n_draws"])
     kind: Any = GivenProbabilities if facts["kind"] == "given" else MODELS[facts["kind"]]
     fields = {name: value for name, value in facts.items() if name != "kind"}
     return kind(

@@ -7,8 +7,10 @@
     mlp.py         Perceptron: dense layers with ReLU or tanh, any depth
     decoupled.py   Decoupled: one model for each group, side by side
     given.py       GivenProbabilities: what somebody else's classifier says, in a model's place
+    smoothed.py    SmoothedModel: parameters drawn anew for every answer, and the law of it
     rules.py       decision rules: logits and groups -> decisions and their law
     clipping.py    how a record's gradient is held to its bound in floating point
+    last_layer.py  norm and margin of the last layer, its biases as weights of a constant
     steady.py      logits that no other row can move, for a model that is known beforehand
     dense.py       class-major products for few classes
     losses.py      softmax, the pull of the cross entropy, and of rates beside it
@@ -26,6 +28,7 @@ from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax, til
 from fairveil.models.mlp import Perceptron
 from fairveil.models.optimizers import Adam, Average, Optimizer, OptimizerState, Sgd
 from fairveil.models.protocol import Array, Model
+from fairveil.models.smoothed import SmoothedModel
 
 __all__ = [
     "MODELS",
@@ -40,6 +43,7 @@ __all__ = [
     "OptimizerState",
     "Perceptron",
     "Sgd",
+    "SmoothedModel",
     "cross_entropy_pull",
     "logits_pull",
     "row_norms",

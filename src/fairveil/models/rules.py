@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from fairveil.models.losses import softmax
 from fairveil.models.steady import steady_product
 
-__all__ = ["RULES", "DecisionRule", "MostLikely", "ThresholdMixture", "Tilted", "label_probabilities"]
+__all__ = [
+    "RULES",
+    "DecisionRule",
+    "Drawn",
+    "MostLikely",
+    "ThresholdMixture",
+    "Tilted",
+    "label_probabilities",
+]
 
 Floats = NDArray[Any]
 Codes = NDArray[np.integer]
@@ -75,6 +83,28 @@ class MostLikely:
     def law(self, logits: Floats, groups: Codes) -> Floats:
         """Return the probability of each decision, shape (B, K)."""
         return np.eye(len(logits))[logits.argmax(axis=0)]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A class drawn by lot, each as often as the model says it is likely: the rule of a smoothed model."""
+
+    reads_group = False
+    is_random = True
+    draws_lots = True
+
+    def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:
+        """Return whether the rule can decide everyone: one output for each class."""
+        return n_outputs == n_classes
+
+    def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
+        """Return a class code for each record."""
+        ends = np.cumsum(softmax(logits)[:-1], axis=0)
+        return (lots[0] >= ends).sum(axis=0)
+
+    def law(self, logits: Floats, groups: Codes) -> Floats:
+        """Return the probability of each decision, shape (B, K)."""
+        return softmax(logits).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,6 +236,7 @@ def _is_width(jitter: Any) -> bool:
 
 
 RULES: dict[str, type] = {
+    "drawn": Drawn,
     "most_likely": MostLikely,
     "threshold_mixture": ThresholdMixture,
     "tilted": Tilted,

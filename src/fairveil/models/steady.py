@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from fairveil.models.decoupled import Decoupled
 from fairveil.models.given import GivenProbabilities
+from fairveil.models.last_layer import LayeredModel
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
 from fairveil.models.protocol import Array, Model, quiet
 
-__all__ = ["steady_logits", "steady_product"]
+__all__ = ["steady_answer", "steady_inputs", "steady_logits", "steady_product"]
 
 Floats = NDArray[np.float64]
 CHUNK = 8192
@@ -44,46 +45,65 @@ def steady_product(weights: NDArray[Any], columns: NDArray[Any]) -> Floats:
 def steady_logits(model: Model, params: Array, X: Array) -> Floats:
     """Return the logits (n_classes, B) in double precision, each column from its own row alone."""
     chunks = [X[start : start + CHUNK] for start in range(0, len(X), CHUNK)] or [X]
-    return np.concatenate([_logits(model, params, chunk) for chunk in chunks], axis=1)
+    return np.concatenate([steady_answer(model, params, chunk) for chunk in chunks], axis=1)
 
 
 @singledispatch
-def _logits(model: Any, params: Array, X: Array) -> Floats:
-    """Ask any other model about each row in a table of its own."""
+def steady_answer(model: Any, params: Array, X: Array) -> Floats:
+    """Return the logits by kind of model; any other kind is asked about each row in a table of its own."""
     rows = [model.logits(params, X[place : place + 1]) for place in range(len(X))]
     return np.concatenate(rows, axis=1) if rows else model.logits(params, X)
 
 
-@_logits.register
+@steady_answer.register
 def _(model: LinearSoftmax, params: Array, X: Array) -> Floats:
     n_weights = model.n_classes * model.n_features
     total = steady_product(params[:n_weights].reshape(model.n_classes, -1), _columns(X))
     return total + params[n_weights:, None] if model.bias else total
 
 
-@_logits.register
+@steady_answer.register
 def _(model: Perceptron, params: Array, X: Array) -> Floats:
-    *inner, (class_weights, class_biases) = model.layers(params)
-    columns = _columns(X)
-    for weights, biases in inner:
-        columns = steady_product(weights.T, columns) + biases[:, None]
-        columns = np.tanh(columns) if model.activation == "tanh" else np.maximum(columns, 0.0)
-    return steady_product(class_weights, columns) + class_biases[:, None]
+    class_weights, class_biases = model.layers(params)[-1]
+    return steady_product(class_weights, _inputs(model, params, X)) + class_biases[:, None]
 
 
-@_logits.register
+@steady_answer.register
 def _(model: Decoupled, params: Array, X: Array) -> Floats:
     groups, rows = X[:, -1], X[:, :-1]
-    copies = np.array([_logits(model.base, copy, rows) for copy in params.reshape(model.n_groups, -1)])
+    copies = np.array([steady_answer(model.base, copy, rows) for copy in params.reshape(model.n_groups, -1)])
     own = np.mean(copies, axis=0)
     for group, logits in enumerate(copies):
         np.copyto(own, logits, where=groups == group)
     return own
 
 
-@_logits.register
+@steady_answer.register
 def _(model: GivenProbabilities, params: Array, X: Array) -> Floats:
     return model.logits(params, X.astype(np.float64)).astype(np.float64)
+
+
+@quiet
+def steady_inputs(model: LayeredModel, params: Array, X: Array) -> Floats:
+    """Return what the last layer reads, (inputs, B) in double precision, each column from its own row alone.
+
+    Where the layer has biases, the last input is the constant 1 that they belong to.
+    """
+    chunks = [X[start : start + CHUNK] for start in range(0, len(X), CHUNK)] or [X]
+    inputs = np.concatenate([_inputs(model, params, chunk) for chunk in chunks], axis=1)
+    if isinstance(model, LinearSoftmax) and not model.bias:
+        return inputs
+    return np.concatenate([inputs, np.ones((1, inputs.shape[1]))])
+
+
+def _inputs(model: LayeredModel, params: Array, X: Array) -> Floats:
+    columns = _columns(X)
+    if isinstance(model, LinearSoftmax):
+        return columns
+    for weights, biases in model.layers(params)[:-1]:
+        columns = steady_product(weights.T, columns) + biases[:, None]
+        columns = np.tanh(columns) if model.activation == "tanh" else np.maximum(columns, 0.0)
+    return columns
 
 
 def _columns(X: Array) -> Floats:

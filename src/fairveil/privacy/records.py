@@ -1,8 +1,8 @@
 """Records in memory: the only place where rows of people live once they are encoded.
 
-They answer four questions about the rows of a batch: how many fall into each cell, the sums of bounded vectors in each
-cell, the sum of clipped gradients, the sum of clipped vectors. Each answer is a sum over rows, so it adds up over
-blocks and, elsewhere, over shards.
+They answer five questions about the rows of a batch: how many fall into each cell, the sums of bounded vectors in each
+cell, the sum of clipped gradients, the sum of clipped vectors, the sums of bounded first and second moments. Each
+answer is a sum over rows, so it adds up over blocks and, elsewhere, over shards.
 
 Floating point ties rows together: the rounding of a product depends on where a row stands in its block, and on the
 partial sum it is added to. So units lie in a secret random order, and a unit's own secret key, not its rank, decides
@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from fairveil.coins import Coins
 from fairveil.errors import BadStructure, UnplannedRelease
 from fairveil.privacy.minimiser import RidgeSoftmax, minimise
+from fairveil.privacy.moments import bounded_rows, flat_length, pack, sum_rows
 from fairveil.privacy.rows import (
     CellFunction,
     Differentiable,
     Floats,
     HistogramFunction,
+    MomentFunction,
     Objective,
     Rows,
     VectorFunction,
@@ -212,6 +214,34 @@ class MemoryRecords:
             total = block.astype(np.float64) if total is None else total + block
         return np.zeros(len(params)) if total is None else total
 
+    @_SILENT
+    def sum_group_gradients(
+        self,
+        batch: Drawn,
+        model: Differentiable,
+        params: Floats,
+        objective: Objective,
+        clip_norm: float,
+        n_cells: int,
+        n_blocks: int = 1,
+    ) -> NDArray[np.float64]:
+        """Return for each cell the sum of its records' gradients, each clipped; records of no cell add nothing."""
+        totals = np.zeros((n_cells, len(params)))
+        for rows in self.blocks(batch, n_blocks):
+            *hidden, logits = rows.forward(model, params)
+            dlogits = objective.dlogits(logits, rows)
+            norms = self._norms_for(rows, clip_norm)
+            for cell, own in _members(rows.cells, n_cells):
+                totals[cell] += model.clipped_gradient(
+                    params,
+                    rows.X.take(own, axis=0),
+                    dlogits.take(own, axis=1),
+                    clip_norm,
+                    activations=(*(layer.take(own, axis=0) for layer in hidden), logits.take(own, axis=1)),
+                    row_norms=None if norms is None else norms.take(own),
+                )
+        return totals
+
     @staticmethod
     def _norms_for(rows: Rows, bound: float | Floats) -> Floats | None:
         """Return the norms, which an unclipped sum does not need."""
@@ -232,6 +262,21 @@ class MemoryRecords:
         return total
 
     @_SILENT
+    def sum_moments(
+        self, batch: Drawn, function: MomentFunction, bound: float, norm: int, n_blocks: int = 1
+    ) -> NDArray[np.float64]:
+        """Return first and second moments as one flat vector, to which each record adds at most `bound` in L1 or L2."""
+        shape = (function.n_cells, function.n_tables, function.n_values)
+        total = np.zeros(flat_length(*shape))
+        for rows in self.blocks(batch, n_blocks):
+            answers = function.moments_of(rows)
+            _shaped(answers.design, len(rows), function.n_values)
+            for column in answers[1:]:
+                _shaped(column, len(rows))
+            total += pack(*sum_rows(bounded_rows(answers, shape, ROUNDING * bound, norm), shape), norm)
+        return total
+
+    @_SILENT
     def minimise(self, batch: Drawn, ridge: RidgeSoftmax) -> NDArray[np.float64]:
         """Return the minimiser of the regularised loss over the rows of the batch."""
         blocks = [(ridge.design(rows.X, rows.norms), rows.y) for rows in self.blocks(batch, 1)]
@@ -241,6 +286,14 @@ class MemoryRecords:
             return sum(values), np.sum(gradients, axis=0)
 
         return minimise(loss, ridge, sum(len(y) for _, y in blocks)) if blocks else np.zeros(ridge.n_params)
+
+
+def _members(cells: NDArray[np.integer], n_cells: int) -> Iterator[tuple[int, Index]]:
+    """Yield each cell that has rows, with their places in ascending order."""
+    order = np.argsort(cells, kind="stable")
+    ends = np.searchsorted(cells.take(order), np.arange(n_cells + 1))
+    for cell in np.flatnonzero(np.diff(ends)).tolist():
+        yield cell, order[ends[cell] : ends[cell + 1]]
 
 
 def _by_cell(

@@ -5,7 +5,7 @@ A row function sees a block of rows and answers each row by itself. It is a froz
 """
 
 import dataclasses
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,9 @@ __all__ = [
     "CellFunction",
     "Differentiable",
     "HistogramFunction",
+    "MomentFunction",
     "Objective",
+    "RowMoments",
     "Rows",
     "VectorFunction",
     "check_registered",
@@ -197,6 +199,39 @@ class HistogramFunction(Protocol):
 
     def values_of(self, rows: Rows) -> Floats:
         """Return one vector per row, value by value: shape (n_values, B)."""
+
+
+class RowMoments(NamedTuple):
+    """What rows add to moments: u z to the cell and v z z^T to the table of each, -1 for none.
+
+    `design` holds z, one row a record; `pulls` u and `weights` v, one number each.
+    """
+
+    design: NDArray[np.floating]
+    cells: NDArray[np.integer]
+    tables: NDArray[np.integer]
+    pulls: NDArray[np.floating]
+    weights: NDArray[np.floating]
+
+
+@runtime_checkable
+class MomentFunction(Protocol):
+    """Turns each row into a vector z, whose first and second moments are summed in cells and tables; the veil clips."""
+
+    @property
+    def n_values(self) -> int:
+        """The length of z."""
+
+    @property
+    def n_cells(self) -> int:
+        """The number of cells of first moments."""
+
+    @property
+    def n_tables(self) -> int:
+        """The number of tables of second moments."""
+
+    def moments_of(self, rows: Rows) -> RowMoments:
+        """Return what each row adds, and where."""
 
 
 def row_function(cls: T) -> T:

@@ -21,12 +21,14 @@ from fairveil.privacy.laws import law_named
 from fairveil.privacy.ledger import Ledger, Receipt
 from fairveil.privacy.mechanisms import Sum
 from fairveil.privacy.minimiser import RidgeSoftmax
+from fairveil.privacy.moments import Moments
 from fairveil.privacy.plan import Part, Plan, Release, only_nonprivate
 from fairveil.privacy.rows import (
     CellFunction,
     Differentiable,
     Floats,
     HistogramFunction,
+    MomentFunction,
     Objective,
     VectorFunction,
     check_registered,
@@ -76,10 +78,27 @@ class Records(Protocol):
     ) -> NDArray[np.float64]:
         """Return the sum of clipped gradients."""
 
+    def sum_group_gradients(
+        self,
+        batch: Any,
+        model: Differentiable,
+        params: Floats,
+        objective: Objective,
+        clip_norm: float,
+        n_cells: int,
+        n_blocks: int,
+    ) -> NDArray[np.float64]:
+        """Return for each cell the sum of clipped gradients."""
+
     def sum_vectors(
         self, batch: Any, function: VectorFunction, clip_norm: float, n_blocks: int
     ) -> NDArray[np.float64]:
         """Return the sum of clipped vectors."""
+
+    def sum_moments(
+        self, batch: Any, function: MomentFunction, bound: float, norm: int, n_blocks: int
+    ) -> NDArray[np.float64]:
+        """Return first and second moments laid flat, each record's bounded in the given norm."""
 
     def minimise(self, batch: Any, ridge: RidgeSoftmax) -> NDArray[np.float64]:
         """Return the exact minimiser of a regularised loss."""
@@ -208,6 +227,27 @@ class Batch:
         total = self._records.sum_gradients(self._drawn, model, params, objective, clip_norm, self._n_blocks)
         return self._noisy(total, release, bound * ROUNDING)
 
+    def release_group_gradients(
+        self,
+        model: Differentiable,
+        params: Floats,
+        objective: Objective,
+        clip_norm: float,
+        n_cells: int,
+        name: str = "gradients",
+    ) -> NDArray[np.float64]:
+        """Return a noisy sum of clipped gradients for each cell, shape (n_cells, n_params).
+
+        A record adds its gradient to one cell at most, so that all sums together move by the clip norm.
+        """
+        release = self._use(name, norm=2)
+        check_registered(objective)
+        bound = check_positive("clip_norm", float(clip_norm), infinite=release.noise_multiplier == 0)
+        total = self._records.sum_group_gradients(
+            self._drawn, model, params, objective, bound, n_cells, self._n_blocks
+        )
+        return self._noisy(total, release, bound * ROUNDING)
+
     def release_counts(self, function: CellFunction, name: str = "counts") -> NDArray[np.float64]:
         """Return noisy counts per cell: a record adds 1 to one cell at most."""
         release = self._use(name, is_whole=True)
@@ -237,6 +277,23 @@ class Batch:
         check_positive("clip_norm", clip_norm)
         total = self._records.sum_vectors(self._drawn, function, clip_norm, self._n_blocks)
         return self._noisy(total, release, clip_norm)
+
+    def release_moments(self, function: MomentFunction, bound: float, name: str = "moments") -> Moments:
+        """Return noisy sums of u z in each cell and of v z z^T in each table; a record is in one of each at most.
+
+        What a record adds to both together is bounded to `bound`, in the norm of the planned law: Gaussian L2 with the
+        Frobenius norm of z z^T, Laplace L1 of the coefficients of its polynomial.
+        """
+        release = self._use(name)
+        check_registered(function)
+        bound = check_positive("bound", bound)
+        law = law_named(release.law)
+        total = self._records.sum_moments(self._drawn, function, bound, law.norm, self._n_blocks)
+        noisy = self._noisy(total, release, bound)
+        std = release.noise_multiplier * bound * math.sqrt(law.spread)
+        return Moments.unpacked(
+            noisy, (function.n_cells, function.n_tables, function.n_values), law.norm, std
+        )
 
     def release_minimiser(self, ridge: RidgeSoftmax, name: str = "minimiser") -> NDArray[np.float64]:
         """Return the noisy minimiser of a strongly convex loss; its sensitivity follows from the ridge."""

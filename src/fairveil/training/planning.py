@@ -8,7 +8,7 @@ from fairveil.errors import InvalidParameter
 from fairveil.privacy.calibration import calibrate
 from fairveil.privacy.events import Event
 from fairveil.privacy.plan import Part, Plan, Release
-from fairveil.training.task import Recipe, Task
+from fairveil.training.task import HoldoutReader, Recipe, Task
 
 __all__ = ["SIZE_SHARE", "calibrated_parts", "make_counting_plan", "make_plan", "outcomes_part", "size_parts"]
 
@@ -28,7 +28,7 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     size = size_parts(task)
     parts = size + calibrated_parts(lambda noise: recipe.parts(noise, 1 - holdout, task), size, task)
     if holdout:
-        parts += calibrated_parts(lambda noise: (outcomes_part(noise, holdout),), size, task)
+        parts += calibrated_parts(lambda noise: _holdout_parts(recipe, noise, holdout, task), size, task)
     return Plan(parts, task.epsilon, task.delta, task.unit)
 
 
@@ -38,6 +38,11 @@ def make_counting_plan(epsilon: float, delta: float, unit: str) -> Plan:
     if math.isfinite(epsilon):
         std = calibrate(lambda noise: [outcomes_part(noise, 1.0).event], epsilon, delta)
     return Plan((outcomes_part(std, 1.0),), epsilon, delta, unit)
+
+
+def _holdout_parts(recipe: Recipe, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    more = recipe.holdout_parts(noise_multiplier, share, task) if isinstance(recipe, HoldoutReader) else ()
+    return (outcomes_part(noise_multiplier, share), *more)
 
 
 def size_parts(task: Task) -> tuple[Part, ...]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from fairveil.models.rules import DecisionRule, MostLikely
 from fairveil.privacy.plan import Part
 from fairveil.privacy.veil import Veil
 
-__all__ = ["PREDICTS", "Fit", "Progress", "Recipe", "Task", "quiet"]
+__all__ = ["PREDICTS", "Fit", "HoldoutReader", "Progress", "Recipe", "Task", "quiet"]
 
 PREDICTS = ("label", "joint", "decoupled")
 """What a model is of: the label; the pair of group and label; the label, by one model for each group."""
@@ -93,7 +93,8 @@ class Task:
 class Fit:
     """What a recipe hands over, all of it released.
 
-    Parameters and rule, what it tells about its constraints, and the noisy group sizes that it used, if any.
+    Parameters and rule, what it tells about its constraints, and the noisy group sizes that it used, if any. `sheet` is
+    what else was released, from which more rules can be derived for free.
     """
 
     params: Array
@@ -101,6 +102,7 @@ class Fit:
     check: FinalCheck | None = None
     rule: DecisionRule = field(default_factory=MostLikely)
     sizes: NDArray[np.float64] | None = None
+    sheet: Any = None
 
 
 class Recipe(Protocol):
@@ -119,3 +121,14 @@ class Recipe(Protocol):
         self, veils: Mapping[str, Veil], task: Task, size: float, rng: np.random.Generator, progress: Progress
     ) -> Fit:
         """Return parameters; `size` is the public or noisy number of units in the piece, `rng` public coins."""
+
+
+@runtime_checkable
+class HoldoutReader(Protocol):
+    """A recipe that asks more of the people held out than how they are decided."""
+
+    def holdout_parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return what is asked of the piece "holdout" beside the outcomes, at this noise of theirs."""
+
+    def read_holdout(self, veils: Mapping[str, Veil], task: Task, fit: Fit) -> Any:
+        """Return what these further releases tell."""

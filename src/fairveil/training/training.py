@@ -1,6 +1,7 @@
 """A plan carried out: the debit, the noisy size, the training, the noisy outcomes on the hold-out."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +14,24 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.veil import Records, Veil, open_veils
 from fairveil.training.objectives import Everyone, Outcomes
-from fairveil.training.task import Fit, Progress, Recipe, Task, quiet
+from fairveil.training.task import Fit, HoldoutReader, Progress, Recipe, Task, quiet
 
 __all__ = ["Trained", "carry_out", "release_outcomes", "size_of"]
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What left the veil: a model and its fit, the size that was used, and counts on the hold-out if any."""
+    """What left the veil: a model and its fit, the size that was used, counts on the hold-out if any.
+
+    `evidence` is what else a recipe asked of the people held out.
+    """
 
     model: Model
     fit: Fit
     size: float
     outcomes: NDArray[np.float64] | None
     noise_variance: float
+    evidence: Any = None
 
 
 def carry_out(
@@ -69,7 +74,9 @@ def _carried_out(
     fit = recipe.train(veils, task, size, rng, progress)
     if "holdout" not in veils:
         return Trained(model, fit, size, None, 0.0)
-    return Trained(model, fit, size, *release_outcomes(veils["holdout"], model, fit.params, fit.rule, task))
+    outcomes = release_outcomes(veils["holdout"], model, fit.params, fit.rule, task)
+    evidence = recipe.read_holdout(veils, task, fit) if isinstance(recipe, HoldoutReader) else None
+    return Trained(model, fit, size, *outcomes, evidence)
 
 
 def release_outcomes(

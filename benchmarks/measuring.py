@@ -1,0 +1,208 @@
+"""Shared by the benchmarks: a data set ready to be split, exact figures of decisions, means over runs.
+
+All figures are exact counts on held-out rows of public data, for research. Gaps are differences between the largest and
+the smallest group: "equal opportunity" compares true positive rates; equalized odds also false positive rates, once as
+the larger of the two gaps and once as their mean, because published tables do both.
+"""
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from fairveil import Schema
+from fairveil.data.encoding import Encoder
+from fairveil.errors import BadStructure
+from fairveil.fairness.cells import Attribute, Population
+from fairveil.fairness.constraints import Constraint, constrain
+
+FIRST_SEED = 1000
+"""Seeds below 100 were used while the defaults were set."""
+
+FLAG = "is_train"
+"""The column that says which rows the source trains on."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A data set with its schema, its groups and labels as codes, ready to be split again and again."""
+
+    frame: pd.DataFrame
+    schema: Schema
+    people: Population
+    y: np.ndarray
+    groups: np.ndarray
+
+    @classmethod
+    def of(
+        cls, frame: pd.DataFrame, schema: Schema, sensitive: Sequence[str] = (), aware: bool = False
+    ) -> "Bench":
+        """Return the rows that count; without `aware` the sensitive columns are no features."""
+        encoder = Encoder(schema)
+        frame = frame[encoder.keep(frame)].reset_index(drop=True)
+        entries = tuple(schema.sensitive_named(name) for name in sensitive) or schema.sensitive[:1]
+        attributes = tuple(Attribute(entry.column, entry.groups) for entry in entries)
+        classes = schema.target.classes
+        people = Population(attributes, classes, classes.index(schema.target.positive))
+        y = encoder.targets(frame[schema.target.column])
+        groups = people.code([encoder.groups(frame[entry.column], entry) for entry in entries])
+        schema = schema.model_copy(update={"sensitive": entries, "id_column": None})
+        if not aware:
+            names = [entry.column for entry in entries]
+            schema = schema.without(*(name for name in names if name in schema.columns))
+        return cls(frame, schema, people, y, groups)
+
+    def public(self, n_rows: int) -> Schema:
+        """Return the schema for so many rows, a number that the split makes public."""
+        return self.schema.model_copy(update={"n_public": n_rows})
+
+    def random_split(self, seed: int, train_share: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return training and test rows, each row by its own coin."""
+        known = np.flatnonzero(self.y >= 0)
+        is_train = np.random.default_rng(seed).random(len(known)) < train_share
+        return known[is_train], known[~is_train]
+
+    def stratified_split(self, seed: int, train_share: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return training and test rows with the same share of every group and label."""
+        rng, known = np.random.default_rng(seed), np.flatnonzero(self.y >= 0)
+        strata = self.groups[known].astype(np.int64) * self.people.n_classes + self.y[known]
+        shuffled = [rng.permutation(known[strata == stratum]) for stratum in np.unique(strata)]
+        cuts = [round(train_share * len(rows)) for rows in shuffled]
+        train = [rows[:cut] for rows, cut in zip(shuffled, cuts, strict=True)]
+        test = [rows[cut:] for rows, cut in zip(shuffled, cuts, strict=True)]
+        return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))
+
+    def source_split(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the training and test rows of the source (`with_source_split`)."""
+        is_train, is_known = self.frame[FLAG].to_numpy(dtype=bool), self.y >= 0
+        return np.flatnonzero(is_known & is_train), np.flatnonzero(is_known & ~is_train)
+
+    def at_ratio(self, rows: np.ndarray, ratio: float, seed: int) -> np.ndarray:
+        """Return the rows with every group cut down at random to at most `ratio` times the smallest one."""
+        rng, groups = np.random.default_rng(seed), self.groups[rows]
+        parts = [rows[groups == code] for code in self.people.codes]
+        most = round(ratio * min(len(part) for part in parts if len(part)))
+        kept = [part if len(part) <= most else rng.choice(part, most, replace=False) for part in parts]
+        return np.sort(np.concatenate(kept))
+
+    def full_ratio(self, rows: np.ndarray) -> float:
+        """Return the size of the largest group over that of the smallest one that is not empty."""
+        sizes = [np.count_nonzero(self.groups[rows] == code) for code in self.people.codes]
+        return max(sizes) / min(size for size in sizes if size)
+
+    def largest_bound(
+        self, decisions: np.ndarray, rows: np.ndarray, constraint: Constraint, smallest: int = 0
+    ) -> float:
+        """Return the largest left side of the constraint, over bounds on at least `smallest` people each."""
+        bounds = constrain(constraint, self.people)
+        cells = bounds.cells[self.groups[rows], self.y[rows]]
+        counts = np.zeros((bounds.n_cells, bounds.n_classes))
+        np.add.at(counts, (cells[cells >= 0], decisions[cells >= 0]), 1)
+        is_large = bounds.smallest_parts(counts) >= smallest
+        return float(bounds.values(counts)[is_large].max()) if is_large.any() else math.nan
+
+    def figures(self, answer: "Answer", rows: np.ndarray) -> dict[str, float]:
+        """Return accuracy, areas and gaps of the answers to these rows."""
+        y, positive = self.y[rows], self.people.positive
+        is_known = np.isin(self.groups[rows], self.people.codes)
+        gaps = gaps_of(
+            answer.decisions[is_known] == positive, y[is_known] == positive, self.groups[rows][is_known]
+        )
+        return {
+            "accuracy": float(np.mean(answer.decisions == y)),
+            **areas_of(answer.scores, y == positive),
+            **gaps,
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a classifier says of the held-out rows: class codes, and the probability of the positive class."""
+
+    decisions: np.ndarray
+    scores: np.ndarray
+
+    @classmethod
+    def of(cls, clf: Any, table: pd.DataFrame, positive: int) -> "Answer":
+        """Return the answers of a fitted classifier whose classes stand in the schema's order."""
+        codes = {name: code for code, name in enumerate(clf.classes_.tolist())}
+        decisions = np.array([codes[name] for name in clf.predict(table).tolist()])
+        return cls(decisions, clf.predict_proba(table)[:, positive])
+
+
+def with_source_split(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Return the source's own rows with a column `is_train`.
+
+    They come from a column `split` (train or test), else from a file NAME_fairdp_rows.parquet beside the data, which
+    holds row numbers and flags.
+    """
+    if "split" in frame:
+        return frame.assign(**{FLAG: (frame["split"] == "train").to_numpy(dtype=bool)})
+    listed = path.with_name(f"{path.stem}_fairdp_rows.parquet")
+    if not listed.is_file():
+        raise BadStructure(
+            f"Expected a column split in {path.name} or a file {listed.name} beside it, got neither; split at random."
+        )
+    rows = pd.read_parquet(listed)
+    return frame.iloc[rows["row"]].assign(**{FLAG: rows[FLAG].to_numpy(dtype=bool)}).reset_index(drop=True)
+
+
+def spread_of(is_yes: np.ndarray, groups: np.ndarray) -> float:
+    """Return the difference between the largest and the smallest share of yes among groups; NaN for one group."""
+    shares = [float(np.mean(is_yes[groups == code])) for code in np.unique(groups)]
+    return max(shares) - min(shares) if len(shares) > 1 else math.nan
+
+
+def gaps_of(is_chosen: np.ndarray, is_positive: np.ndarray, groups: np.ndarray) -> dict[str, float]:
+    """Return the gaps in the rate of positive decisions: of all, of positives, and of positives and negatives."""
+    chances = spread_of(is_chosen[is_positive], groups[is_positive])
+    alarms = spread_of(is_chosen[~is_positive], groups[~is_positive])
+    return {
+        "demographic_parity": spread_of(is_chosen, groups),
+        "equal_opportunity": chances,
+        "equalized_odds_max": max(chances, alarms) if not math.isnan(chances + alarms) else math.nan,
+        "equalized_odds_mean": (chances + alarms) / 2,
+    }
+
+
+def areas_of(scores: np.ndarray, is_positive: np.ndarray) -> dict[str, float]:
+    """Return the areas under the precision-recall curve (average precision) and under the ROC curve."""
+    if is_positive.all() or not is_positive.any():
+        return {"auc_pr": math.nan, "roc_auc": math.nan}
+    return {
+        "auc_pr": float(average_precision_score(is_positive, scores)),
+        "roc_auc": float(roc_auc_score(is_positive, scores)),
+    }
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean and its 95 % interval over runs."""
+    mean, n = float(np.mean(values)), len(values)
+    half = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    return mean, mean - half, mean + half
+
+
+def published_rows(path: str | Path, paper: str) -> list[dict[str, Any]]:
+    """Return one paper's rows of a CSV of published figures; a value that is no number is NaN."""
+    with open(path, newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["paper"] == paper]
+    values = pd.to_numeric(pd.Series([row["value"] for row in rows]), errors="coerce")
+    return [row | {"value": float(value)} for row, value in zip(rows, values, strict=True)]
+
+
+def rounded(value: object) -> object:
+    """Return the same structure with floats at five digits, null where they are not finite."""
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
+    if isinstance(value, float):
+        return round(value, 5) if math.isfinite(value) else None
+    return value

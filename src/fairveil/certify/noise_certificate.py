@@ -1,0 +1,232 @@
+"""FairDP's certificates (Tran et al. 2023), each with what it is a statement about. None is about the released model.
+
+Theorem 3.2 and Proposition 3.3 average decisions over the noise of the last training step. A model is released once,
+with one draw of that noise: averaged over draws the groups may be treated alike while every single model that can be
+released treats them as differently as can be (docs/proofs/noise_certificates.md has the example). What holds for the
+released model is measured on people held out, so these numbers come with that certificate or not at all.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from fairveil._validate import check_integer, check_positive, check_probability
+from fairveil.certify.holdout import Certificate
+from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.fairness.metrics import Evaluation
+from fairveil.fairness.smooth import largest_gap, smooth_histogram
+
+__all__ = [
+    "OVER_NOISE",
+    "NoiseCertificate",
+    "Statement",
+    "batch_bound",
+    "finite_models_gap",
+    "monte_carlo_error",
+    "paper_worst_case_gap",
+    "several_statements",
+    "smooth_gap",
+    "smooth_statement",
+    "worst_case_gap",
+    "worst_case_statement",
+]
+
+OVER_NOISE = "over the training noise, not for this model"
+FAILURE = 1e-6
+"""How often a batch may exceed the public bound on its size."""
+
+
+def worst_case_gap(
+    norm_bound: float, learning_rate: float, reach: float, n_batch: float, noise_std: float
+) -> float:
+    """Return what the mean decision over the noise of a last step may differ by between groups (Theorem 3.2).
+
+    Parameters
+    ----------
+    norm_bound : float
+        The largest norm of the last layer before the step.
+    learning_rate : float
+        Of the step.
+    reach : float
+        How far one record can move the average gradient.
+    n_batch : float
+        The largest number of records in the batch.
+    noise_std : float
+        The deviation of the noise on each coordinate of the average gradient.
+
+    Examples
+    --------
+    >>> round(worst_case_gap(0.1, 1.0, 0.5, 4, 1.01 * 100 / 2**0.5), 3)
+    0.023
+    """
+    if noise_std == 0:
+        return 1.0
+    farthest = norm_bound + learning_rate * reach * n_batch
+    return math.erf(farthest / (math.sqrt(2) * learning_rate * noise_std))
+
+
+def paper_worst_case_gap(M: float, C: float, sigma: float, eta: float, m: float, K: int, N: int = 1) -> float:
+    """Return Theorem 3.2 in the paper's letters; with N models the batch is shared among them (Equation 32).
+
+    Examples
+    --------
+    >>> round(paper_worst_case_gap(M=0.1, C=1.0, sigma=100.0, eta=1.0, m=4, K=2), 3)
+    0.024
+    """
+    check_integer("K", K)
+    check_integer("N", N)
+    check_positive("sigma", sigma)
+    return worst_case_gap(M, eta, C / K, m / N, sigma * C / math.sqrt(K))
+
+
+def monte_carlo_error(n_models: int) -> float:
+    """Return how far the share of `n_models` models that decide for a class may be off, as a standard deviation.
+
+    The paper divides by the number of rows as well, as if each row met a model of its own; they all meet the same.
+    With one model it is 1/2: nothing is known.
+
+    Examples
+    --------
+    >>> monte_carlo_error(1), monte_carlo_error(100)
+    (0.5, 0.05)
+    """
+    return 1 / (2 * math.sqrt(check_integer("n_models", n_models)))
+
+
+def finite_models_gap(
+    norm_bound: float, learning_rate: float, reach: float, n_batch: float, noise_std: float, n_models: int
+) -> float:
+    """Return Equation 32 put right: the worst case of a batch shared among models, and what their number leaves open.
+
+    Two shares may each be off by one `monte_carlo_error`, whatever the number of rows; at most 1.
+    """
+    worst = worst_case_gap(norm_bound, learning_rate, reach, n_batch / n_models, noise_std)
+    return min(1.0, worst + 2 * monte_carlo_error(n_models))
+
+
+def batch_bound(n_people: float, sampling_rate: float, failure: float = FAILURE) -> int:
+    """Return what a Poisson batch of at most `n_people` exceeds with at most this probability.
+
+    The size of a batch is private: a bound must follow from public numbers.
+
+    Examples
+    --------
+    >>> batch_bound(10_000, 0.01, 1e-6)
+    151
+    """
+    check_probability("sampling_rate", sampling_rate)
+    return int(binom.isf(check_probability("failure", failure), math.ceil(n_people), sampling_rate))
+
+
+def smooth_gap(
+    bounds: HistogramConstraints, evaluation: Evaluation, sums: NDArray[np.float64], noise_std: float
+) -> tuple[float, float]:
+    """Return the largest gap of smooth decisions among people held out, and its standard error (Proposition 3.3).
+
+    `sums` are noisy sums of P(class 1) - 1/2 by (group code, label), taken at the released weights.
+    """
+    sizes = evaluation.counts.sum(axis=2)
+    histogram = smooth_histogram(bounds, sizes, sums)
+    # half of a size whose counts of two decisions are noisy, and the sum itself
+    variance = evaluation.noise_variance / 2 + noise_std**2
+    return largest_gap(bounds, histogram, variance)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One number and what it is a statement about.
+
+    Attributes
+    ----------
+    name : str
+    gap : float
+        The bound, or the estimate.
+    error : float or None
+        The standard error of an estimate; None for a bound.
+    about : str
+        What the number is about.
+    assumes : str
+        Under which assumptions.
+    """
+
+    name: str
+    gap: float
+    error: float | None
+    about: str
+    assumes: str
+
+
+@dataclass(frozen=True)
+class NoiseCertificate:
+    """Statements over the training noise, beside the certificate of the released model.
+
+    Attributes
+    ----------
+    statements : tuple of Statement
+    released : Certificate
+        What held-out people say of the model that was released; this is the one to go by.
+    """
+
+    statements: tuple[Statement, ...]
+    released: Certificate
+
+    @property
+    def sentence(self) -> str:
+        """What holds for the released model, then each statement with what it is about."""
+        lines = [f"The released model: {self.released.sentence}"]
+        for one in self.statements:
+            value = (
+                f"{one.gap:.3f}" if one.error is None else f"{one.gap:.3f} (standard error {one.error:.3f})"
+            )
+            lines.append(f"{one.name} ({one.about}): {value}. {one.assumes}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "statements": [asdict(one) for one in self.statements],
+            "released": self.released.to_dict(),
+            "sentence": self.sentence,
+        }
+
+
+def worst_case_statement(gap: float, n_batch: int) -> Statement:
+    """Return Theorem 3.2 with what it is about."""
+    assumes = (
+        f"For any people and any kind of gap. Assumes no more people than declared, and at most {n_batch:,} in the "
+        "last batch, which one in a million batches exceeds."
+    )
+    return Statement("Worst case (Theorem 3.2)", gap, None, OVER_NOISE, assumes)
+
+
+def smooth_statement(gap: float, error: float) -> Statement:
+    """Return Proposition 3.3, in its private version, with what it is about."""
+    assumes = (
+        "An estimate from noisy sums over the people held out, for decisions drawn with the noise of the last step "
+        "around the released weights."
+    )
+    return Statement("Empirical (Proposition 3.3)", gap, error, OVER_NOISE, assumes)
+
+
+def several_statements(gap: float, error: float, bound: float, n_models: int) -> tuple[Statement, Statement]:
+    """Return Algorithm 3's estimate and Equation 32, put right, with what they are about."""
+    open_share = 2 * monte_carlo_error(n_models)
+    estimate = Statement(
+        f"Share of {n_models} models (Algorithm 3)",
+        gap,
+        math.hypot(error, open_share),
+        OVER_NOISE,
+        f"An estimate from the people held out; {n_models} models alone leave {open_share:.3f} open.",
+    )
+    limit = Statement(
+        "Worst case of several models (Equation 32)",
+        bound,
+        None,
+        OVER_NOISE,
+        f"As Theorem 3.2, plus one standard deviation of what {n_models} models leave open for each of two groups.",
+    )
+    return estimate, limit

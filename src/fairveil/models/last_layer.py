@@ -1,0 +1,85 @@
+"""The last layer of a model, with its biases as weights of a constant input 1: its norm, its margin, what it reads.
+
+Both kinds of model keep it at the end of the flat vector, class weights first, then class biases.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.errors import InvalidParameter
+from fairveil.models.linear import LinearSoftmax
+from fairveil.models.mlp import Perceptron
+from fairveil.models.protocol import Array, Model
+
+__all__ = [
+    "LayeredModel",
+    "bounded_last_layer",
+    "check_layered",
+    "last_inputs",
+    "last_layer_norm",
+    "margin_weights",
+]
+
+Floats = NDArray[np.float64]
+LayeredModel = LinearSoftmax | Perceptron
+"""Models whose last layer is a product of weights and inputs."""
+
+
+def check_layered(model: Model) -> LayeredModel:
+    """Return the model as one with a last layer of its own; refuse others."""
+    if not isinstance(model, (LinearSoftmax, Perceptron)):
+        raise InvalidParameter(
+            f"Expected a linear model or a perceptron, which have a last layer, got {type(model).__name__}."
+        )
+    return model
+
+
+def bounded_last_layer(model: LayeredModel, params: Array, bound: float) -> Array:
+    """Return the parameters with the last layer scaled down to the Euclidean norm `bound` (Algorithm 1, line 4).
+
+    Examples
+    --------
+    >>> model = LinearSoftmax(n_features=1, n_classes=2)
+    >>> bounded_last_layer(model, np.array([3.0, 0.0, 4.0, 0.0], dtype=np.float32), 1.0).round(2).tolist()
+    [0.6000000238418579, 0.0, 0.800000011920929, 0.0]
+    """
+    norm = last_layer_norm(model, params)
+    if norm <= bound:
+        return params
+    bounded = params.copy()
+    bounded[-_size(model) :] *= bound / norm
+    return bounded
+
+
+def last_layer_norm(model: LayeredModel, params: Array) -> float:
+    """Return the Euclidean norm of the last layer, weights and biases of all classes together."""
+    return math.sqrt(float(np.square(params[-_size(model) :], dtype=np.float64).sum()))
+
+
+def margin_weights(model: LayeredModel, params: Array) -> Floats:
+    """Return the weights of logit_1 - logit_0 by the inputs of the last layer, that of the constant last."""
+    if model.n_classes != 2:
+        raise InvalidParameter(f"Expected a model of two classes, got {model.n_classes}.")
+    last = params[-_size(model) :].astype(np.float64)
+    n_biases = 2 if _has_biases(model) else 0
+    weights = last[: len(last) - n_biases].reshape(2, -1)
+    biases = last[len(last) - n_biases :]
+    margin = weights[1] - weights[0]
+    return np.append(margin, biases[1] - biases[0]) if n_biases else margin
+
+
+def last_inputs(model: LayeredModel, activations: tuple[Array, ...], X: Array) -> Floats:
+    """Return what the last layer reads, (inputs, B), with the constant 1 of its biases last."""
+    inputs = (X, *activations[:-1])[-1].T.astype(np.float64)
+    return np.concatenate([inputs, np.ones((1, inputs.shape[1]))]) if _has_biases(model) else inputs
+
+
+def _has_biases(model: LayeredModel) -> bool:
+    return model.bias if isinstance(model, LinearSoftmax) else True
+
+
+def _size(model: LayeredModel) -> int:
+    n_inputs = model.n_features if isinstance(model, LinearSoftmax) else (model.n_features, *model.hidden)[-1]
+    return model.n_classes * (n_inputs + _has_biases(model))

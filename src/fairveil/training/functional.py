@@ -1,0 +1,378 @@
+"""FM (Zhang et al. 2012) and FairFM (Tran et al. 2023): the loss as a quadratic of noisy coefficients, solved at once.
+
+One release of first and second moments gives the quadratic; its minimiser, the line from it to the model whose groups
+have equal mean scores, and with one histogram of scores on that line the model for every tolerance, are all free.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._validate import check_choice, check_integer, check_positive
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.constraints import (
+    Constraint,
+    DemographicParity,
+    EqualizedOdds,
+    FalseNegativeRateParity,
+    FalsePositiveRateParity,
+    TruePositiveRateParity,
+    constrain,
+)
+from fairveil.fairness.final_check import FinalCheck
+from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.models import LinearSoftmax
+from fairveil.models.protocol import Array
+from fairveil.privacy.laws import law_named
+from fairveil.privacy.moments import Moments
+from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.veil import Batch, Veil
+from fairveil.training.expansion import (
+    NEWTON_SENSITIVITY,
+    START_SENSITIVITY,
+    AroundWeights,
+    AtZero,
+    Quadratic,
+    laplace_bound,
+)
+from fairveil.training.objectives import Decisions
+from fairveil.training.score_path import CellRates, CellSums, Outlook, PathBins, ScorePath, choose
+from fairveil.training.task import Fit, Progress, Task, quiet
+
+__all__ = ["Derived", "Functional", "Sheet"]
+
+Floats = NDArray[np.float64]
+
+PARITIES = (
+    DemographicParity,
+    EqualizedOdds,
+    FalseNegativeRateParity,
+    FalsePositiveRateParity,
+    TruePositiveRateParity,
+)
+THRESHOLD_SHARE = 0.25
+"""The share of the precision that goes into counts, under a constraint; 0.15 does about as well on Adult."""
+
+LAST_SHARE = 0.1
+"""The part of it that the last count takes, which only reports."""
+
+
+HEARD = 3.0
+"""Cells whose noisy size is below so many standard deviations of its noise count as empty."""
+
+
+class Derived(NamedTuple):
+    """A model derived from what was released, its estimated accuracy and gap, and whether decisions were counted."""
+
+    params: Array
+    accuracy: float
+    gap: float
+    counted: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """Everything released about a task, from which a model for any limits and regularisation follows at no cost.
+
+    Attributes
+    ----------
+    quadratic : Quadratic
+        The loss around the last round's centre.
+    known : CellSums
+        Sums, sizes and squares of the cells.
+    rates : CellRates
+        The bounded rates, by cell.
+    limits : array of shape (J,)
+        Those that the fit was asked for.
+    headroom : float
+    path : ScorePath
+        The line whose decisions were counted.
+    outlook : Outlook
+        What was counted.
+    model : LinearSoftmax
+    """
+
+    quadratic: Quadratic
+    known: CellSums
+    rates: CellRates
+    limits: Floats
+    headroom: float
+    path: ScorePath
+    outlook: Outlook
+    model: LinearSoftmax
+
+    def rule_at(
+        self, limits: float | Sequence[float] | Floats | None = None, regularisation: float | None = None
+    ) -> Derived:
+        """Return the model for these limits, one number for all or one a bound; None is what the fit was asked for.
+
+        Decisions were counted on one line only. For another regularisation the line is another, and its point is chosen
+        as if scores were normal in every cell, with the released means and variances: `counted` is then False.
+
+        Guarantees
+        ----------
+        Reads what was released and nothing else, so it costs nothing, however often it is asked.
+        """
+        asked = self.limits if limits is None else np.broadcast_to(limits, self.limits.shape)
+        path, outlook = self._known_of(regularisation)
+        choice = choose(outlook, path, self.rates, np.asarray(asked, float), self.headroom, self.known)
+        params = margin_params(self.model, path.weights_at(choice.shift), choice.threshold, self.known.norm)
+        return Derived(params, choice.accuracy, choice.gap, outlook.is_counted)
+
+    def _known_of(self, regularisation: float | None) -> tuple[ScorePath, Outlook]:
+        if regularisation is None or regularisation == self.quadratic.regularisation:
+            return self.path, self.outlook
+        level = check_positive("regularisation", regularisation)
+        path = line_of(self.quadratic.regularised(level), self.rates, self.known)
+        return path, Outlook.normal(path, self.known)
+
+
+def line_of(quadratic: Quadratic, rates: CellRates, known: CellSums) -> ScorePath:
+    """Return the line from the minimiser to equal mean scores; comparisons of too few people steer nothing."""
+    return ScorePath.between(quadratic, rates.directions(known)[rates.is_told(known)], known)
+
+
+def margin_params(model: LinearSoftmax, weights: Floats, threshold: float, norm: float) -> Array:
+    """Return the parameters whose margin is w.z - threshold, half of it in each class."""
+    slopes, offset = weights[:-1] / norm, weights[-1] / norm - threshold
+    return model.pack(np.stack([-slopes / 2, slopes / 2]), np.array([-offset / 2, offset / 2]))
+
+
+class Layout(NamedTuple):
+    """Where the moments of each (group code, label) are summed, and what the cells of first moments are."""
+
+    cells: NDArray[np.int64]
+    tables: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    coarse: NDArray[np.int64]
+    cell_tables: NDArray[np.int64]
+
+    @property
+    def n_tables(self) -> int:
+        """The number of tables of second moments."""
+        return int(self.tables.max()) + 1
+
+    @property
+    def tells_labels(self) -> bool:
+        """Whether all people of a cell have one label, so that first moments count them."""
+        return len(self.labels) > 1
+
+
+@dataclass(frozen=True)
+class Functional:
+    """The functional mechanism: noisy coefficients of the expanded logistic loss, trimmed and solved.
+
+    Parameters
+    ----------
+    constraint : constraint or sequence of constraints
+        Parities of selection, true positive, false positive or false negative rates, or equalized odds; none is FM.
+    weighting : {"people", "groups"}
+        "people" counts everyone the same (FM, second moments pooled); "groups" every known group (FairFM, second
+        moments per group).
+    rounds : int
+        1 is one release; each further round is one Newton step around the last solution, from a further release.
+    regularisation : float
+        Eigenvalues are trimmed from below at this multiple of half the edge of the noise's own spectrum.
+    law : {"gaussian", "laplace"}
+        "laplace" is the scale of paper 003, d^2/4 + 3d, for comparison.
+    headroom : float
+        How many standard errors of the people to stay below each limit.
+    threshold_share : float, optional
+        The share of the precision for the counts on the line; None is 0.25 with a constraint, none without.
+    """
+
+    constraint: Constraint | Sequence[Constraint] = ()
+    weighting: str = "people"
+    rounds: int = 1
+    regularisation: float = 1.0
+    law: str = "gaussian"
+    headroom: float = 1.0
+    threshold_share: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("weighting", self.weighting, ("people", "groups"))
+        check_choice("law", self.law, ("gaussian", "laplace"))
+        check_integer("rounds", self.rounds)
+        check_positive("regularisation", self.regularisation)
+        if isinstance(self.constraint, list):
+            object.__setattr__(self, "constraint", tuple(self.constraint))
+        if not 0 <= self.headroom < math.inf:
+            raise InvalidParameter(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
+        if self.law == "laplace" and self.rounds > 1:
+            raise InvalidParameter(
+                f"Expected one round with law='laplace', got {self.rounds}; use law='gaussian' for more."
+            )
+        if self.threshold_share is not None and not 0 < self.threshold_share < 1:
+            raise InvalidParameter(f"Expected 0 < threshold_share < 1, got {self.threshold_share!r}.")
+        if self.threshold_share is not None and not self._is_bound:
+            raise InvalidParameter(
+                "Expected a constraint beside threshold_share, got none; name one, or leave the share out."
+            )
+
+    @property
+    def _is_bound(self) -> bool:
+        return not isinstance(self.constraint, tuple) or bool(self.constraint)
+
+    @property
+    def _clips(self) -> bool:
+        return self.law == "laplace"
+
+    def model_for(self, task: Task) -> LinearSoftmax:
+        """Return the model that is trained."""
+        return LinearSoftmax(task.n_features, 2)
+
+    def check(self, task: Task) -> None:
+        """Refuse what has no quadratic or no line: more classes, other models, other constraints."""
+        if task.n_classes != 2:
+            raise InvalidParameter(
+                f"Expected two classes for the functional mechanism, got {task.n_classes}. Only binary classification "
+                "is supported. Use RateConstrainedClassifier or PrivateClassifier for more."
+            )
+        if task.predicts != "label":
+            raise InvalidParameter(
+                f"Expected one model of the label for the functional mechanism, got a {task.predicts} one; use "
+                "Descent()."
+            )
+        if self.weighting == "groups" and not len(task.people.codes):
+            raise InvalidParameter(
+                "Expected groups to weigh the same, got none; name a sensitive column, or take weighting='people'."
+            )
+        several = self.constraint if isinstance(self.constraint, Sequence) else (self.constraint,)
+        for one in several:
+            if not isinstance(one, PARITIES):
+                names = ", ".join(kind.__name__ for kind in PARITIES)
+                raise InvalidParameter(
+                    f"Expected a parity that mean scores can follow ({names}), got {type(one).__name__}; bound it with "
+                    "RateConstrainedClassifier."
+                )
+        if several:
+            constrain(self.constraint, task.people)
+
+    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return the moments of every round and, under a constraint, the counts on the line, of the same people."""
+        counts = (self.threshold_share or THRESHOLD_SHARE) if self._is_bound else 0.0
+        each = noise_multiplier * math.sqrt(self.rounds / (1 - counts) / law_named(self.law).spread)
+        moments = tuple(Release(_name(step), self.law, each) for step in range(1, self.rounds + 1))
+        train = Part("train", moments, share)
+        if not counts:
+            return (train,)
+        looks = (
+            Release("scores", "gaussian", noise_multiplier / math.sqrt(counts * (1 - LAST_SHARE))),
+            Release("released", "gaussian", noise_multiplier / math.sqrt(counts * LAST_SHARE)),
+        )
+        return (train, Part("rule", looks, share, piece="train"))
+
+    def train(
+        self,
+        veils: Mapping[str, Veil],
+        task: Task,
+        size: float,
+        rng: np.random.Generator,
+        progress: Progress = quiet,
+    ) -> Fit:
+        """Return the minimiser, or under a constraint the point of the line that keeps its limits.
+
+        Guarantees
+        ----------
+        Everything here is computed from noisy sums: the guarantee is that of the veils' plan. That the bounds hold is
+        measured, not guaranteed.
+        """
+        bounds = constrain(self.constraint, task.people) if self._is_bound else None
+        layout, batch = self.layout_for(task, bounds), veils["train"].draw()
+        start = self._start_for(task, layout)
+        for step in progress(range(1, self.rounds + 1)):
+            if step == 1:
+                moments = batch.release_moments(start, self.bound_for(task), _name(step))
+                if layout.tells_labels:
+                    moments = _heard(moments, start.norm)
+                known = _known(moments, start, layout, size)
+                shares = self._shares(known, layout)
+                quadratic = Quadratic.at_zero(moments, shares, layout.cell_tables, start)
+            else:
+                around = AroundWeights(start.norm, quadratic.minimiser, layout.tables, layout.n_tables)
+                moments = batch.release_moments(around, NEWTON_SENSITIVITY, _name(step))
+                quadratic = Quadratic.around(moments, shares, around)
+            quadratic = quadratic.regularised(self.regularisation)
+        model = self.model_for(task)
+        if bounds is None:
+            return Fit(margin_params(model, quadratic.minimiser, 0.0, start.norm))
+        rates = CellRates.of(bounds, layout.coarse, layout.labels)
+        path = line_of(quadratic, rates, known)
+        rule = veils["rule"].draw()
+        outlook = self._counted(rule, veils["rule"].part, path, layout, known)
+        sheet = Sheet(quadratic, known, rates, bounds.limits, self.headroom, path, outlook, model)
+        params = sheet.rule_at().params
+        return Fit(
+            params, check=_checked(rule, veils["rule"].part, bounds, model, params, known.floor), sheet=sheet
+        )
+
+    def bound_for(self, task: Task) -> float:
+        """Return what one record may add to the first release, in the norm of its law."""
+        return laplace_bound(task.n_features + 1) if self.law == "laplace" else START_SENSITIVITY
+
+    def _start_for(self, task: Task, layout: Layout) -> AtZero:
+        """Return the expansion at 0, in the scale of the paper under its law."""
+        where = (task.n_features + 1, layout.cells, layout.tables, len(layout.labels), layout.n_tables)
+        if self.law == "laplace":
+            return AtZero(1.0, *where, pull=0.5, weight=0.125, clips=True)
+        return AtZero(task.input_norm, *where)
+
+    def layout_for(self, task: Task, bounds: HistogramConstraints | None) -> Layout:
+        """Return cells no finer than bounds and weighting need: each one adds noise to the pooled slope."""
+        shape = (task.people.n_groups, 2)
+        tables = np.zeros(shape, dtype=np.int64)
+        if self.weighting == "groups":
+            tables[:] = len(task.people.codes)  # a last table for people of no known group
+            tables[task.people.codes] = np.arange(len(task.people.codes))[:, None]
+        coarse = np.full(shape, -1) if bounds is None else bounds.cells
+        labels = np.indices(shape)[1]
+        if bounds is None and self.weighting == "people":
+            labels = np.zeros(shape, dtype=np.int64)
+        atoms = np.stack([one.ravel() for one in (coarse, tables, labels)], axis=1)
+        kinds, cells = np.unique(atoms, axis=0, return_inverse=True)
+        return Layout(cells.reshape(shape), tables, kinds[:, 2], kinds[:, 0], kinds[:, 1])
+
+    def _shares(self, known: CellSums, layout: Layout) -> Floats:
+        """Return the weight of each table: 1, or what makes every known group count the same, and nobody else."""
+        if self.weighting == "people":
+            return np.ones(1)
+        own = layout.cell_tables[:, None] == np.arange(layout.n_tables - 1)
+        least = max(known.floor, 3 * known.size_noise * math.sqrt(2))
+        sizes = np.maximum(known.sizes @ own, least)
+        return np.append(sizes.sum() / (len(sizes) * sizes), 0.0)
+
+    def _counted(self, batch: Batch, part: Part, path: ScorePath, layout: Layout, known: CellSums) -> Outlook:
+        bins = PathBins(path, known.norm, layout.cells, len(layout.labels), self._clips)
+        histogram = batch.release_counts(bins, "scores")
+        return Outlook.counted(path, histogram, part.releases[0].noise_multiplier, known)
+
+
+def _name(step: int) -> str:
+    return "moments" if step == 1 else f"moments {step}"
+
+
+def _heard(moments: Moments, norm: float) -> Moments:
+    """Return moments without the first moments of cells that seem empty: they would add nothing but noise."""
+    sizes, noise = np.abs(moments.first[:, -1]) * norm, moments.first_noise * norm
+    return replace(moments, first=np.where(sizes[:, None] > HEARD * noise, moments.first, 0.0))
+
+
+def _known(moments: Moments, start: AtZero, layout: Layout, size: float) -> CellSums:
+    """Return the sums of z in cells (first moments have the sign of the label) and of z z^T over everyone."""
+    sums = moments.first * (1 - 2 * layout.labels)[:, None] / start.pull
+    squares = moments.second.sum(axis=0) / start.weight
+    noise = moments.first_noise / start.pull * start.norm
+    return CellSums(sums, squares, start.norm, noise, max(1.0, 1e-3 * size))
+
+
+def _checked(
+    batch: Batch, part: Part, bounds: HistogramConstraints, model: LinearSoftmax, params: Array, floor: float
+) -> FinalCheck:
+    """Release counts of the final rule, which no choice has looked at, and say what they tell of every bound."""
+    function = Decisions(model, params, bounds.cells.ravel(), bounds.n_cells)
+    counts = batch.release_counts(function, "released").reshape(bounds.n_cells, 2)
+    return FinalCheck.of_counts(bounds, counts, part.releases[1].noise_multiplier ** 2, floor)

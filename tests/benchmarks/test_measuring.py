@@ -1,0 +1,186 @@
+"""The figures that the benchmarks print: metrics against fairlearn and by hand, splits, schemas, and that they run."""
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fairlearn.metrics import (
+    demographic_parity_difference,
+    equal_opportunity_difference,
+    equalized_odds_difference,
+)
+from scipy.stats import ttest_1samp
+
+from fairveil import EqualizedOdds, Schema, load_dataset
+from fairveil.data.encoding import Encoder
+from fairveil.errors import BadStructure
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SPEC = importlib.util.spec_from_file_location("measuring", BENCHMARKS / "measuring.py")
+measuring = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(measuring)
+
+
+@pytest.fixture(scope="module")
+def bench():
+    frame = measuring.with_source_split(load_dataset("adult").frame, Path("adult.parquet"))
+    return measuring.Bench.of(frame, Schema.read(BENCHMARKS / "schemas" / "adult_fairdp.toml"))
+
+
+@pytest.mark.parametrize("n_groups", [2, 5])
+def test_gaps_are_those_of_fairlearn(rng, n_groups):
+    y, chosen = rng.random(500) < 0.4, rng.random(500) < 0.3
+    groups = rng.integers(n_groups, size=500)
+    gaps, those = measuring.gaps_of(chosen, y, groups), {"sensitive_features": groups}
+    assert gaps == pytest.approx(
+        {
+            "demographic_parity": demographic_parity_difference(y, chosen, **those),
+            "equal_opportunity": equal_opportunity_difference(y, chosen, **those),
+            "equalized_odds_max": equalized_odds_difference(y, chosen, **those),
+            "equalized_odds_mean": equalized_odds_difference(y, chosen, agg="mean", **those),
+        }
+    )
+
+
+def test_a_gap_between_a_group_and_nobody_is_unknown():
+    nobody = measuring.gaps_of(np.ones(3, bool), np.array([True, True, False]), np.array([0, 1, 1]))
+    assert nobody["equal_opportunity"] == 0
+    assert math.isnan(nobody["equalized_odds_max"]) and math.isnan(nobody["equalized_odds_mean"])
+
+
+def test_the_area_under_the_roc_curve_is_the_share_of_pairs_in_order(rng):
+    scores, is_positive = rng.integers(20, size=200) / 20, rng.random(200) < 0.3
+    pairs = scores[is_positive][:, None] - scores[~is_positive][None, :]
+    areas = measuring.areas_of(scores, is_positive)
+    assert areas["roc_auc"] == pytest.approx(np.mean((pairs > 0) + 0.5 * (pairs == 0)))
+    assert math.isnan(measuring.areas_of(scores, np.ones(200, bool))["auc_pr"])
+
+
+def test_average_precision_of_four_people_by_hand():
+    areas = measuring.areas_of(np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, False, True, False]))
+    assert areas["auc_pr"] == pytest.approx((1 + 2 / 3) / 2)
+
+
+def test_intervals_are_students(rng):
+    values = rng.normal(size=7).tolist()
+    ends = ttest_1samp(values, 0).confidence_interval(0.95)
+    assert measuring.interval(values) == pytest.approx((np.mean(values), ends.low, ends.high))
+    assert measuring.interval([0.5])[0] == 0.5
+
+
+def test_figures_of_a_perfect_and_of_a_one_sided_answer(bench):
+    rows = bench.source_split()[1]
+    truth = measuring.Answer(bench.y[rows], bench.y[rows].astype(float))
+    figures = bench.figures(truth, rows)
+    assert figures["accuracy"] == figures["roc_auc"] == figures["auc_pr"] == 1
+    assert figures["equalized_odds_max"] == 0 and figures["demographic_parity"] == pytest.approx(
+        0.19, abs=0.02
+    )
+    sided = measuring.Answer((bench.groups[rows] == 1).astype(int), np.zeros(len(rows)))
+    assert bench.figures(sided, rows)["equalized_odds_mean"] == 1
+    assert bench.largest_bound(sided.decisions, rows, EqualizedOdds(0.0)) == 1
+
+
+def test_the_split_of_the_source_is_that_of_adult(bench):
+    train, test = bench.source_split()
+    assert (len(train), len(test)) == (32_561, 16_281)
+    assert set(bench.frame["split"].iloc[train]) == {"train"}
+
+
+def test_a_list_of_rows_beside_the_file_serves_as_split(tmp_path):
+    frame = pd.DataFrame({"x": range(10)})
+    pd.DataFrame({"row": [7, 2, 5], "is_train": [True, False, True]}).to_parquet(
+        tmp_path / "some_fairdp_rows.parquet"
+    )
+    found = measuring.with_source_split(frame, tmp_path / "some.parquet")
+    assert found["x"].tolist() == [7, 2, 5] and found["is_train"].tolist() == [True, False, True]
+    with pytest.raises(BadStructure, match="split at random"):
+        measuring.with_source_split(frame, tmp_path / "other.parquet")
+
+
+def test_a_stratified_split_keeps_every_share_and_every_row_once(bench):
+    train, test = bench.stratified_split(3, 0.8)
+    assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(bench.y)))
+    for group in (0, 1):
+        for label in (0, 1):
+            is_in = (bench.groups == group) & (bench.y == label)
+            assert np.count_nonzero(is_in[train]) == round(0.8 * np.count_nonzero(is_in))
+    assert not np.array_equal(train, bench.stratified_split(4, 0.8)[0])
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.5, 100.0])
+def test_a_ratio_cuts_down_the_larger_group_alone(bench, ratio):
+    train, _ = bench.source_split()
+    kept = bench.at_ratio(train, ratio, seed=5)
+    assert len(np.unique(kept)) == len(kept) and np.isin(kept, train).all()
+    n_women = np.count_nonzero(bench.groups[train] == 0)
+    assert np.count_nonzero(bench.groups[kept] == 0) == n_women == 10_771
+    assert bench.full_ratio(kept) == pytest.approx(min(ratio, bench.full_ratio(train)), abs=1e-4)
+
+
+def test_adult_in_the_form_of_fairdp_has_41_inputs_beside_the_levels_for_missing_cells(bench):
+    encoder = Encoder(bench.schema)
+    spare = [name for name in encoder.feature_levels if name.endswith(("=missing", "=other"))]
+    spare.remove("native_country=other")
+    assert encoder.n_features - len(spare) == 41 and encoder.n_features == 50
+    seen = encoder.rows(bench.frame)[:, [encoder.feature_levels.index(name) for name in spare]].sum(axis=0)
+    counts = {name: n for name, n in zip(spare, seen.tolist(), strict=True) if n}
+    assert counts == {"workclass=missing": 2799, "native_country=missing": 857}
+
+
+@pytest.mark.parametrize(
+    ("name", "n_rows", "n_positive", "n_smaller"),
+    [("abalone", 1418, 915, 654), ("law_school", 49_449, 12_496, 9802)],
+)
+def test_other_forms_of_fairdp_keep_the_rows_that_were_counted(
+    data_folder, name, n_rows, n_positive, n_smaller
+):
+    path = data_folder / f"{name}.parquet"
+    frame = pd.read_parquet(path)
+    frame = measuring.with_source_split(frame, path) if name == "abalone" else frame
+    schema = Schema.read(BENCHMARKS / "schemas" / f"{name}_fairdp.toml")
+    bench = measuring.Bench.of(frame, schema)
+    assert (len(bench.y), int(bench.y.sum())) == (n_rows, n_positive)
+    assert min(np.bincount(bench.groups)) == n_smaller and schema.n_public == n_rows
+
+
+def test_published_rows_are_those_of_one_paper_with_numbers_where_there_are_any(tmp_path):
+    (tmp_path / "prints.csv").write_text("paper,metric,value\nours,gap,0.25\ntheirs,gap,0.5\nours,tau,N/A\n")
+    first, second = measuring.published_rows(tmp_path / "prints.csv", "ours")
+    assert first == {"paper": "ours", "metric": "gap", "value": 0.25} and math.isnan(second["value"])
+    assert measuring.rounded([second, 1 / 3]) == [{"paper": "ours", "metric": "tau", "value": None}, 0.33333]
+
+
+@pytest.mark.parametrize(
+    ("command", "key", "clean"),
+    [
+        ("fairdp.py --table synthetic --methods clean,dpsgd --epsilon 1 --model linear", "accuracy", 0.828),
+        (
+            "quality.py --method dpsgd --split original --schema {schemas}/adult_fairdp.toml",
+            "nonprivate_accuracy",
+            0.8002,
+        ),
+    ],
+    ids=["fairdp", "quality"],
+)
+def test_the_last_line_is_one_json_object_and_the_clean_model_is_as_it_should_be(command, key, clean):
+    """On synthetic rows the best rule is right with probability Phi(1.896 / 2); the rows are the same every time."""
+    script, *words = command.format(schemas=BENCHMARKS / "schemas").split()
+    answer = subprocess.run(
+        [sys.executable, BENCHMARKS / script, *words, "--runs", "1", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+    )
+    first, *others = json.loads(answer.stdout.splitlines()[-1])["rows"]
+    assert first[key] == pytest.approx(clean, abs=0.02)
+    for row in (first, *others):
+        assert 0 <= row["roc_auc"] <= 1 and row["runs"] == 1 and row["seconds_per_run"] > 0
