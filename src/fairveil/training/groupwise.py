@@ -109,7 +109,8 @@ class Groupwise:
     Parameters
     ----------
     descent : Descent
-        Model, steps, sampling rate, clip norm; its learning rate is Adam's (0.02 if open), its momentum is not used.
+        Model (an "mlp" of one hidden layer of 32 by default), steps, sampling rate, clip norm; its learning rate is
+        Adam's (0.02 if open), its momentum is not used.
     norm_bound : float
         The largest Euclidean norm M of the last layer, biases included: small is cautious, infinity is no bound.
     divisors : {"group", "common"}
@@ -125,8 +126,8 @@ class Groupwise:
         Stop as soon as a noisy look shows that a bound is broken (Remark 2); all looks are paid for beforehand.
     """
 
-    descent: Descent = field(default_factory=lambda: Descent(model="mlp"))
-    norm_bound: float = 3.0
+    descent: Descent = field(default_factory=lambda: Descent(model="mlp", hidden=(32,)))
+    norm_bound: float = 1.5
     divisors: str = "group"
     group_sizes: tuple[float, ...] | None = None
     released: str = "average"
