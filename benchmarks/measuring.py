@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: a data set ready to be split, exact figures of decisions, means over runs.
+"""Shared by the benchmarks: a data set ready to be split, its non-private twin, exact figures, means over runs.
 
 All figures are exact counts on held-out rows of public data, for research. Gaps are differences between the largest and
 the smallest group: "equal opportunity" compares true positive rates; equalized odds also false positive rates, once as
@@ -15,16 +15,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.stats import t
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from fairveil import Schema
+from fairveil import Groupwise, GroupwiseClassifier, Schema
+from fairveil.data.datasets import dataset_path
 from fairveil.data.encoding import Encoder
 from fairveil.errors import BadStructure
 from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import Constraint, constrain
+from fairveil.postprocess.exact import ExactProblem
+from fairveil.privacy.rows import Rows
+from fairveil.training.group_rows import GroupWeighted, SmoothRates
+from fairveil.training.groupwise import GroupScale
 
 FIRST_SEED = 1000
 """Seeds below 100 were used while the defaults were set."""
+
+TRAIN_SHARE = 0.75
+"""Of a random split."""
+
+LARGEST_PROGRAM = 100_000
+"""Rows for which the fair twin solves the linear program; above, the same optimum by its dual."""
 
 FLAG = "is_train"
 """The column that says which rows the source trains on."""
@@ -137,6 +149,61 @@ class Answer:
         return cls(decisions, clf.predict_proba(table)[:, positive])
 
 
+@dataclass(frozen=True)
+class Splits:
+    """Which rows run r trains on: a random share by its own seed, or the source's own every time."""
+
+    bench: Bench
+    kind: str
+    first_seed: int
+
+    def __call__(self, run: int) -> tuple[np.ndarray, np.ndarray]:
+        if self.kind == "original":
+            return self.bench.source_split()
+        return self.bench.random_split(self.first_seed + run, TRAIN_SHARE)
+
+    @property
+    def n_public(self) -> int:
+        return len(self(0)[0]) if self.kind == "original" else round(TRAIN_SHARE * len(self.bench.y))
+
+
+@dataclass(frozen=True)
+class Twin:
+    """scikit-learn's model on one split: probabilities of the training and of the held-out rows."""
+
+    train: np.ndarray
+    test: np.ndarray
+
+    @classmethod
+    def of(cls, splits: Splits, rows: np.ndarray, run: int) -> "Twin":
+        return cls.on(rows, splits.bench.y, *splits(run))
+
+    @classmethod
+    def on(cls, rows: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> "Twin":
+        model = LogisticRegression(max_iter=1000).fit(rows[train], y[train])
+        return cls(model.predict_proba(rows[train]), model.predict_proba(rows[test]))
+
+    def answer(self, positive: int) -> Answer:
+        return Answer(self.test.argmax(axis=1), self.test[:, positive])
+
+    def fair_answer(self, splits: Splits, run: int, asked: Constraint) -> Answer:
+        """Return the decisions of the exact optimum on the training rows, by linear programming or by its dual."""
+        bench, (train, test) = splits.bench, splits(run)
+        bounds = constrain(asked, bench.people)
+        problem = ExactProblem(self.train, bounds.cells[bench.groups[train], bench.y[train]], bounds)
+        is_small = len(train) <= LARGEST_PROGRAM
+        prices = problem.multipliers() if is_small else problem.hard_max_multipliers()
+        tilts = problem.tilts(prices)[bounds.cells[bench.groups[test], bench.y[test]]]
+        return Answer((self.test - tilts).argmax(axis=1), self.test[:, bench.people.positive])
+
+
+def twins_of(splits: Splits, runs: int) -> list[Twin]:
+    rows = Encoder(splits.bench.schema).rows(splits.bench.frame)
+    if splits.kind == "original":
+        return [Twin.of(splits, rows, 0)] * runs
+    return [Twin.of(splits, rows, run) for run in range(runs)]
+
+
 def with_source_split(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Return the source's own rows with a column `is_train`.
 
@@ -154,6 +221,15 @@ def with_source_split(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     return frame.iloc[rows["row"]].assign(**{FLAG: rows[FLAG].to_numpy(dtype=bool)}).reset_index(drop=True)
 
 
+def read_bench(
+    name: str, schema: Schema, keeps_split: bool, sensitive: Sequence[str] = (), aware: bool = False
+) -> Bench:
+    """Return a data set of this name, with the source's own split where it is kept."""
+    path = dataset_path(name)
+    frame = pd.read_parquet(path)
+    return Bench.of(with_source_split(frame, path) if keeps_split else frame, schema, sensitive, aware)
+
+
 def spread_of(is_yes: np.ndarray, groups: np.ndarray) -> float:
     """Return the difference between the largest and the smallest share of yes among groups; NaN for one group."""
     shares = [float(np.mean(is_yes[groups == code])) for code in np.unique(groups)]
@@ -161,7 +237,10 @@ def spread_of(is_yes: np.ndarray, groups: np.ndarray) -> float:
 
 
 def gaps_of(is_chosen: np.ndarray, is_positive: np.ndarray, groups: np.ndarray) -> dict[str, float]:
-    """Return the gaps in the rate of positive decisions: of all, of positives, and of positives and negatives."""
+    """Return the gaps in the rate of positive decisions: of all, of positives, and of positives and negatives.
+
+    In the place of decisions there may be their probabilities.
+    """
     chances = spread_of(is_chosen[is_positive], groups[is_positive])
     alarms = spread_of(is_chosen[~is_positive], groups[~is_positive])
     return {
@@ -170,6 +249,30 @@ def gaps_of(is_chosen: np.ndarray, is_positive: np.ndarray, groups: np.ndarray) 
         "equalized_odds_max": max(chances, alarms) if not math.isnan(chances + alarms) else math.nan,
         "equalized_odds_mean": (chances + alarms) / 2,
     }
+
+
+def paper_taus(
+    clf: GroupwiseClassifier, recipe: Groupwise, table: pd.DataFrame, labels: pd.Series, seed: int
+) -> dict[str, float]:
+    """Return tau_emp as FairDP computes it (Equation 10), from a fresh batch whose gradient has no noise: not private.
+
+    The gaps are those of the rows given, for decisions drawn with the noise of the last step around its true mean.
+    """
+    front, model, last = clf.front(), clf.model_, clf.last_step_
+    records = front.records(table, labels)
+    sizes = np.bincount(records.cells, minlength=front.people.n_groups)[front.people.codes]
+    scale = GroupScale.by_group(front.task, sizes.astype(float))
+    if recipe.divisors == "common":
+        scale = GroupScale.common(front.task, float(len(records.y)))
+    is_drawn = np.random.default_rng(seed).random(len(records.y)) < last.sampling_rate
+    batch = Rows(records, np.flatnonzero(is_drawn))
+    pulls = GroupWeighted(scale.weights).dlogits(model.logits(last.before, batch.X), batch)
+    bounds = recipe.descent.clip_norm_for(front.task) * scale.weights[batch.cells]
+    total = model.clipped_gradient(last.before, batch.X, pulls, bounds)
+    mean = last.before - last.learning_rate * total / (last.sampling_rate * scale.total)
+    rates = SmoothRates(model, mean.astype(np.float32), last.margin_std, front.people.n_groups)
+    law = 0.5 + rates.values_of(Rows(records, np.arange(len(records.y))))[0]
+    return gaps_of(law, records.y == front.people.positive, records.cells)
 
 
 def areas_of(scores: np.ndarray, is_positive: np.ndarray) -> dict[str, float]:
@@ -195,6 +298,37 @@ def published_rows(path: str | Path, paper: str) -> list[dict[str, Any]]:
         rows = [row for row in csv.DictReader(file) if row["paper"] == paper]
     values = pd.to_numeric(pd.Series([row["value"] for row in rows]), errors="coerce")
     return [row | {"value": float(value)} for row, value in zip(rows, values, strict=True)]
+
+
+def mean_row(figures: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the mean of each figure under its name, and the ends of its interval beside; of misses the largest."""
+    row = {}
+    for name in figures[0]:
+        row[name], row[f"{name}_low"], row[f"{name}_high"] = interval([one[name] for one in figures])
+        if name.startswith("miss_"):
+            row[f"{name}_largest"] = max(one[name] for one in figures)
+    return row
+
+
+def published_curves(
+    path: str | Path, dataset: str | None, constraint: str, epsilon: float
+) -> list[dict[str, Any]]:
+    """Return the points of published curves for one data set, constraint and epsilon."""
+    with open(path, newline="") as file:
+        found = [
+            row
+            for row in csv.DictReader(file)
+            if (row["dataset"], row["constraint"], float(row["epsilon"])) == (dataset, constraint, epsilon)
+        ]
+    return [
+        {"method": row["method"], "accuracy": 1 - float(row["error_or_accuracy"]), "gap": float(row["gap"])}
+        for row in found
+    ]
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Return the numbers of a text with commas; "full" is infinity."""
+    return tuple(math.inf if part == "full" else float(part) for part in text.split(","))
 
 
 def rounded(value: object) -> object:

@@ -8,12 +8,17 @@ gap is the floor of the measurement. Splits are seeded (run r uses seed 1000 + r
 defaults were set); noise never is. `--split original` takes the source's own training and test rows every time: runs
 then differ by noise and initial weights alone. "gap" is the largest left side of the constraint's bounds: for a parity
 the largest difference between groups, for a cap the rate itself; "gap_mean_of_two" is equalized odds as the mean of its
-two gaps, whatever the constraint.
+two gaps, whatever the constraint. What no option sets is the estimator's own default.
+
+With `--frontier` the functional mechanism is fitted once a split, at `--tolerance` (0.05 if open); every tolerance then
+has a row of its own: the model that was derived from the same release, beside one "retrained" at that tolerance from a
+budget of its own. "ledger_epsilon" is what the books say after all models were derived, "fitted_epsilon" before.
 
     python benchmarks/quality.py --dataset adult --method raco --epsilon 1 --tolerance 0.05 --runs 10 --json
     python benchmarks/quality.py --dataset adult --method dp2dp --epsilon 0.5,1,3 --runs 20 --json
     python benchmarks/quality.py --schema benchmarks/schemas/adult_fairdp.toml --split original --method fairdp \\
-        --model mlp --epsilon 1.1 --norm-bound 0.3,1,3 --runs 10 --json
+        --epsilon 1.1 --norm-bound 0.3,1,3 --runs 10 --json
+    python benchmarks/quality.py --method functional --epsilon 1 --frontier 0,0.05,0.1 --runs 10 --json
 """
 
 import os
@@ -21,19 +26,14 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
-import csv
 import itertools
 import json
 import math
 import sys
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
-import pandas as pd
-from sklearn.linear_model import LogisticRegression
 
 import fairveil
 from fairveil import (
@@ -53,13 +53,22 @@ from fairveil import (
     ScoreHistogram,
     ToleranceNotMet,
 )
-from fairveil.data.datasets import dataset_path, dataset_schema
-from fairveil.data.encoding import Encoder
-from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, constrain
-from fairveil.postprocess.exact import ExactProblem
-from measuring import FIRST_SEED, Answer, Bench, interval, rounded, with_source_split
+from fairveil.data.datasets import dataset_schema
+from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
+from measuring import (
+    FIRST_SEED,
+    Answer,
+    Bench,
+    Splits,
+    Twin,
+    interval,
+    numbers,
+    published_curves,
+    read_bench,
+    rounded,
+    twins_of,
+)
 
-TRAIN_SHARE = 0.75
 UNBOUNDED = {
     "dpsgd": lambda model: Descent(model=model),
     "dpsgdf": lambda model: Descent(model=model, group_clipping=True),
@@ -69,38 +78,17 @@ RULES = ("dp2dp", "parity")
 NEWER = ("fairdp", "functional")
 METHODS = sorted([*UNBOUNDED, *RULES, *NEWER, "raco"])
 SOLVERS = {"auto": None, "histogram": ScoreHistogram(), "steps": DualSteps(), "descent": NoisyDescent()}
-LARGEST_PROGRAM = 100_000
-"""Rows for which the fair twin solves the linear program; above, the same optimum by its dual."""
+FRONTIER_TOLERANCE = 0.05
+"""What the one fit behind a frontier is asked for, where nothing else is said."""
+
 NAMES = {"adult": "adult", "credit_default": "credit-card"}
 """Data sets as the published curves call them."""
 
 
-@dataclass(frozen=True)
-class Splits:
-    """Which rows run r trains on: a random share by its own seed, or the source's own every time."""
-
-    bench: Bench
-    kind: str
-    first_seed: int
-
-    def __call__(self, run: int) -> tuple[np.ndarray, np.ndarray]:
-        if self.kind == "original":
-            return self.bench.source_split()
-        return self.bench.random_split(self.first_seed + run, TRAIN_SHARE)
-
-    @property
-    def n_public(self) -> int:
-        return len(self(0)[0]) if self.kind == "original" else round(TRAIN_SHARE * len(self.bench.y))
-
-
 def bench_of(options: argparse.Namespace) -> Bench:
-    path = dataset_path(options.dataset)
     schema = Schema.read(options.schema) if options.schema else dataset_schema(options.dataset)
-    frame = pd.read_parquet(path)
-    if options.split == "original":
-        frame = with_source_split(frame, path)
     names = options.sensitive.split(",") if options.sensitive else ()
-    return Bench.of(frame, schema, names, options.aware)
+    return read_bench(options.dataset, schema, options.split == "original", names, options.aware)
 
 
 @dataclass(frozen=True)
@@ -156,9 +144,8 @@ class Setting:
         )
 
     def fairdp(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
-        how = fairveil.Groupwise(
-            descent=Descent(model=self.model), norm_bound=self.norm_bound, divisors=self.divisors
-        )
+        own = fairveil.Groupwise().descent
+        how = fairveil.Groupwise(replace(own, model=self.model), self.norm_bound, self.divisors)
         return fairveil.GroupwiseClassifier(self.epsilon, self.delta, how, schema, sensitive, ledger=Ledger())
 
     def functional(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
@@ -169,46 +156,19 @@ class Setting:
         )
 
 
-def private_run(splits: Splits, setting: Setting, run: int) -> Answer:
-    bench, (train, test) = splits.bench, splits(run)
+def fitted(splits: Splits, setting: Setting, run: int) -> PrivateClassifier:
+    bench, (train, _) = splits.bench, splits(run)
     schema = bench.public(splits.n_public)
     clf = setting.classifier(schema, [entry.column for entry in schema.sensitive])
-    clf.fit(bench.frame.iloc[train], bench.frame[schema.target.column].iloc[train])
-    return Answer.of(clf, bench.frame.iloc[test], bench.people.positive)
+    return clf.fit(bench.frame.iloc[train], bench.frame[schema.target.column].iloc[train])
 
 
-@dataclass(frozen=True)
-class Twin:
-    """scikit-learn's model on one split: probabilities of the training and of the held-out rows."""
-
-    train: np.ndarray
-    test: np.ndarray
-
-    @classmethod
-    def of(cls, splits: Splits, rows: np.ndarray, run: int) -> "Twin":
-        train, test = splits(run)
-        model = LogisticRegression(max_iter=1000).fit(rows[train], splits.bench.y[train])
-        return cls(model.predict_proba(rows[train]), model.predict_proba(rows[test]))
-
-    def answer(self, positive: int) -> Answer:
-        return Answer(self.test.argmax(axis=1), self.test[:, positive])
-
-    def fair_answer(self, splits: Splits, run: int, asked: Constraint) -> Answer:
-        """Return the decisions of the exact optimum on the training rows, by linear programming or by its dual."""
-        bench, (train, test) = splits.bench, splits(run)
-        bounds = constrain(asked, bench.people)
-        problem = ExactProblem(self.train, bounds.cells[bench.groups[train], bench.y[train]], bounds)
-        is_small = len(train) <= LARGEST_PROGRAM
-        prices = problem.multipliers() if is_small else problem.hard_max_multipliers()
-        tilts = problem.tilts(prices)[bounds.cells[bench.groups[test], bench.y[test]]]
-        return Answer((self.test - tilts).argmax(axis=1), self.test[:, bench.people.positive])
+def answer_of(splits: Splits, clf: PrivateClassifier, run: int) -> Answer:
+    return Answer.of(clf, splits.bench.frame.iloc[splits(run)[1]], splits.bench.people.positive)
 
 
-def twins_of(splits: Splits, runs: int) -> list[Twin]:
-    rows = Encoder(splits.bench.schema).rows(splits.bench.frame)
-    if splits.kind == "original":
-        return [Twin.of(splits, rows, 0)] * runs
-    return [Twin.of(splits, rows, run) for run in range(runs)]
+def private_run(splits: Splits, setting: Setting, run: int) -> Answer:
+    return answer_of(splits, fitted(splits, setting, run), run)
 
 
 def mean_figures(
@@ -237,7 +197,6 @@ def measure(splits: Splits, options: argparse.Namespace, setting: Setting, twins
     )
     accuracy, gap = ours["accuracy"], ours["gap"]
     return {
-        "dataset": options.dataset if not options.schema else Path(options.schema).stem,
         **described(splits, options, setting),
         "accuracy_mean": accuracy[0], "accuracy_low": accuracy[1], "accuracy_high": accuracy[2],
         "gap_mean": gap[0], "gap_low": gap[1], "gap_high": gap[2], "gap_largest": ours["gap_largest"][0],
@@ -252,6 +211,40 @@ def measure(splits: Splits, options: argparse.Namespace, setting: Setting, twins
     }  # fmt: skip
 
 
+def measure_frontier(splits: Splits, options: argparse.Namespace, setting: Setting) -> list[dict]:
+    """Return a row for every tolerance: models of one release a run, beside models trained for it alone."""
+    derived, spent = [], []
+    for run in range(options.runs):
+        clf = fitted(splits, setting, run)
+        before = clf.ledger.epsilon(setting.delta)
+        models = clf.frontier(options.frontier)
+        spent.append((before, clf.ledger.epsilon(setting.delta)))
+        derived.append([answer_of(splits, model.classifier, run) for model in models])
+    books = dict(zip(("fitted_epsilon", "ledger_epsilon"), map(max, zip(*spent, strict=True)), strict=True))
+    rows = []
+    for tolerance, *answers in zip(options.frontier, *derived, strict=True):
+        alone = replace(setting, tolerance=tolerance)
+        others = [private_run(splits, alone, run) for run in range(options.runs)]
+        ours, theirs = (mean_figures(splits, options, alone.asked, some) for some in (answers, others))
+        rows.append(
+            described(splits, options, alone) | frontier_figures(ours, theirs, tolerance) | books
+            | {"fitted_tolerance": setting.tolerance, "runs": options.runs,
+               "evaluation": "exact, on public held-out rows"}
+        )  # fmt: skip
+    return rows
+
+
+def frontier_figures(ours: dict, theirs: dict, tolerance: float) -> dict:
+    accuracy, gap = ours["accuracy"], ours["gap"]
+    return {
+        "accuracy_mean": accuracy[0], "accuracy_low": accuracy[1], "accuracy_high": accuracy[2],
+        "gap_mean": gap[0], "gap_low": gap[1], "gap_high": gap[2], "gap_largest": ours["gap_largest"][0],
+        "gap_above_tolerance": gap[0] - tolerance,
+        "retrained_accuracy": theirs["accuracy"][0], "retrained_gap": theirs["gap"][0],
+        "accuracy_over_retrained": accuracy[0] - theirs["accuracy"][0],
+    }  # fmt: skip
+
+
 def described(splits: Splits, options: argparse.Namespace, setting: Setting) -> dict:
     """Return what was asked for: common choices, then those of the method."""
     own = {
@@ -259,6 +252,7 @@ def described(splits: Splits, options: argparse.Namespace, setting: Setting) -> 
         "fairdp": ("norm_bound", "divisors"), "functional": ("weighting", "rounds"),
     }  # fmt: skip
     return {
+        "dataset": options.dataset if not options.schema else Path(options.schema).stem,
         "method": setting.method, "model": setting.model, "constraint": setting.constraint,
         "against": setting.against, "sensitive": [a.name for a in splits.bench.people.attributes],
         "epsilon": None if math.isinf(setting.epsilon) else setting.epsilon, "delta": setting.delta,
@@ -281,24 +275,8 @@ def published(options: argparse.Namespace, setting: Setting) -> dict:
     """Return the published curves at the same data set, constraint and epsilon: others' figures, not ours."""
     if options.published is None:
         return {}
-    with open(options.published, newline="") as file:
-        rows = [
-            row
-            for row in csv.DictReader(file)
-            if row["dataset"] == NAMES.get(options.dataset)
-            and row["constraint"] == setting.constraint
-            and float(row["epsilon"]) == setting.epsilon
-        ]
-    return {
-        "published": [
-            {
-                "method": row["method"],
-                "accuracy": 1 - float(row["error_or_accuracy"]),
-                "gap": float(row["gap"]),
-            }
-            for row in rows
-        ]
-    }
+    where = (NAMES.get(options.dataset), setting.constraint, setting.epsilon)
+    return {"published": published_curves(options.published, *where)}
 
 
 def add_own_options(parser: argparse.ArgumentParser, several: str) -> None:
@@ -308,11 +286,19 @@ def add_own_options(parser: argparse.ArgumentParser, several: str) -> None:
     parser.add_argument("--decoupled", action="store_true", help="dp2dp and parity: one model for each group")
     parser.add_argument("--mode", default="flips", choices=["flips", "scores"], help="parity only")
     parser.add_argument("--clip-norm", help=f"{several}; raco only")
-    parser.add_argument("--norm-bound", help=f"{several}; fairdp only: of the last layer's weights")
-    parser.add_argument("--divisors", default="group", choices=["group", "common"], help="fairdp only")
-    parser.add_argument("--weighting", default="people", choices=["people", "groups"], help="functional only")
+    fairdp, functional = fairveil.Groupwise(), fairveil.Functional()
+    parser.add_argument("--norm-bound", help=f"{several}; fairdp only: of the last layer")
     parser.add_argument(
-        "--rounds", type=int, default=1, help="functional only: releases, one Newton step each"
+        "--divisors", default=fairdp.divisors, choices=["group", "common"], help="fairdp only"
+    )
+    parser.add_argument(
+        "--weighting", default=functional.weighting, choices=["people", "groups"], help="functional only"
+    )
+    parser.add_argument(
+        "--rounds", default=f"{functional.rounds}", help=f"{several}; functional only: releases"
+    )
+    parser.add_argument(
+        "--frontier", type=numbers, help=f"{several}; functional only: tolerances of one release"
     )
     parser.add_argument("--no-look", action="store_true", help="raco without its last look")
 
@@ -325,7 +311,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--dataset", default="adult")
     parser.add_argument("--schema", help="a schema file for another task on the same rows")
     parser.add_argument("--method", default="dpsgd", choices=METHODS)
-    parser.add_argument("--model", default="linear", choices=["linear", "mlp"])
+    parser.add_argument("--model", choices=["linear", "mlp"], help="linear, for fairdp mlp")
     parser.add_argument("--constraint", default="demographic_parity", choices=sorted(CONSTRAINT_TYPES))
     parser.add_argument("--against", default="pairs", choices=["pairs", "rest"])
     parser.add_argument("--sensitive", help=several)
@@ -349,25 +335,29 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     if options.method in RULES:
         options.aware = not options.unaware
         options.tolerance = options.tolerance or "0"
+    if options.frontier is not None:
+        if options.method != "functional":
+            parser.error(f"Expected --method functional for a frontier, got {options.method}.")
+        options.tolerance = options.tolerance or f"{FRONTIER_TOLERANCE}"
+    if options.model is None:
+        options.model = fairveil.Groupwise().descent.model if options.method == "fairdp" else Descent().model
+    if options.norm_bound is None:
+        options.norm_bound = f"{fairveil.Groupwise(Descent(model=options.model)).largest_norm}"
     return options
 
 
 def settings_of(options: argparse.Namespace) -> list[Setting]:
     if options.method == "raco" and options.tolerance is None:
         raise SystemExit("Expected --tolerance for raco, got none.")
-    if options.method == "fairdp" and options.norm_bound is None:
-        raise SystemExit("Expected --norm-bound for fairdp, got none.")
-    numbers = [
-        [None] if text is None else [float(number) for number in text.split(",")]
-        for text in (options.epsilon, options.tolerance, options.clip_norm, options.norm_bound)
-    ]
+    asked = (options.epsilon, options.tolerance, options.clip_norm, options.norm_bound, options.rounds)
+    several = [(None,) if text is None else numbers(text) for text in asked]
     return [
         Setting(
             options.method, options.model, options.constraint, options.against, epsilon, options.delta, tolerance,
             clip_norm, not options.no_look, options.aware, options.solver, options.part, options.decoupled,
-            options.mode, norm_bound, options.divisors, options.weighting, options.rounds,
+            options.mode, norm_bound, options.divisors, options.weighting, int(rounds),
         )
-        for epsilon, tolerance, clip_norm, norm_bound in itertools.product(*numbers)
+        for epsilon, tolerance, clip_norm, norm_bound, rounds in itertools.product(*several)
     ]  # fmt: skip
 
 
@@ -375,20 +365,28 @@ def main() -> None:
     options = options_of(sys.argv[1:])
     settings = settings_of(options)
     splits = Splits(bench_of(options), options.split, options.first_seed)
-    twins = twins_of(splits, options.runs)
+    twins = [] if options.frontier else twins_of(splits, options.runs)
     results = []
     for setting in settings:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ToleranceNotMet)  # the figures say it
-            results.append(rounded(measure(splits, options, setting, twins)))
-        if not options.json:
-            row = results[-1]
-            print(
-                f"# epsilon {setting.epsilon:g} tolerance {setting.tolerance} clip norm {setting.clip_norm} norm bound "
-                f"{setting.norm_bound}: accuracy {row['accuracy_mean']:.4f} gap {row['gap_mean']:.4f}",
-                file=sys.stderr,
+            found = (
+                measure_frontier(splits, options, setting)
+                if options.frontier
+                else [measure(splits, options, setting, twins)]
             )
+        results += [rounded(row) for row in found]
+        if not options.json:
+            for row in found:
+                print(line_of(row), file=sys.stderr)
     print(json.dumps({"rows": results}, allow_nan=False))
+
+
+def line_of(row: dict) -> str:
+    own = " ".join(
+        f"{name} {row[name]}" for name in ("tolerance", "clip_norm", "norm_bound", "rounds") if name in row
+    )
+    return f"# epsilon {row['epsilon']} {own}: accuracy {row['accuracy_mean']:.4f} gap {row['gap_mean']:.4f}"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ The house, from the ground up (a room imports only from lower floors)::
     cli/         train predict certify explain frontier check ledger schema                   floor 7
 
 To know whether fairveil is private, read `privacy/`, each model's `clipped_gradient`, and the two places that see one
-row at a time: the encoder of `data/` and the row functions in `training/objectives.py`.
+row at a time: the encoder of `data/` and the row functions of `training/`.
 """
 
 from importlib import import_module

@@ -112,8 +112,20 @@ def usual_summary():
             "entries": [{"at": "2026-11-16T12:00:00+00:00", "purpose": "fit of FairClassifier", "epsilon": 1.0,
                          "delta": 1e-05}],
         },
-        "timing": {"plan": 0.3, "read": 0.4, "train": 0.5, "report": 0.1},
+        "timing": {"plan": 0.3, "read": 0.4, "train": 0.5, "report": 0.1}, "noise_statements": [],
     }  # fmt: skip
+
+
+def fairdp_summary():
+    """A training without a tolerance, certified at the gap that came out, with statements over the training noise."""
+    about = "over the training noise, not for this model"
+    given = usual_summary() | {"method": "fairdp", "tolerance": None, "asked": [], "expected_tolerance": None}
+    given["noise_statements"] = [
+        {"name": "Worst case (Theorem 3.2)", "gap": 0.0237, "error": None, "about": about, "assumes": "Any people."},
+        {"name": "Empirical (Proposition 3.3)", "gap": None, "error": None, "about": about, "assumes": "An estimate."},
+        {"name": "Share of 16 models (Algorithm 3)", "gap": 0.1, "error": 0.25, "about": about, "assumes": "So."},
+    ]  # fmt: skip
+    return given
 
 
 def many_groups_summary():
@@ -229,6 +241,9 @@ def hostile_summary():
     given["plan"] = copy.deepcopy(PLAN)
     given["plan"][0] |= {"part": HOSTILE[0], "sampling_rates": {HOSTILE[1]: 0.1}}
     given["timing"] = dict.fromkeys(HOSTILE, 0.1)
+    given["noise_statements"] = [
+        {"name": name, "gap": 0.1, "error": None, "about": name, "assumes": name} for name in HOSTILE
+    ]
     return given
 
 
@@ -264,6 +279,7 @@ def tamed(value):
 
 CASES = {
     "usual": lambda: report_page(usual_summary(), usual_trace()),
+    "fairdp": lambda: report_page(fairdp_summary()),
     "many": lambda: report_page(many_groups_summary(), usual_trace(12, 500)),
     "not-private": lambda: report_page(not_private_summary()),
     "hostile": lambda: report_page(hostile_summary(), hostile_trace()),
@@ -283,7 +299,7 @@ def any_page(request):
 def made():
     """Makers of what pages are drawn from."""
     return SimpleNamespace(
-        HOSTILE=HOSTILE, usual=usual_summary, many=many_groups_summary, not_private=not_private_summary,
+        HOSTILE=HOSTILE, usual=usual_summary, fairdp=fairdp_summary, many=many_groups_summary, not_private=not_private_summary,
         hostile=hostile_summary, trace=usual_trace, hostile_trace=hostile_trace, frontier=usual_frontier,
         hostile_frontier=hostile_frontier, tamed=tamed, interval=interval, group=group,
     )  # fmt: skip

@@ -319,3 +319,25 @@ def test_what_is_missing_is_refused_by_name(made):
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 9.9, 10.0, 1000.0])
 def test_a_large_epsilon_is_called_what_it_is(epsilon):
     assert ("next to nothing" in privacy_promise(epsilon, 1e-5, "record")) == (epsilon >= 10)
+
+
+def test_statements_over_the_noise_stand_after_the_certificate_and_say_what_they_are_not_about(
+    open_page, made
+):
+    browser = open_page(report_page(made.fairdp()))
+    rows = browser.execute_script(
+        "return [...document.querySelectorAll('#noise-statements tbody tr')].map((one) => one.innerText)"
+    )
+    assert len(rows) == 3
+    assert all("over the training noise, not for this model" in row for row in rows)
+    assert "unknown" in rows[1]
+    assert "do not say how it treats anybody" in text_of(browser, "#not-this-model")
+    order = "return document.querySelector('#sentence').compareDocumentPosition(document.querySelector('#noise-statements'))"
+    assert browser.execute_script(order) & 4  # the statements follow
+
+
+def test_no_statement_over_the_noise_is_shown_without_a_certificate_of_the_model(made):
+    page = report_page(made.fairdp() | {"certificate": None})
+    assert "Theorem 3.2" not in page.split('type="application/json"')[0]
+    assert "noise-statements" not in page
+    assert "noise-statements" not in report_page(made.usual())

@@ -13,6 +13,8 @@ from fairveil import (
     Descent,
     EqualizedOdds,
     FairClassifier,
+    Finish,
+    Groupwise,
     Ledger,
     Rule,
     Tuning,
@@ -28,6 +30,13 @@ CHOICES = {
     "under bounds": {"aware": False, "constraint": [EqualizedOdds(0.1), Rule("error_rate <= 0.5")]},
     "flips": {"aware": True, "method": "parity"},
     "private only": {"aware": False, "method": "dpsgd"},
+    "one release": {"aware": False, "method": "functional", "estimator": None},
+    "groups side by side": {
+        "aware": False,
+        "method": "fairdp",
+        "constraint": DemographicParity(),
+        "estimator": Groupwise(FAST, finish=Finish(n_models=4)),
+    },
     "not private": {"aware": True, "epsilon": math.inf},
     "no hold-out": {"aware": True, "holdout": 0.0},
     "chosen privately": {

@@ -124,7 +124,7 @@ def batch_bound(n_people: float, sampling_rate: float, failure: float = FAILURE)
 
 def smooth_gap(
     bounds: HistogramConstraints, evaluation: Evaluation, sums: NDArray[np.float64], noise_std: float
-) -> tuple[float, float]:
+) -> tuple[float | None, float | None]:
     """Return the largest gap of smooth decisions among people held out, and its standard error (Proposition 3.3).
 
     `sums` are noisy sums of P(class 1) - 1/2 by (group code, label), taken at the released weights.
@@ -143,8 +143,8 @@ class Statement:
     Attributes
     ----------
     name : str
-    gap : float
-        The bound, or the estimate.
+    gap : float or None
+        The bound, or the estimate; None where too few people were held out to tell.
     error : float or None
         The standard error of an estimate; None for a bound.
     about : str
@@ -154,7 +154,7 @@ class Statement:
     """
 
     name: str
-    gap: float
+    gap: float | None
     error: float | None
     about: str
     assumes: str
@@ -203,7 +203,7 @@ def worst_case_statement(gap: float, n_batch: int) -> Statement:
     return Statement("Worst case (Theorem 3.2)", gap, None, OVER_NOISE, assumes)
 
 
-def smooth_statement(gap: float, error: float) -> Statement:
+def smooth_statement(gap: float | None, error: float | None) -> Statement:
     """Return Proposition 3.3, in its private version, with what it is about."""
     assumes = (
         "An estimate from noisy sums over the people held out, for decisions drawn with the noise of the last step "
@@ -212,13 +212,15 @@ def smooth_statement(gap: float, error: float) -> Statement:
     return Statement("Empirical (Proposition 3.3)", gap, error, OVER_NOISE, assumes)
 
 
-def several_statements(gap: float, error: float, bound: float, n_models: int) -> tuple[Statement, Statement]:
+def several_statements(
+    gap: float | None, error: float | None, bound: float, n_models: int
+) -> tuple[Statement, Statement]:
     """Return Algorithm 3's estimate and Equation 32, put right, with what they are about."""
     open_share = 2 * monte_carlo_error(n_models)
     estimate = Statement(
         f"Share of {n_models} models (Algorithm 3)",
         gap,
-        math.hypot(error, open_share),
+        None if error is None else math.hypot(error, open_share),
         OVER_NOISE,
         f"An estimate from the people held out; {n_models} models alone leave {open_share:.3f} open.",
     )

@@ -32,6 +32,7 @@ from fairveil.cli.options import (
     Method,
     ModelFolder,
     ModelKind,
+    NormBound,
     Out,
     Rules,
     RunOptions,
@@ -83,6 +84,7 @@ def _run_command(action: str) -> Callable[..., None]:
         aware: Aware = None,
         method: HowToTrain = Method.auto,
         model: WhatToTrain = ModelKind.linear,
+        norm_bound: NormBound = None,
         schema: SchemaFile = None,
         n_public: Size = None,
         ledger: LedgerFile = None,
@@ -96,7 +98,7 @@ def _run_command(action: str) -> Callable[..., None]:
         options = RunOptions(
             data, target, tuple(sensitive or ()), epsilon, delta, str(constraint), tolerance, str(against),
             tuple(rule or ()), aware, str(method), str(model), schema, n_public, ledger,
-            None if unit is None else str(unit), holdout, confidence, delimiter, out, as_json,
+            None if unit is None else str(unit), holdout, confidence, delimiter, out, as_json, norm_bound,
         )  # fmt: skip
         _do("runs", action, options)
 

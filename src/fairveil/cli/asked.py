@@ -1,5 +1,6 @@
 """Options in, the front door that was asked for out."""
 
+from dataclasses import replace
 from typing import Any
 
 from fairveil.certify.holdout import check_confidence
@@ -11,6 +12,8 @@ from fairveil.estimators.fair import FairClassifier
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.expressions import Rule
 from fairveil.training.descent import Descent
+from fairveil.training.groupwise import Groupwise
+from fairveil.training.task import Recipe
 
 __all__ = ["classifier_for"]
 
@@ -43,9 +46,10 @@ def _constraints(options: RunOptions) -> tuple[Constraint, ...]:
     """Return what must hold: the named constraint at its tolerance, and every rule; else what is measured."""
     if options.method not in KEEPING:
         if options.tolerance is not None or options.rules:
+            knob = " (its knob is --norm-bound)" if options.method == "fairdp" else ""
             raise InvalidParameter(
                 f"Expected no --tolerance and no --rule, because {options.method} measures the gap and does not bound "
-                f"it; leave them out, or use --method {' or '.join(KEEPING)}."
+                f"it{knob}; leave them out, or use --method {' or '.join(KEEPING)}."
             )
         return (_named(options, 0.0),)
     if options.tolerance is None and not options.rules:
@@ -53,6 +57,8 @@ def _constraints(options: RunOptions) -> tuple[Constraint, ...]:
             f"Expected --tolerance or --rule with {options.method}, got neither; write --tolerance 0.05, or --method "
             "dpsgd for a model that is private and not fair."
         )
+    if options.method == "functional" and options.model != "linear":
+        raise InvalidParameter(f"Expected --model linear with functional, got {options.model!r}.")
     if options.method == "parity" and (options.rules or options.constraint != "demographic_parity"):
         raise InvalidParameter(
             "Expected --tolerance of demographic_parity alone with parity, got another bound; use --method dp2dp."
@@ -73,7 +79,16 @@ def _named(options: RunOptions, tolerance: float) -> Constraint:
     return named
 
 
-def _training(options: RunOptions) -> Descent | None:
+def _training(options: RunOptions) -> Recipe | None:
+    if options.norm_bound is not None and options.method != "fairdp":
+        raise InvalidParameter(
+            f"Expected --norm-bound with fairdp only, got it with {options.method}; leave it out."
+        )
+    if options.method == "functional":
+        return None
+    if options.method == "fairdp":
+        default = Groupwise(norm_bound=options.norm_bound)
+        return replace(default, descent=replace(default.descent, model=options.model))
     if options.method == "output":
         if options.model != "linear":
             raise InvalidParameter(f"Expected --model linear for output perturbation, got {options.model!r}.")

@@ -29,6 +29,7 @@ __all__ = [
     "Method",
     "ModelFolder",
     "ModelKind",
+    "NormBound",
     "Out",
     "Rules",
     "RunOptions",
@@ -75,6 +76,8 @@ class Method(StrEnum):
     dp2dp = "dp2dp"
     raco = "raco"
     parity = "parity"
+    functional = "functional"
+    fairdp = "fairdp"
     dpsgd = "dpsgd"
     dpsgdf = "dpsgdf"
     output = "output"
@@ -119,6 +122,7 @@ class RunOptions:
     delimiter: str
     out: Path
     as_json: bool
+    norm_bound: float | None = None
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -138,7 +142,7 @@ Groups = Annotated[
 Epsilon = Annotated[float, typer.Option(help="Privacy budget; inf means not private.")]
 Delta = Annotated[float, typer.Option(help="Probability that the privacy bound may fail.")]
 WhichGap = Annotated[
-    Constraint, typer.Option(help="Which gap to bound (with dpsgd, dpsgdf, output: to measure).")
+    Constraint, typer.Option(help="Which gap to bound (with fairdp, dpsgd, dpsgdf, output: to measure).")
 ]
 Tolerance = Annotated[
     float | None, typer.Option(help="Largest gap that may be (of a cap: largest rate), such as 0.02.")
@@ -159,10 +163,18 @@ HowToTrain = Annotated[
     Method,
     typer.Option(
         help="auto chooses by public facts. dp2dp: a fair rule on top of scores; raco: training under bounds; parity: "
-        "random flips; dpsgd, dpsgdf, output: private only, the gap is measured."
+        "random flips; functional: one release of moments; fairdp: groups side by side, the gap is measured; dpsgd, "
+        "dpsgdf, output: private only, the gap is measured."
     ),
 ]
 WhatToTrain = Annotated[ModelKind, typer.Option(help="What to train.")]
+NormBound = Annotated[
+    float | None,
+    typer.Option(
+        "--norm-bound",
+        help="With fairdp: the largest norm of the last layer; small is cautious [default: 10, mlp 1.5].",
+    ),
+]
 Size = Annotated[int | None, typer.Option(help="The number of units, if it is public.")]
 Whom = Annotated[
     Unit | None, typer.Option(help="Whom to hide [default: a person if the schema names an id column].")

@@ -27,7 +27,7 @@ from fairveil.report.frontier import frontier_of, frontier_page
 __all__ = ["frontier"]
 
 POINTS, SETTINGS = "points", "settings.json"
-UNBOUNDED = ("dpsgd", "dpsgdf", "output")
+UNBOUNDED = ("fairdp", "dpsgd", "dpsgdf", "output")
 COLUMNS = (
     "method", "model", "epsilon", "tolerance", "accuracy", "accuracy_low", "accuracy_high", "gap", "gap_low",
     "gap_high", "smallest_tolerance_that_holds", "epsilon_spent", "seconds", "command",

@@ -29,6 +29,7 @@ def results(summary: dict[str, Any], out: Path, ledger: Path, delimiter: str = "
         f"  gap        {_interval(summary['gap'], level)}, {gap}{_asked(summary)}",
         *_compared(summary, level),
         *_certificate(summary["certificate"]),
+        *_over_noise(summary),
         *_bounds(summary),
         *spending(summary),
         *caution(summary),
@@ -116,6 +117,14 @@ def _bounds(summary: dict[str, Any]) -> list[str]:
     broken = [one for one in summary["bounds"] if one["holds"] == "no"]
     lines = [f"  broken     {one['bound']}; measured {_number(one['value'])}" for one in broken[:MOST_SHOWN]]
     return lines + [f"  caution    {sentence}" for sentence in summary["cautions"]]
+
+
+def _over_noise(summary: dict[str, Any]) -> list[str]:
+    """Return FairDP's statements, each with what it is not about."""
+    return [
+        f"  not model  {one['name']}: {_number(one['gap'])}, {one['about']}"
+        for one in summary["noise_statements"]
+    ]
 
 
 def _number(value: float | None) -> str:

@@ -6,6 +6,9 @@ choosing           a method by name or by public facts -> the estimator behind t
 telling, keeping   what a report shows of a run; what a model folder says of the front door
 private            PrivateClassifier: private, not fair (DP-SGD, DPSGD-F, output perturbation)
 rate_constrained   RateConstrainedClassifier: private, under bounds on rates (RaCO-DP)
+functional         FunctionalClassifier: one release, every tolerance (FM, FairFM)
+groupwise          GroupwiseClassifier: groups side by side, noise certificates (FairDP)
+smoothed           SmoothedClassifier: decisions drawn around a private model (FairSmooth and its kin)
 parity             ParityPostprocessor: a fair rule on top of scores (DP2DP)
 randomized_parity  RandomizedParityPostprocessor: random flips (decoupled parity)
 counting           a released rule and other people -> noisy outcomes, for a certificate

@@ -9,33 +9,42 @@ from typing import Any
 import numpy as np
 
 from fairveil._validate import check_choice
+from fairveil.certify.holdout import Certificate, certify, certify_measured
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
+from fairveil.estimators.functional import FunctionalClassifier
+from fairveil.estimators.groupwise import GroupwiseClassifier
 from fairveil.estimators.parity import ParityPostprocessor
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
 from fairveil.estimators.rate_constrained import RateConstrainedClassifier
 from fairveil.fairness.constraints import Cap, Constraint, DemographicParity, Parity
 from fairveil.fairness.expressions import Rule
+from fairveil.fairness.metrics import Evaluation
 from fairveil.postprocess.choices import ParityFitting
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.descent import Descent
+from fairveil.training.functional import Functional
+from fairveil.training.groupwise import Groupwise
 from fairveil.training.minimising import OutputPerturbation
 from fairveil.training.rate_constrained import RateConstrained
 from fairveil.training.tuning import Tuning, accuracy_under_bounds
 
-__all__ = ["BOUNDING", "METHODS", "SHOWABLE", "Wish", "checked_constraints", "method_for"]
+__all__ = ["BOUNDING", "METHODS", "SHOWABLE", "TOLERANCELESS", "Wish", "checked_constraints", "method_for"]
 
-BOUNDING = ("dp2dp", "raco", "parity")
+BOUNDING = ("dp2dp", "raco", "parity", "functional")
 """Methods that keep bounds."""
+
+TOLERANCELESS = ("fairdp",)
+"""Methods that are about a gap and have no tolerance for it: what comes out is certified at its own size."""
 
 SHOWABLE = 1.645 + 1.0
 """Standard errors between what a rule aims at and what can be certified of it, five times of six."""
 
-RECIPES = (Descent, OutputPerturbation)
+RECIPES = (Descent, OutputPerturbation, Groupwise, Functional)
 """Ways to train here."""
 
-METHODS = ("auto", *BOUNDING, "dpsgd", "dpsgdf", "output")
+METHODS = ("auto", *BOUNDING, *TOLERANCELESS, "dpsgd", "dpsgdf", "output")
 
 
 @dataclass(frozen=True)
@@ -68,11 +77,20 @@ class Wish:
             raise InvalidParameter(
                 "Expected a sensitive column whose groups are compared, got none; name one, or bound everyone's rate."
             )
+        if self.method in TOLERANCELESS and any(
+            not isinstance(one, Parity) or one.tolerance or one.ratio for one in self.constraints
+        ):
+            raise InvalidParameter(
+                f'Expected a parity without a tolerance with "{self.method}", which only measures it; leave the '
+                'tolerance out (its knob is Groupwise(norm_bound=...)), or use "dp2dp" or "raco", which keep one.'
+            )
 
-    @property
-    def certified(self) -> tuple[Constraint, ...]:
-        """What a certificate is about: nothing where the method bounds nothing."""
-        return self.constraints if self.is_bounding else ()
+    def certificate_of(self, evaluation: Evaluation, confidence: float) -> Certificate:
+        """Return what is certified: what was asked, the measured gap where none could be, nothing of other methods."""
+        if self.method in TOLERANCELESS:
+            parities = [one for one in self.constraints if isinstance(one, Parity)]
+            return certify_measured(evaluation, parities, confidence)
+        return certify(evaluation, self.constraints if self.is_bounding else (), confidence)
 
     @property
     def headroom(self) -> float:
@@ -110,6 +128,10 @@ class Wish:
         if self.method == "parity":
             return RandomizedParityPostprocessor(self.estimator, self._parity(), **common)
         self._check_reads(schema)
+        if self.method == "functional":
+            return FunctionalClassifier(self.constraints, training=self._functional(), **common)
+        if self.method == "fairdp":
+            return GroupwiseClassifier(training=self._groupwise(), **common)
         if self.method == "raco":
             training = RateConstrained(descent=self._descent(), headroom=self.headroom)
             return RateConstrainedClassifier(self.constraints, training=training, **common)
@@ -140,6 +162,23 @@ class Wish:
                 'Expected demographic_parity alone with "parity", got another bound; use "dp2dp".'
             )
         return only
+
+    def _functional(self) -> Functional:
+        base = Functional() if self.estimator is None else self.estimator
+        if not isinstance(base, Functional):
+            raise InvalidParameter(
+                f'Expected a Functional to train by with "functional", got {type(base).__name__}; leave it open.'
+            )
+        return replace(base, headroom=self.headroom)
+
+    def _groupwise(self) -> Groupwise:
+        base = Groupwise() if self.estimator is None else self.estimator
+        if not isinstance(base, Groupwise):
+            raise InvalidParameter(
+                f'Expected a Groupwise to train by with "fairdp", got {type(base).__name__}; write '
+                "Groupwise(norm_bound=...), or leave it open."
+            )
+        return base
 
     def _unbounded(self) -> Descent | OutputPerturbation:
         if self.method == "output":
@@ -197,6 +236,8 @@ def method_for(method: str, constraints: Sequence[Constraint], aware: bool, esti
     check_choice("method", method, METHODS)
     if method != "auto":
         return method
+    if isinstance(estimator, (Groupwise, Functional)):
+        return "fairdp" if isinstance(estimator, Groupwise) else "functional"
     is_given = estimator is not None and not isinstance(estimator, RECIPES)
     if is_given or all(_by_rule(one, aware) for one in constraints):
         return "dp2dp"

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fairveil._validate import check_delta, check_epsilon
 from fairveil.certify.explanation import explanation
-from fairveil.certify.holdout import Certificate, certify, check_confidence
+from fairveil.certify.holdout import Certificate, check_confidence
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
 from fairveil.estimators.choosing import Wish, checked_constraints, method_for
@@ -49,9 +49,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     aware : bool
         Whether decisions may read the sensitive columns. There is no default: a rule that reads a protected attribute
         is unlawful in some places, one that does not is less accurate at the same gap.
-    method : {"auto", "dp2dp", "raco", "parity", "dpsgd", "dpsgdf", "output"}
+    method : {"auto", "dp2dp", "raco", "parity", "functional", "fairdp", "dpsgd", "dpsgdf", "output"}
         "auto" chooses by public facts: a rule on top of scores where that can reach what is asked (dp2dp), training
-        under bounds elsewhere (raco).
+        under bounds elsewhere (raco). "fairdp" has no tolerance: what comes out is certified at its own size.
     schema : Schema
         The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
     holdout : float
@@ -61,8 +61,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         Runs stop at random, only the best is released, and the certificate's people have no part in the choice.
     ledger : Ledger, optional
         The books of these people; None is the ledger of this process. Clones share it.
-    estimator : Descent, OutputPerturbation, or a fitted classifier with predict_proba, optional
-        How to train; None is ``Descent()``. A fitted classifier is used as it is: its own training is not covered.
+    estimator : Descent, OutputPerturbation, Groupwise, Functional, or a fitted classifier, optional
+        How to train; None is ``Descent()``, or what the method trains by. A fitted classifier is used as it is: its
+        own training is not covered.
 
     Attributes
     ----------
@@ -238,7 +239,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "behind_")
         if self.evaluation_ is None:
             raise InvalidParameter("Expected a hold-out to certify from, got none; fit with holdout=0.15.")
-        return certify(self.evaluation_, self._wish.certified, confidence)
+        return self._wish.certificate_of(self.evaluation_, confidence)
 
     def certify(
         self,
@@ -274,7 +275,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     ) -> Certificate:
         check_confidence(confidence)
         evaluation = count_outcomes(self.behind_, read, epsilon, self.delta, ledger)
-        return certify(evaluation, self._wish.certified, confidence)
+        return self._wish.certificate_of(evaluation, confidence)
 
     def summary(self, confidence: float = 0.95) -> dict[str, Any]:
         """Return everything that a report shows, as plain values for JSON."""

@@ -92,8 +92,13 @@ class GroupwiseClassifier(PrivateClassifier):
         super()._keep(front, trained)
         self.last_step_: LastStep | None = trained.fit.sheet
         self.looks_: tuple[Lookout, ...] = trained.fit.sheet.looks
-        self._norm_bound = self._recipe_for(front).norm_bound
+        self._norm_bound = self._recipe_for(front).largest_norm
         self._smooth_sums: SmoothSums | None = trained.evidence
+
+    @property
+    def has_noise_certificate(self) -> bool:
+        """Whether two classes were trained here and people were held out, so that both kinds of evidence are there."""
+        return getattr(self, "_smooth_sums", None) is not None and self.evaluation_ is not None
 
     def noise_certificate(
         self, constraint: Parity | Sequence[Parity] | None = None, confidence: float = 0.95
@@ -124,7 +129,7 @@ class GroupwiseClassifier(PrivateClassifier):
 
     def _evidence(self) -> tuple[LastStep, SmoothSums, Any]:
         last, sums = getattr(self, "last_step_", None), getattr(self, "_smooth_sums", None)
-        if last is None or sums is None or self.evaluation_ is None:
+        if last is None or sums is None or not self.has_noise_certificate:
             raise InvalidParameter(
                 "Expected a classifier of two classes fitted here with people held out, got none: certificates over "
                 "the training noise are shown beside that of the released model; fit with holdout=0.15."

@@ -9,6 +9,8 @@ from fairveil._validate import check_choice
 from fairveil.certify.holdout import Certificate
 from fairveil.errors import BadStructure, InvalidParameter
 from fairveil.estimators.choosing import METHODS
+from fairveil.estimators.functional import FunctionalClassifier
+from fairveil.estimators.groupwise import GroupwiseClassifier
 from fairveil.estimators.parity import ParityPostprocessor
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
@@ -25,6 +27,7 @@ ESTIMATORS: dict[str, type[PrivateClassifier]] = {
     kind.__name__: kind
     for kind in (
         PrivateClassifier, ParityPostprocessor, RandomizedParityPostprocessor, RateConstrainedClassifier,
+        FunctionalClassifier, GroupwiseClassifier,
     )
 }  # fmt: skip
 KINDS: dict[str, type] = {**CONSTRAINT_TYPES, Rule.name: Rule}

@@ -10,6 +10,7 @@ from fairveil.certify.forecast import expected_tolerance
 from fairveil.certify.holdout import certify
 from fairveil.certify.statement import privacy_statement, total_sentence
 from fairveil.estimators.choosing import SHOWABLE, Wish
+from fairveil.estimators.groupwise import GroupwiseClassifier
 from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
 from fairveil.fairness.metrics import Evaluation, Interval
@@ -18,6 +19,7 @@ from fairveil.privacy.accounting import Neighbours, epsilon_of
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
+from fairveil.training.groupwise import Groupwise
 
 if TYPE_CHECKING:
     from fairveil.estimators.fair import FairClassifier
@@ -33,7 +35,7 @@ def guarantee_of(wish: Wish, plan: Plan | TunedPlan) -> dict[str, Any]:
     charges, named, people = plan.charges(), _named(wish), _people(wish)
     facts = {
         "method": wish.method,
-        "model": getattr(wish.estimator, "model", "linear") if _trains(wish) else "given",
+        "model": _planned_model(wish),
         "constraint": named.name,  # type: ignore[attr-defined]
         "tolerance": named.tolerance if wish.is_bounding and named in wish.constraints else None,  # type: ignore[attr-defined]
         "against": named.against if isinstance(named, Parity) else None,
@@ -80,8 +82,19 @@ def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str
         "confidence": confidence,
         "private_evaluation": evaluation is not None and clf.plan_.is_private,
         **_measured(evaluation, wish, confidence),
+        "noise_statements": _noise_statements(clf, wish, confidence),
         **_remembered(clf),
     }
+
+
+def _noise_statements(clf: "FairClassifier", wish: Wish, confidence: float) -> list[dict[str, Any]]:
+    """Return FairDP's statements over the training noise; only ever beside the certificate of the released model."""
+    behind = clf.behind_
+    if not isinstance(behind, GroupwiseClassifier) or not behind.has_noise_certificate:
+        return []
+    parities = [one for one in wish.constraints if isinstance(one, Parity)]
+    found: list[dict[str, Any]] = behind.noise_certificate(parities, confidence).to_dict()["statements"]
+    return found
 
 
 def _created(clf: "FairClassifier") -> str:
@@ -122,7 +135,7 @@ def _measured(evaluation: Evaluation | None, wish: Wish, confidence: float) -> d
     known = bool(evaluation.people.attributes) or not isinstance(named, Parity)
     sides = evaluation.bounds(named, confidence) if known else ()
     measured = certify(evaluation, (named,) if known else (), confidence)
-    certificate = certify(evaluation, wish.certified, confidence)
+    certificate = wish.certificate_of(evaluation, confidence)
     return {
         "accuracy": evaluation.accuracy(confidence).to_dict(),
         "gap": _gap(evaluation, named, confidence).to_dict(),
@@ -201,6 +214,13 @@ def _expected(wish: Wish, plan: Plan | TunedPlan, people: Population) -> float |
     return expected_tolerance(
         n_rows, n_groups, release.noise_multiplier, measured, n_cells=people.n_classes**2
     )
+
+
+def _planned_model(wish: Wish) -> str:
+    if not _trains(wish):
+        return "given"
+    trained = Groupwise() if wish.method == "fairdp" and wish.estimator is None else wish.estimator
+    return str(getattr(getattr(trained, "descent", trained), "model", "linear"))
 
 
 def _trains(wish: Wish) -> bool:

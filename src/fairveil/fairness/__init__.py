@@ -8,6 +8,7 @@ constraints  what a user asks for (parities, caps) -> bounds; several together -
 expressions  a rule written out, `selection_rate[sex=f] >= 0.8 * selection_rate[sex=m]` -> a bound
 estimates    bounds + noisy counts -> left sides with intervals, and whether they hold
 metrics      noisy counts -> accuracy, rates, gaps and ratios, each with its interval
+smooth       sums of probabilities in the place of counts -> rates and gaps of smooth decisions
 final_check  noisy counts at the released parameters -> by how much each bound is broken
 trace        noisy histograms of a training -> the course of every bound, with the width of its noise
 ===========  =======================================================================================

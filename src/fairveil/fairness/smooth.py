@@ -32,14 +32,14 @@ def smooth_histogram(bounds: HistogramConstraints, sizes: Floats, sums: Floats) 
 
 def largest_gap(
     bounds: HistogramConstraints, histogram: Floats, noise_variance: float
-) -> tuple[float, float]:
+) -> tuple[float | None, float | None]:
     """Return the largest left side among bounds on enough people to speak of, and its error from noise and people.
 
-    Nothing to speak of gives (0, infinity).
+    Where there is nothing to speak of, both are unknown.
     """
     told = bounds.is_told(histogram, noise_variance)
     if not told.any():
-        return 0.0, float("inf")
+        return None, None
     values = np.where(told, bounds.values(histogram), -np.inf)
     place = int(values.argmax())
     noise = bounds.standard_errors(histogram, noise_variance)[place]

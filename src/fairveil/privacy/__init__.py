@@ -9,6 +9,7 @@ journal, ledger     what was ever released from these people, on disk before it 
 mechanisms, laws    the noise, and what each kind of it needs and costs
 sampling, units     secret-coin parts, Poisson batches, records or persons
 rows, records       what may be asked of a row; the rows and their exact sums
+moments             first and second moments: how a record's share of them is bounded and laid flat
 minimiser           output perturbation
 selection, best_of  the best of a secret number of runs: one debit, one release, and what it costs
 veil                the only door: bounds, noise, plan and receipt meet here

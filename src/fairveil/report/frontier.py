@@ -24,7 +24,7 @@ OF_POINT = (
     "method", "model", "epsilon", "tolerance", "accuracy", "gap", "smallest_tolerance_that_holds", "epsilon_spent",
     "seconds", "command",
 )  # fmt: skip
-KNOWN_METHODS = ("dp2dp", "raco", "parity", "dpsgd", "dpsgdf", "output")
+KNOWN_METHODS = ("dp2dp", "raco", "parity", "functional", "fairdp", "dpsgd", "dpsgdf", "output")
 
 
 def frontier_of(summaries: Sequence[Mapping[str, Any]], n_planned: int | None = None) -> dict[str, Any]:

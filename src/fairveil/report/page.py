@@ -29,7 +29,7 @@ NEEDED = (
     "against", "rules", "asked", "epsilon", "delta", "epsilon_spent", "epsilon_replace_one", "neighbours", "unit",
     "aware", "sensitive", "n_public", "plan", "version", "epsilon_spent_total", "accuracy", "gap", "comparisons",
     "confidence", "private_evaluation", "cautions", "seconds", "ratio", "groups", "certificate", "expected_tolerance",
-    "statement", "ledger", "timing",
+    "statement", "ledger", "timing", "noise_statements",
 )  # fmt: skip
 FIRST_RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 GROUPS_A_CHART = 20

@@ -38,6 +38,9 @@ __all__ = ["Finish", "GroupScale", "Groupwise"]
 ADAM_RATE = 0.02
 """Of the first steps, as in the paper."""
 
+NORM_BOUNDS = {"mlp": 1.5, "linear": 10.0}
+"""Of the last layer, if none is given; set on training rows of Adult (docs/defaults.md)."""
+
 SIZE_SHARE = 0.02
 """The share of the precision that buys the sizes of groups, where they are needed and not declared."""
 
@@ -111,8 +114,9 @@ class Groupwise:
     descent : Descent
         Model (an "mlp" of one hidden layer of 32 by default), steps, sampling rate, clip norm; its learning rate is
         Adam's (0.02 if open), its momentum is not used.
-    norm_bound : float
-        The largest Euclidean norm M of the last layer, biases included: small is cautious, infinity is no bound.
+    norm_bound : float, optional
+        The largest Euclidean norm M of the last layer, biases included: small is cautious, infinity is no bound. None
+        is 1.5 for an "mlp" and 10 for a linear model, whose only layer it is.
     divisors : {"group", "common"}
         Whether every group counts the same, or every person.
     group_sizes : tuple of float, optional
@@ -127,7 +131,7 @@ class Groupwise:
     """
 
     descent: Descent = field(default_factory=lambda: Descent(model="mlp", hidden=(32,)))
-    norm_bound: float = 1.5
+    norm_bound: float | None = None
     divisors: str = "group"
     group_sizes: tuple[float, ...] | None = None
     released: str = "average"
@@ -135,7 +139,8 @@ class Groupwise:
     stopping: Stopping | None = None
 
     def __post_init__(self) -> None:
-        check_positive("norm_bound", self.norm_bound, infinite=True)
+        if self.norm_bound is not None:
+            check_positive("norm_bound", self.norm_bound, infinite=True)
         check_choice("divisors", self.divisors, ("group", "common"))
         check_choice("released", self.released, ("average", "groups"))
         if self.group_sizes is not None:
@@ -144,6 +149,11 @@ class Groupwise:
             raise InvalidParameter(
                 "Expected a descent without group clipping, got one with it; leave it out."
             )
+
+    @property
+    def largest_norm(self) -> float:
+        """The bound M that is kept."""
+        return NORM_BOUNDS[self.descent.model] if self.norm_bound is None else self.norm_bound
 
     def model_for(self, task: Task) -> LayeredModel:
         """Return the model that is trained."""
@@ -233,7 +243,7 @@ class Groupwise:
             if name != phase:
                 phase, optimizer, params = name, self._optimizer(name), average.value()
                 state = optimizer.start(params)
-            params = bounded_last_layer(model, params, self.norm_bound)
+            params = bounded_last_layer(model, params, self.largest_norm)
             before, batch = params, veils[name].draw()
             if self.finish.n_models > 1 and step == self.descent.length - 1:
                 return self._fit_of_several(batch, model, before, scale, veils, task, size)
@@ -244,7 +254,7 @@ class Groupwise:
             watch = watch.after(step, params, veils)
             if watch.is_over:
                 break
-        params = bounded_last_layer(model, watch.chosen(params), self.norm_bound)
+        params = bounded_last_layer(model, watch.chosen(params), self.largest_norm)
         last = replace(self._last_step(before, veils, task, scale, size), looks=watch.looks)
         return Fit(params, sizes=cells, sheet=last)
 
@@ -303,10 +313,10 @@ class Groupwise:
         gradient = batch.release_gradient(wide, widened(model, before, n_models), objective, bound)
         step = self.finish.learning_rate / self._divisor("finish", scale, task)
         several = tuple(
-            bounded_last_layer(model, (before - step * part).astype(np.float32), self.norm_bound)
+            bounded_last_layer(model, (before - step * part).astype(np.float32), self.largest_norm)
             for part in parted(model, gradient, n_models)
         )
-        params = bounded_last_layer(model, np.mean(several, axis=0, dtype=np.float32), self.norm_bound)
+        params = bounded_last_layer(model, np.mean(several, axis=0, dtype=np.float32), self.largest_norm)
         last = replace(self._last_step(before, veils, task, scale, size), several=several)
         return Fit(params, sheet=last)
 

@@ -1,0 +1,121 @@
+"""`--method fairdp` and `--method functional`: what is written and said, what is refused, and bad values."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairveil import FairClassifier, FunctionalClassifier, GroupwiseClassifier
+from fairveil.certify.noise_certificate import OVER_NOISE
+from fairveil.privacy.ledger import Ledger
+
+TABLE = ("people.csv", "--schema", "schema.toml", "--unaware", "--epsilon", "4")
+FAIRDP = ("train", *TABLE, "--method", "fairdp", "--out", "results")
+FUNCTIONAL = ("train", *TABLE, "--method", "functional", "--tolerance", "0.1", "--out", "results")
+LEDGER = "people.csv.ledger.jsonl"
+
+
+def summary_in(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())
+
+
+def test_fairdp_certifies_the_gap_that_came_out_and_labels_its_own_certificates(folder, people, say):
+    said = say(*FAIRDP, "--model", "mlp", "--norm-bound", "2")
+    assert (said.code, said.err) == (0, "")
+    summary = summary_in(folder / "results")
+    assert (summary["method"], summary["model"], summary["tolerance"], summary["asked"]) == (
+        "fairdp",
+        "mlp",
+        None,
+        [],
+    )
+    assert [part["part"] for part in summary["plan"]] == [
+        "groups",
+        "train",
+        "finish",
+        "holdout",
+        "smooth rates",
+    ]
+    certificate = summary["certificate"]
+    assert certificate["verdict"] == "holds"
+    assert certificate["claims"][0]["limit"] >= certificate["smallest_tolerance"]
+    assert {one["about"] for one in summary["noise_statements"]} == {OVER_NOISE}
+    lines = said.out.splitlines()
+    certified = next(place for place, line in enumerate(lines) if line.startswith("  certified"))
+    stated = [place for place, line in enumerate(lines) if "Theorem 3.2" in line or "Proposition 3.3" in line]
+    assert len(stated) == 2
+    assert min(stated) > certified
+    assert all(lines[place].startswith("  not model") and OVER_NOISE in lines[place] for place in stated)
+    assert summary["epsilon_spent"] <= 4.0
+    assert Ledger(folder / LEDGER).epsilon(1e-5) == summary["epsilon_spent"]
+
+
+def test_without_a_hold_out_fairdp_states_nothing(folder, people, say):
+    said = say(*FAIRDP, "--holdout", "0")
+    assert said.code == 0
+    assert summary_in(folder / "results")["noise_statements"] == []
+    assert "Theorem" not in said.out
+
+
+@pytest.mark.parametrize("asked", [FAIRDP, FUNCTIONAL], ids=["fairdp", "functional"])
+def test_a_saved_rule_predicts_and_certifies_again(folder, people, strangers, say, asked):
+    assert say(*asked).code == 0
+    loaded = FairClassifier.load(folder / "results" / "model")
+    assert isinstance(loaded.behind_, GroupwiseClassifier if asked is FAIRDP else FunctionalClassifier)
+    assert len(loaded.predict(strangers)) == len(strangers)
+    assert loaded.summary()["noise_statements"] == []
+    strangers.to_csv(folder / "strangers.csv", index=False)
+    said = say("certify", "results/model", "strangers.csv", "--epsilon", "1")
+    assert said.code == 0
+    assert "certified" in said.out
+
+
+def test_functional_keeps_a_tolerance(folder, people, say):
+    assert say(*FUNCTIONAL).code == 0
+    summary = summary_in(folder / "results")
+    assert (summary["method"], summary["tolerance"], summary["noise_statements"]) == ("functional", 0.1, [])
+    assert [part["part"] for part in summary["plan"]][:2] == ["train", "rule"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((*FAIRDP, "--tolerance", "0.1"), ["fairdp measures the gap", "--norm-bound"]),
+        ((*FAIRDP, "--norm-bound", "0"), ["norm_bound > 0", "0"]),
+        ((*FUNCTIONAL, "--norm-bound", "2"), ["--norm-bound with fairdp only"]),
+        ((*FUNCTIONAL, "--model", "mlp"), ["--model linear with functional"]),
+        ((*FUNCTIONAL, "--constraint", "precision_parity"), ["got"]),
+        (("train", *TABLE, "--method", "functional", "--out", "results"), ["--tolerance or --rule"]),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(folder, people, is_refused, arguments, words):
+    sentence = is_refused(folder, arguments)
+    assert all(word in sentence for word in words), sentence
+
+
+@pytest.mark.parametrize("asked", [FAIRDP, FUNCTIONAL], ids=["fairdp", "functional"])
+def test_explain_reads_no_row(folder, people, say, asked):
+    (folder / "people.csv").write_text("not a table at all\n")
+    said = say("explain", *asked[1:-2])
+    assert said.code == 0
+    assert "No row was read" in said.out
+
+
+@pytest.mark.parametrize("asked", [FAIRDP, FUNCTIONAL], ids=["fairdp", "functional"])
+@pytest.mark.parametrize("spoil", ["one group", "no group", "one class", "missing numbers"])
+def test_values_never_steer(folder, people, say, asked, spoil):
+    told = say(*asked, "--json")
+    table = people.copy()
+    if spoil == "one group":
+        table["sex"] = "Female"
+    elif spoil == "no group":
+        table["sex"] = "?"
+    elif spoil == "one class":
+        table["income"] = "<=50K"
+    else:
+        table["age"] = float("nan")
+    table.to_csv(folder / "people.csv", index=False)
+    said = say(*asked, "--json")
+    assert (said.code, said.err) == (told.code, told.err) == (0, "")
+    assert set(json.loads(said.out)) == set(json.loads(told.out))
+    assert "NaN" not in said.out
