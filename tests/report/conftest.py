@@ -299,8 +299,9 @@ def any_page(request):
 def made():
     """Makers of what pages are drawn from."""
     return SimpleNamespace(
-        HOSTILE=HOSTILE, usual=usual_summary, fairdp=fairdp_summary, many=many_groups_summary, not_private=not_private_summary,
-        hostile=hostile_summary, trace=usual_trace, hostile_trace=hostile_trace, frontier=usual_frontier,
+        HOSTILE=HOSTILE, usual=usual_summary, fairdp=fairdp_summary, many=many_groups_summary,
+        not_private=not_private_summary, hostile=hostile_summary, trace=usual_trace, hostile_trace=hostile_trace,
+        frontier=usual_frontier,
         hostile_frontier=hostile_frontier, tamed=tamed, interval=interval, group=group,
     )  # fmt: skip
 

@@ -332,7 +332,10 @@ def test_statements_over_the_noise_stand_after_the_certificate_and_say_what_they
     assert all("over the training noise, not for this model" in row for row in rows)
     assert "unknown" in rows[1]
     assert "do not say how it treats anybody" in text_of(browser, "#not-this-model")
-    order = "return document.querySelector('#sentence').compareDocumentPosition(document.querySelector('#noise-statements'))"
+    order = (
+        "const place = (one) => document.querySelector(one);"
+        "return place('#sentence').compareDocumentPosition(place('#noise-statements'))"
+    )
     assert browser.execute_script(order) & 4  # the statements follow
 
 

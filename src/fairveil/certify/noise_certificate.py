@@ -179,10 +179,9 @@ class NoiseCertificate:
         """What holds for the released model, then each statement with what it is about."""
         lines = [f"The released model: {self.released.sentence}"]
         for one in self.statements:
-            value = (
-                f"{one.gap:.3f}" if one.error is None else f"{one.gap:.3f} (standard error {one.error:.3f})"
-            )
-            lines.append(f"{one.name} ({one.about}): {value}. {one.assumes}")
+            value = "unknown" if one.gap is None else f"{one.gap:.3f}"
+            error = "" if one.error is None else f" (standard error {one.error:.3f})"
+            lines.append(f"{one.name} ({one.about}): {value}{error}. {one.assumes}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
