@@ -7,7 +7,7 @@ the larger of the two gaps and once as their mean, because published tables do b
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -275,6 +275,21 @@ def paper_taus(
     return gaps_of(law, records.y == front.people.positive, records.cells)
 
 
+def tau_of(clf: GroupwiseClassifier, constraint: Constraint, name: str) -> float:
+    """Return the number of the noise certificate's statement whose name starts so; NaN where nothing is told."""
+    found = [one.gap for one in clf.noise_certificate(constraint).statements if one.name.startswith(name)]
+    return math.nan if not found or found[0] is None else found[0]
+
+
+def misses(figures: dict[str, float], names: Iterable[str]) -> dict[str, float]:
+    """Return how far the private tau is from the paper's and from the exact gap on the test rows."""
+    return {
+        f"miss_{other}{name}": abs(figures[f"tau_{name}"] - figures[f"{other}{name}"])
+        for name in names
+        for other in ("paper_tau_", "")
+    }
+
+
 def areas_of(scores: np.ndarray, is_positive: np.ndarray) -> dict[str, float]:
     """Return the areas under the precision-recall curve (average precision) and under the ROC curve."""
     if is_positive.all() or not is_positive.any():
@@ -308,6 +323,19 @@ def mean_row(figures: Sequence[dict[str, float]]) -> dict[str, float]:
         if name.startswith("miss_"):
             row[f"{name}_largest"] = max(one[name] for one in figures)
     return row
+
+
+def published_cell(
+    path: str | Path, paper: str, table: str, dataset: str, setting: str
+) -> dict[str, float | str]:
+    """Return what one paper prints in a table for a data set and a setting that starts so, by metric."""
+    found = [
+        row
+        for row in published_rows(path, paper)
+        if (row["table"], row["dataset"].split()[0]) == (table, dataset)
+        and row["setting"].startswith(setting)
+    ]
+    return {"method": found[0]["method"]} | {row["metric"]: row["value"] for row in found} if found else {}
 
 
 def published_curves(

@@ -3,7 +3,14 @@
 Our steps go through the real path: the veil draws a Poisson batch from secret coins, bounds, sums and adds noise,
 the optimizer steps. Absolute times move from machine to machine; the ratios are what counts.
 
+"groupwise" is FairDP's step with two groups where only the average is released, "groupwise_sums" where every group's
+sum is; "groupwise_growth" is the largest, over 4 to 32 groups, of (time over that of 2 groups) / (groups over 2): at
+most 1 where the time grows at most linearly. "functional_train_s" is a whole fit on Adult at epsilon 1 under a
+constraint, from the table to the model, "functional_solve_s" the part after encoding, "functional_frontier_s" 20 models
+for 20 tolerances from what it released.
+
     python benchmarks/speed.py --json
+    python benchmarks/speed.py --parts groupwise,functional --json
 """
 
 import os
@@ -19,15 +26,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 import peers
+from fairveil import DemographicParity, FunctionalClassifier, Groupwise, load_dataset
 from fairveil.coins import secret_coins
 from fairveil.fairness.cells import Attribute, Population
-from fairveil.fairness.constraints import DemographicParity, Parity, constrain
-from fairveil.models import LinearSoftmax, Model, Perceptron, Sgd
+from fairveil.fairness.constraints import Parity, constrain
+from fairveil.models import Adam, LinearSoftmax, Model, Perceptron, Sgd
+from fairveil.models.last_layer import bounded_last_layer
 from fairveil.privacy.calibration import calibrate
 from fairveil.privacy.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.privacy.ledger import Ledger
@@ -35,13 +47,17 @@ from fairveil.privacy.plan import Part, Plan, Release
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 from fairveil.training.ascent import PULL_EVERY, Ascent
+from fairveil.training.descent import Descent
+from fairveil.training.groupwise import ADAM_RATE, GroupScale
 from fairveil.training.objectives import CrossEntropy
 from fairveil.training.rate_constrained import RateConstrained
+from fairveil.training.task import Task
 
 N_ROWS = 36_000
 GROUP = 32
 N_WARMUP = 2
 ROUNDS = 15
+GROUP_COUNTS = (2, 4, 8, 16, 32)
 
 
 class Ours:
@@ -110,6 +126,38 @@ class OursRaco(Ours):
             gradient = batch.release_gradient(self.model, self.params, self.objective, self.clip_norm)
             gradient /= self.batch
             self.params, self.state = self.optimizer.step(self.params, gradient, self.state)
+        return 1e3 * (time.perf_counter() - start) / GROUP
+
+
+class OursGroupwise(Ours):
+    """Our FairDP step, through the veil: bound the last layer, gradients by group, noisy average, Adam."""
+
+    def __init__(
+        self, descent: Descent, X: np.ndarray, y: np.ndarray, batch: int, n_groups: int, released: str
+    ) -> None:
+        people = Population((Attribute("group", tuple(map(str, range(n_groups)))),), ("no", "yes"))
+        self.task = Task(X.shape[1], people, 1.0, len(X), 1.0, 1e-5)
+        self.recipe = Groupwise(replace(descent, clip_norm=1.0), released=released)
+        self.scale = GroupScale.by_group(self.task, np.full(n_groups, len(X) / n_groups))
+        self.model, self.batch = self.recipe.model_for(self.task), batch
+        name = "gradient" if released == "average" else "gradients"
+        part = Part("train", (Release(name, "gaussian", 1.0),), 1.0, {-1: batch / len(X)}, 10**9)
+        groups = np.random.default_rng(1).integers(n_groups, size=len(X)).astype(np.int16)
+        records = MemoryRecords(X, y.astype(np.int16), groups)
+        self.veil = open_veils(records, Plan((part,), 1.0, 1e-5), Ledger(), secret_coins(), "speed")["train"]
+        self.veil.expect(len(X))
+        self.optimizer = Adam(ADAM_RATE)
+        self.params = self.model.initial(np.random.default_rng(0))
+        self.state = self.optimizer.start(self.params)
+        self.ms(N_WARMUP)
+
+    def _group_ms(self) -> float:
+        start = time.perf_counter()
+        for _ in range(GROUP):
+            params = bounded_last_layer(self.model, self.params, self.recipe.largest_norm)
+            gradient = self.recipe._average(self.veil.draw(), self.model, params, self.scale, self.task)
+            gradient /= self.batch
+            self.params, self.state = self.optimizer.step(params, gradient, self.state)
         return 1e3 * (time.perf_counter() - start) / GROUP
 
 
@@ -204,6 +252,56 @@ def mlp() -> dict[str, float]:
     }
 
 
+def groupwise() -> dict[str, float]:
+    """Return FairDP's steps over DP-SGD's, on one model and batch at a time."""
+    cases = {
+        "": (Descent(), 102, 512, 12),
+        "_2048": (Descent(), 102, 2048, 8),
+        "_mlp": (Descent(model="mlp", hidden=(64, 64)), 100, 2048, 3),
+    }
+    figures = {}
+    for suffix, (descent, n_features, batch, n_times) in cases.items():
+        X, y = rows(n_features)
+        average, *sums = (
+            OursGroupwise(descent, X, y, batch, n_groups, released)
+            for n_groups, released in [(2, "average"), *((n, "groups") for n in GROUP_COUNTS)]
+        )
+        contenders = {"dpsgd": Ours(average.model, X, y, batch, True), "average": average}
+        contenders |= dict(zip(GROUP_COUNTS, sums, strict=True))
+        ms = in_turn({name: partial(one.ms, n_times) for name, one in contenders.items()})
+        figures |= {f"{name}{suffix}": value for name, value in groupwise_ratios(ms).items()}
+    return figures
+
+
+def groupwise_ratios(ms: dict[Any, list[float]]) -> dict[str, float]:
+    growths = {n: ratio(ms[n], ms[2]) for n in GROUP_COUNTS}
+    return {
+        "groupwise_ms": median(ms["average"]),
+        "groupwise_sums_ms": median(ms[2]),
+        "groupwise_over_dpsgd": ratio(ms["average"], ms["dpsgd"]),
+        "groupwise_sums_over_dpsgd": ratio(ms[2], ms["dpsgd"]),
+        **{f"groupwise_{n}_groups_over_2": growths[n] for n in GROUP_COUNTS[1:]},
+        "groupwise_growth": max(growths[n] / (n / 2) for n in GROUP_COUNTS[1:]),
+    }
+
+
+def functional() -> dict[str, float]:
+    """Return seconds of whole fits of the functional mechanism, and of a frontier of 20 tolerances."""
+    people = load_dataset("adult")
+    seconds: list[tuple[float, float, float]] = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        clf = FunctionalClassifier(
+            DemographicParity(0.05), schema=people.schema, sensitive="sex", ledger=Ledger()
+        )
+        clf.fit(people.X, people.y)
+        fitted = time.perf_counter()
+        clf.frontier(np.arange(20) / 100)
+        seconds.append((fitted - start, clf.timing_["train"], time.perf_counter() - fitted))
+    names = ("functional_train_s", "functional_solve_s", "functional_frontier_s")
+    return {name: median(values) for name, values in zip(names, zip(*seconds, strict=True), strict=True)}
+
+
 def calibration() -> dict[str, float]:
     start = time.perf_counter()
     calibrate(lambda noise: [Repeated(PoissonSampled(0.03, GaussianRelease(noise)), 10_000)], 1.0, 1e-5)
@@ -219,17 +317,21 @@ def command_line() -> dict[str, float]:
         return {"cli_train_adult_s": time.perf_counter() - start}
 
 
+PARTS = {one.__name__: one for one in (linear, mlp, groupwise, functional, calibration, command_line)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--parts", default=",".join(PARTS), help="with commas")
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
-    quiet = parser.parse_args().json
+    options = parser.parse_args()
     figures: dict[str, float] = {}
-    for measure in (linear, mlp, calibration, command_line):
-        figures |= measure()
-        if not quiet:
-            print(f"# {measure.__name__} done", file=sys.stderr)
+    for name in options.parts.split(","):
+        figures |= PARTS[name]()
+        if not options.json:
+            print(f"# {name} done", file=sys.stderr)
     print(json.dumps({name: round(value, 5) for name, value in figures.items()}))
 
 

@@ -109,10 +109,12 @@ def test_the_map_names_every_room():
     "estimator",
     [
         fairveil.FairClassifier,
+        fairveil.GroupwiseClassifier,
         fairveil.ParityPostprocessor,
         fairveil.PrivateClassifier,
         fairveil.RandomizedParityPostprocessor,
         fairveil.RateConstrainedClassifier,
+        fairveil.SmoothedClassifier,
     ],
 )
 def test_estimators_have_at_most_eight_parameters_beside_what_they_wrap_bound_and_tune_and_document_each(

@@ -18,7 +18,16 @@ from fairlearn.metrics import (
 )
 from scipy.stats import ttest_1samp
 
-from fairveil import EqualizedOdds, Schema, load_dataset
+from fairveil import (
+    DemographicParity,
+    Descent,
+    EqualizedOdds,
+    Groupwise,
+    GroupwiseClassifier,
+    Ledger,
+    Schema,
+    load_dataset,
+)
 from fairveil.data.encoding import Encoder
 from fairveil.errors import BadStructure
 
@@ -47,6 +56,40 @@ def test_gaps_are_those_of_fairlearn(rng, n_groups):
             "equalized_odds_mean": equalized_odds_difference(y, chosen, agg="mean", **those),
         }
     )
+
+
+def test_gaps_of_probabilities_are_those_of_the_decisions_they_stand_for():
+    law, y, groups = (
+        np.array([0.25, 0.75, 1.0, 0.5]),
+        np.array([True, True, True, True]),
+        np.array([0, 0, 1, 1]),
+    )
+    assert measuring.gaps_of(law, y, groups)["demographic_parity"] == 0.25
+
+
+@pytest.mark.parametrize("divisors", ["group", "common"])
+def test_the_papers_tau_without_noise_is_the_gap_of_the_model_on_the_rows_trained_on(bench, divisors):
+    """With everyone in every batch and no noise, the mean of the last step is the model itself."""
+    train, _ = bench.source_split()
+    rows, labels = bench.frame.iloc[train], bench.frame["income"].iloc[train]
+    recipe = Groupwise(
+        Descent(n_steps=20, sampling_rate=1.0, learning_rate=0.3, clip_norm=0.5), divisors=divisors
+    )
+    clf = GroupwiseClassifier(
+        math.inf, 1e-5, recipe, bench.public(len(train)), "sex", ledger=Ledger(), random_state=0
+    )
+    decisions = clf.fit(rows, labels).predict(rows) == ">50K"
+    gaps = measuring.gaps_of(decisions, bench.y[train] == 1, bench.groups[train])
+    assert gaps["demographic_parity"] > 0.01
+    found = measuring.paper_taus(clf, recipe, rows, labels, seed=1)
+    assert found == pytest.approx(gaps, abs=2e-3)
+
+
+def test_misses_are_distances_from_the_papers_tau_and_from_the_gap():
+    figures = {"tau_a": 0.5, "paper_tau_a": 0.25, "a": 0.75}
+    assert measuring.misses(figures, ["a"]) == {"miss_paper_tau_a": 0.25, "miss_a": 0.25}
+    row = measuring.mean_row([{"miss_a": 0.25}, {"miss_a": 0.75}])
+    assert (row["miss_a"], row["miss_a_largest"]) == (0.5, 0.75)
 
 
 def test_a_gap_between_a_group_and_nobody_is_unknown():
@@ -158,6 +201,36 @@ def test_published_rows_are_those_of_one_paper_with_numbers_where_there_are_any(
     assert measuring.rounded([second, 1 / 3]) == [{"paper": "ours", "metric": "tau", "value": None}, 0.33333]
 
 
+def test_one_cell_of_a_table_is_found_by_table_data_set_and_start_of_the_setting(tmp_path):
+    (tmp_path / "prints.csv").write_text(
+        "paper,table,dataset,method,setting,metric,value\n"
+        "p,Table 1,Some (3 rows),ours,eps=1.0,gap,0.25\np,Table 1,Some (3 rows),ours,eps=1.0,tau,0.5\n"
+        "p,Table 1,Some (3 rows),ours,eps=2.0,gap,0.75\np,Table 2,Some (3 rows),ours,eps=1.0,gap,1\n"
+    )
+    asked = (tmp_path / "prints.csv", "p", "Table 1", "Some")
+    assert measuring.published_cell(*asked, "eps=1.0") == {"method": "ours", "gap": 0.25, "tau": 0.5}
+    assert measuring.published_cell(*asked, "eps=3.0") == {}
+
+
+def test_points_of_published_curves_are_those_of_one_data_set_constraint_and_epsilon(tmp_path):
+    (tmp_path / "curves.csv").write_text(
+        "method,dataset,constraint,epsilon,error_or_accuracy,gap\n"
+        "ours,some,demographic_parity,1,0.25,0.5\nours,some,demographic_parity,3,0.5,0.5\n"
+    )
+    found = measuring.published_curves(tmp_path / "curves.csv", "some", "demographic_parity", 1.0)
+    assert found == [{"method": "ours", "accuracy": 0.75, "gap": 0.5}]
+
+
+def test_the_fair_twin_keeps_the_bound_that_the_plain_twin_breaks(bench):
+    splits = measuring.Splits(bench, "original", 0)
+    twin = measuring.twins_of(splits, 1)[0]
+    asked, (_, test) = DemographicParity(0.02), splits(0)
+    plain, fair = twin.answer(1), twin.fair_answer(splits, 0, asked)
+    assert bench.largest_bound(plain.decisions, test, asked) > 0.07
+    assert bench.largest_bound(fair.decisions, test, asked) < 0.04
+    assert splits.n_public == 32_561
+
+
 @pytest.mark.parametrize(
     ("command", "key", "clean"),
     [
@@ -172,6 +245,13 @@ def test_published_rows_are_those_of_one_paper_with_numbers_where_there_are_any(
 )
 def test_the_last_line_is_one_json_object_and_the_clean_model_is_as_it_should_be(command, key, clean):
     """On synthetic rows the best rule is right with probability Phi(1.896 / 2); the rows are the same every time."""
+    first, *others = answer_to(command)
+    assert first[key] == pytest.approx(clean, abs=0.02)
+    for row in (first, *others):
+        assert 0 <= row["roc_auc"] <= 1 and row["runs"] == 1 and row["seconds_per_run"] > 0
+
+
+def answer_to(command):
     script, *words = command.format(schemas=BENCHMARKS / "schemas").split()
     answer = subprocess.run(
         [sys.executable, BENCHMARKS / script, *words, "--runs", "1", "--json"],
@@ -180,7 +260,33 @@ def test_the_last_line_is_one_json_object_and_the_clean_model_is_as_it_should_be
         check=True,
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
     )
-    first, *others = json.loads(answer.stdout.splitlines()[-1])["rows"]
-    assert first[key] == pytest.approx(clean, abs=0.02)
-    for row in (first, *others):
-        assert 0 <= row["roc_auc"] <= 1 and row["runs"] == 1 and row["seconds_per_run"] > 0
+    return json.loads(answer.stdout.splitlines()[-1])["rows"]
+
+
+def test_a_frontier_spends_what_its_one_fit_spends():
+    rows = answer_to("quality.py --method functional --epsilon 1 --frontier 0,0.1")
+    assert [row["tolerance"] for row in rows] == [0, 0.1]
+    for row in rows:
+        assert 0.9 < row["fitted_epsilon"] == row["ledger_epsilon"] <= 1
+        assert row["accuracy_over_retrained"] == pytest.approx(
+            row["accuracy_mean"] - row["retrained_accuracy"], abs=1e-4
+        )
+
+
+def test_what_no_option_sets_is_the_estimators_own_default():
+    (row,) = answer_to(
+        "quality.py --method fairdp --split original --schema {schemas}/adult_fairdp.toml --epsilon 2"
+    )
+    own = Groupwise()
+    assert (row["model"], row["norm_bound"], row["divisors"]) == (
+        own.descent.model,
+        own.largest_norm,
+        own.divisors,
+    )
+
+
+def test_the_table_of_taus_has_all_three_figures_of_every_gap():
+    (row,) = answer_to("fairdp.py --table tau --epsilon 2")
+    for name in ("demographic_parity", "equal_opportunity", "equalized_odds_max"):
+        assert all(0 <= row[f"{kind}{name}"] <= 1 for kind in ("", "tau_", "paper_tau_", "miss_"))
+    assert row["worst_case_tau"] <= 1

@@ -22,7 +22,7 @@ from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
 from fairveil.training import groupwise
 from fairveil.training.descent import Descent
-from fairveil.training.groupwise import Finish, Groupwise, GroupScale
+from fairveil.training.groupwise import Finish, GroupScale, Groupwise
 from fairveil.training.objectives import CrossEntropy
 from fairveil.training.stopping import Stopping
 
@@ -47,7 +47,7 @@ def trained_at(recipe, task, records, noise, coins=None):
 
 @pytest.fixture
 def bounded(monkeypatch):
-    """What the last layer's bound gave back, call by call: the parameters before each step, then the released ones."""
+    """What the last layer's bound was given and gave back, call by call: parameters after each step."""
     seen = []
 
     def noted(model, params, bound):
@@ -61,7 +61,7 @@ def bounded(monkeypatch):
 @pytest.fixture
 def plain_steps(monkeypatch):
     """All steps by plain gradient descent."""
-    monkeypatch.setattr(groupwise, "Adam", lambda rate: Sgd(rate))
+    monkeypatch.setattr(groupwise, "Adam", Sgd)
 
 
 # --- the average with one divisor is DP-SGD -------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_the_first_step_is_that_of_private_descent_bit_by_bit(rng, plain_steps, 
     recipe = Groupwise(replace(descent, n_steps=2), norm_bound=math.inf, divisors="common")
     trained_at(recipe, TASK, records, noise)
     assert np.abs(plain.params).max() > 0.01
-    after_one_step = bounded[1][0]
+    after_one_step = bounded[0][1]
     assert np.array_equal(after_one_step, plain.params)
 
 
@@ -95,13 +95,13 @@ def test_every_step_is_that_of_private_descent_after_a_bound(rng, plain_steps, b
         name, rate = ("train", 0.3) if step < 6 else ("finish", 0.7)
         if step == 6:
             params = np.mean(kept, axis=0, dtype=np.float64).astype(np.float32)
-        params = bounded_last_layer(model, params, norm_bound)
         gradient = veils[name].draw().release_gradient(model, params, CrossEntropy(), 0.5)
         params, _ = Sgd(rate).step(params, gradient / (0.4 * 400), Sgd(rate).start(params))
+        params = bounded_last_layer(model, params, norm_bound)
         if step >= 3:
             kept.append(params)
-    np.testing.assert_array_equal(fit.params, bounded_last_layer(model, params, norm_bound))
-    assert len(bounded) == 10  # before every step and after the last
+    np.testing.assert_array_equal(fit.params, params)
+    assert len(bounded) == 9  # after every step, the last too
 
 
 @pytest.mark.parametrize("sizes", [(200.0, 200.0), SIZES, (40.0, 360.0)])
@@ -193,7 +193,6 @@ def by_hand(records, divisors, n_steps, n_first, rates, clip_norm, norm_bound):
     for step in range(n_steps):
         if step == n_first:
             W = np.mean(kept, axis=0)
-        W = bounded_by_hand(W, norm_bound)
         dlogits = softmax_rows(Z @ W.T) - np.eye(n_classes)[records.y]
         norms = np.linalg.norm(dlogits, axis=1) * np.linalg.norm(Z, axis=1)
         dlogits *= np.minimum(1, clip_norm / np.maximum(norms, 1e-12))[:, None]
@@ -208,9 +207,10 @@ def by_hand(records, divisors, n_steps, n_first, rates, clip_norm, norm_bound):
             W = W - rates[0] * corrected[0] / (np.sqrt(corrected[1]) + 1e-8)
         else:
             W = W - rates[1] * gradient
+        W = bounded_by_hand(W, norm_bound)
         if step >= n_first // 2:
             kept.append(W)
-    return bounded_by_hand(W, norm_bound)
+    return W
 
 
 @pytest.mark.parametrize("released", ["average", "groups"])
@@ -219,9 +219,7 @@ def by_hand(records, divisors, n_steps, n_first, rates, clip_norm, norm_bound):
 def test_the_steps_are_those_of_a_hand_written_loop(
     rng, released, n_groups, n_classes, clip_norm, norm_bound
 ):
-    people = Population(
-        (Attribute("side", tuple("abc"[:n_groups])),), tuple(map(str, range(n_classes)))
-    )
+    people = Population((Attribute("side", tuple("abc"[:n_groups])),), tuple(map(str, range(n_classes))))
     task, records = replace(TASK, people=people), make_records(rng, 400, n_groups, n_classes)
     sizes = np.bincount(records.cells, minlength=n_groups).astype(float)
     descent = replace(FEW, n_steps=12, clip_norm=clip_norm)
@@ -277,7 +275,9 @@ def test_product_groups_are_groups(rng):
     records = MemoryRecords(records.X, records.y, codes)
     recipe = Groupwise(FEW, group_sizes=(1, 1, 1, 1))
     kept = np.isin(codes, people.codes)
-    alone = MemoryRecords(records.X[kept], records.y[kept], np.searchsorted(people.codes, codes[kept]).astype(np.int16))
+    alone = MemoryRecords(
+        records.X[kept], records.y[kept], np.searchsorted(people.codes, codes[kept]).astype(np.int16)
+    )
     one = Population((Attribute("both", ("lo", "ly", "ro", "ry")),), ("no", "yes"))
     params = [
         run(recipe, replace(task, people=who), rows).fit.params
@@ -288,16 +288,20 @@ def test_product_groups_are_groups(rng):
 
 
 @pytest.mark.parametrize("released", ["average", "groups"])
+@pytest.mark.parametrize("divisors", ["group", "common"])
 @pytest.mark.parametrize("code", [2, -1])
-def test_people_of_no_known_group_add_nothing(rng, released, code):
+def test_people_of_no_known_group_add_nothing(rng, released, divisors, code):
     records = make_records(rng)
     unknown = rng.random(400) < 0.2
     cells = np.where(unknown, code, records.cells).astype(np.int16)
-    recipe = Groupwise(FEW, released=released, group_sizes=SIZES)
+    recipe = Groupwise(FEW, released=released, divisors=divisors, group_sizes=SIZES)
     other_X = np.where(unknown[:, None], 7.0, records.X).astype(np.float32)
     one, two = (
         run(recipe, TASK, MemoryRecords(X, y, cells)).fit.params
-        for X, y in ((records.X, records.y), (other_X, np.where(unknown, 1 - records.y, records.y).astype(np.int16)))
+        for X, y in (
+            (records.X, records.y),
+            (other_X, np.where(unknown, 1 - records.y, records.y).astype(np.int16)),
+        )
     )
     np.testing.assert_allclose(one, two, atol=1e-6)
 
@@ -320,6 +324,7 @@ def test_the_last_layer_is_within_the_bound_before_each_step_and_after_the_last(
     assert norms[-1 if n_models == 1 else -2, 0] > 0.4
     assert last_layer_norm(net, trained.fit.params) <= 0.4 * (1 + 1e-6)
     assert last_layer_norm(net, trained.fit.sheet.before) <= 0.4 * (1 + 1e-6)
+    assert all(last_layer_norm(net, one) <= 0.4 * (1 + 1e-6) for one in trained.fit.sheet.several)
     before, after = bounded[-1]
     X = rng.normal(size=(500, 4))
     decisions = [net.logits(p.astype(np.float64), X).argmax(axis=0) for p in (before, after)]
@@ -353,17 +358,18 @@ def test_several_models_share_all_but_the_last_layer_and_are_averaged(rng, model
     np.testing.assert_allclose(trained.fit.params, several.mean(axis=0), atol=1e-6)
 
 
-def test_several_models_without_noise_move_by_their_subsets_to_the_plain_step(rng):
-    """Their movements add up to that of one model (here without a bound, and nobody clipped)."""
+@pytest.mark.parametrize("clip_norm", [math.inf, 0.3])
+def test_several_models_without_noise_move_by_their_subsets_to_the_plain_step(rng, clip_norm):
+    """Their movements add up to that of one model: weights, clip norm and divisor are the same (here without M)."""
     records, ends = make_records(rng), []
     for n_models in (1, 4):
-        recipe = Groupwise(
-            replace(FEW, clip_norm=math.inf), math.inf, group_sizes=SIZES, finish=Finish(n_models=n_models)
-        )
+        descent, finish = replace(FEW, clip_norm=clip_norm), Finish(n_models=n_models)
+        recipe = Groupwise(descent, math.inf, group_sizes=(100.0, 300.0), finish=finish)
         ends.append(run(recipe, TASK, records).fit)
     before = ends[0].sheet.before
     np.testing.assert_array_equal(before, ends[1].sheet.before)
     moved = np.sum([model - before for model in ends[1].sheet.several], axis=0)
+    assert np.abs(moved).max() > 0.01
     np.testing.assert_allclose(moved, ends[0].params - before, atol=1e-5)
 
 
@@ -476,6 +482,11 @@ THREE = Population(SIDES.attributes, ("a", "b", "c"))
         (Groupwise(released="groups", finish=Finish(n_models=2)), TASK, "several models only"),
         (Groupwise(finish=Finish(n_models=2)), replace(TASK, people=THREE), "several models only"),
         (Groupwise(stopping=Stopping(DemographicParity())), replace(TASK, people=THREE), "two classes"),
+        (
+            Groupwise(stopping=Stopping(DemographicParity()), finish=Finish(n_models=2)),
+            TASK,
+            "a stopping rule or several models",
+        ),
         (Groupwise(Descent(clip_norm=math.inf)), PRIVATE, "finite clip_norm"),
         (Groupwise(), replace(TASK, predicts="decoupled"), "last layer"),
     ],
@@ -507,7 +518,9 @@ def spoilt(records, how):
 
 
 @pytest.mark.parametrize("n_public", [1, 400, 10**6])
-@pytest.mark.parametrize("how", ["nothing", "not numbers", "one class", "one group", "no group", "nobody", "one person"])
+@pytest.mark.parametrize(
+    "how", ["nothing", "not numbers", "one class", "one group", "no group", "nobody", "one person"]
+)
 @pytest.mark.parametrize("released, n_models", [("average", 1), ("groups", 1), ("average", 3)])
 def test_values_steer_nothing(rng, how, released, n_models, n_public, seeded):
     """As many draws and releases whatever the rows hold, and finite numbers at the end."""

@@ -22,7 +22,7 @@ from fairveil.keyed import Key
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.page import report_page
 
-__all__ = ["Run", "explain", "prepared", "train", "train_into"]
+__all__ = ["RESULTS", "Run", "explain", "fit_run", "prepared", "train", "train_into", "write_results"]
 
 TRACE, KEY, REPORT = "constraint_trace.csv", "key", "report.html"
 RESULTS = {"model": "folder", "summary.json": "file", REPORT: "file", TRACE: "file", KEY: "file"}
@@ -69,22 +69,34 @@ def train_into(run: Run, out: Path, ledger: Ledger, before: float = 0.0) -> dict
 
     `before` is how many seconds it took to get here, where that is part of the story.
     """
-    options, clf, started = run.options, run.classifier, time.perf_counter()
-    timing = {"start": before} if before else {}
     with Folder(out, RESULTS) as folder:
-        clf.ledger = ledger
-        with progress_bar(options.as_json) as progress, warnings.catch_warnings():
-            warnings.simplefilter("ignore", ToleranceNotMet)  # the summary says it
-            clf.fit_file(run.source.file(), delimiter=options.delimiter, progress=progress)
-        summary = clf.summary(options.confidence) | {"data": run.source.name, "command": run.command}
-        _keep_key(clf, folder.stage / KEY)
-        clf.save(folder.stage / "model")
-        timing |= clf.behind_.timing_
-        timing["evidence"] = time.perf_counter() - started - sum(clf.behind_.timing_.values())
-        summary["timing"] = {name: round(seconds, 3) for name, seconds in timing.items()}
-        summary["seconds"] = round(time.perf_counter() - started + before, 3)
-        _write_evidence(clf, summary, folder.stage)
-        folder.keep()
+        started = time.perf_counter()
+        fit_run(run, ledger)
+        return write_results(run, run.classifier, folder, started, before)
+
+
+def fit_run(run: Run, ledger: Ledger) -> None:
+    """Fit the classifier of a run to its table, at the cost of this ledger."""
+    run.classifier.ledger = ledger
+    with progress_bar(run.options.as_json) as progress, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ToleranceNotMet)  # the summary says it
+        run.classifier.fit_file(run.source.file(), delimiter=run.options.delimiter, progress=progress)
+
+
+def write_results(
+    run: Run, clf: FairClassifier, folder: Folder, started: float, before: float = 0.0
+) -> dict[str, Any]:
+    """Write all results of a fitted classifier into an open folder and keep it; return the summary."""
+    timing = {"start": before} if before else {}
+    summary = clf.summary(run.options.confidence) | {"data": run.source.name, "command": run.command}
+    _keep_key(clf, folder.stage / KEY)
+    clf.save(folder.stage / "model")
+    timing |= clf.behind_.timing_
+    timing["evidence"] = time.perf_counter() - started - sum(clf.behind_.timing_.values())
+    summary["timing"] = {name: round(seconds, 3) for name, seconds in timing.items()}
+    summary["seconds"] = round(time.perf_counter() - started + before, 3)
+    _write_evidence(clf, summary, folder.stage)
+    folder.keep()
     return summary
 
 

@@ -5,7 +5,9 @@ import io
 import json
 import math
 import shlex
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -15,14 +17,15 @@ import typer
 
 from fairveil._validate import check_choice
 from fairveil.cli.options import RunOptions
-from fairveil.cli.output import remove_strays, say, written_whole
-from fairveil.cli.runs import Run, prepared, train_into
+from fairveil.cli.output import Folder, remove_strays, say, written_whole
+from fairveil.cli.runs import RESULTS, Run, fit_run, prepared, train_into, write_results
 from fairveil.cli.sources import ledger_file
 from fairveil.errors import BadStructure, InvalidParameter
 from fairveil.estimators.choosing import METHODS
 from fairveil.privacy.accounting import Neighbours
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.frontier import frontier_of, frontier_page
+from fairveil.training.functional import Functional
 
 __all__ = ["frontier"]
 
@@ -72,16 +75,51 @@ def frontier(options: RunOptions, epsilons: str, tolerances: str, methods: str) 
     runs = {point: prepared(point, _command(point, sweep.folder(point))) for point in sweep.points}
     path = ledger_file(next(iter(runs.values())).source, options.ledger, options.out)
     ledger, left = Ledger(path), [point for point in sweep.points if not sweep.is_done(point)]
-    plans = [runs[point].classifier.planned() for point in left]
+    trainings = [_training(runs, points) for points in _together(left)]
+    plans = [training.classifier.planned() for training, _ in trainings]
     ledger.check([charge for place, plan in enumerate(plans) for charge in plan.charges(f"split {place}")])
     _settle(sweep, sweep.settings(next(iter(runs.values()))))
-    _check_paid(ledger, len(sweep.points) - len(left), path)
+    done = [point for point in sweep.points if sweep.is_done(point)]
+    _check_paid(ledger, len(_together(done)), path)
     _announce(options, len(sweep.points), len(left))
     facts = {} if left else _draw(sweep, ledger)
-    for point in left:
-        train_into(runs[point], sweep.folder(point), ledger)
+    for training, points in trainings:
+        _train_points(training, points, sweep, ledger)
         facts = _draw(sweep, ledger)
     say(options.as_json, facts, _told(facts, sweep, path))
+
+
+def _together(points: Sequence[RunOptions]) -> list[list[RunOptions]]:
+    """Return the points that one training serves: all tolerances of the functional mechanism at one epsilon."""
+    groups: dict[Any, list[RunOptions]] = {}
+    for point in points:
+        groups.setdefault(
+            ("functional", point.epsilon) if point.method == "functional" else point, []
+        ).append(point)
+    return list(groups.values())
+
+
+def _training(runs: dict[RunOptions, Run], points: list[RunOptions]) -> tuple[Run, dict[RunOptions, Run]]:
+    """Return what is fitted for these points, which are then derived from it."""
+    lead = runs[points[0]]
+    if lead.options.method == "functional":
+        announced = tuple(point.tolerance for point in points if point.tolerance is not None)
+        lead.classifier.estimator = Functional(announced=announced)
+    return lead, {point: runs[point] for point in points}
+
+
+def _train_points(training: Run, points: dict[RunOptions, Run], sweep: Sweep, ledger: Ledger) -> None:
+    """Fit once and write the results of every point; a place that cannot be written is found before that."""
+    if training.options.method != "functional":
+        train_into(training, sweep.folder(training.options), ledger)
+        return
+    with ExitStack() as stack:
+        folders = [stack.enter_context(Folder(sweep.folder(point), RESULTS)) for point in points]
+        started = time.perf_counter()
+        fit_run(training, ledger)
+        derived = training.classifier.frontier([point.tolerance or 0.0 for point in points])
+        for run, clf, folder in zip(points.values(), derived, folders, strict=True):
+            write_results(run, clf, folder, started)
 
 
 def _points(options: RunOptions, epsilons: str, tolerances: str, methods: str) -> Iterator[RunOptions]:
@@ -100,11 +138,11 @@ def _numbers(option: str, text: str) -> list[float]:
 
 
 def _check_paid(ledger: Ledger, n_done: int, path: Path) -> None:
-    """Refuse books that do not show the points that are there: their total would be too low."""
+    """Refuse books that do not show the trainings of the points that are there: their total would be too low."""
     n_fits = sum(entry.purpose.startswith("fit of ") for entry in ledger.entries)
     if n_fits < n_done:
         raise BadStructure(
-            f"Expected the ledger that paid for the {n_done} points that are there, got {path} with {n_fits} fits; "
+            f"Expected the ledger that paid for the {n_done} trainings that are there, got {path} with {n_fits} fits; "
             "restore it, or name another --out."
         )
 

@@ -169,7 +169,8 @@ class Wish:
             raise InvalidParameter(
                 f'Expected a Functional to train by with "functional", got {type(base).__name__}; leave it open.'
             )
-        return replace(base, headroom=self.headroom)
+        # its standard errors hold the noise of its counts too, about as much as the people held out add
+        return replace(base, headroom=SHOWABLE if self.holdout else base.headroom)
 
     def _groupwise(self) -> Groupwise:
         base = Groupwise() if self.estimator is None else self.estimator

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
 from fairveil.estimators.choosing import Wish, checked_constraints, method_for
 from fairveil.estimators.counting import count_outcomes
+from fairveil.estimators.functional import FrontierModel, FunctionalClassifier
 from fairveil.estimators.keeping import FrontFacts, load_behind
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.saving import save_rule
@@ -282,6 +285,28 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "behind_")
         check_confidence(confidence)
         return summary_of(self, self._wish, confidence)
+
+    def frontier(self, tolerances: Sequence[float]) -> list["FairClassifier"]:
+        """Return a fitted classifier for each tolerance, all from one release; "functional" alone can do that.
+
+        Tolerances that were announced, ``estimator=Functional(announced=(0.0, 0.02, 0.05))``, were measured on the
+        hold-out too, and come with their certificate. Nothing more is spent.
+        """
+        check_is_fitted(self, "behind_")
+        if not isinstance(self.behind_, FunctionalClassifier):
+            raise InvalidParameter(
+                f'Expected method="functional", which derives every tolerance from one release, got "{self.method_}"; '
+                "fit each tolerance, at its own cost."
+            )
+        return [self._at(model) for model in self.behind_.frontier(tolerances)]
+
+    def _at(self, model: FrontierModel) -> "FairClassifier":
+        """Return the front door of one model of a frontier."""
+        asked: Any = tuple(replace(one, tolerance=model.tolerance) for one in self._wish.constraints)  # type: ignore[type-var]
+        door = copy(self)
+        door.constraint = asked
+        door._keep(replace(self._wish, constraints=asked), model.classifier)
+        return door
 
     # --- keeping ------------------------------------------------------------------------------------------
 

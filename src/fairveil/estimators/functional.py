@@ -15,6 +15,7 @@ from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.tables import Front
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.final_check import FinalCheck
+from fairveil.fairness.metrics import Evaluation
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.functional import Functional, Sheet
 from fairveil.training.training import Trained
@@ -34,6 +35,8 @@ class FrontierModel:
         What it was derived for.
     accuracy, gap : float
         Estimated on the people trained on, from noisy sums; the gap is the largest left side of a bound.
+    gap_error : float
+        The standard error of the gap, from noise and because people are a sample: beside a large one, the gap is weak.
     counted : bool
         Whether the estimates are counts of decisions; if not, they follow from means and variances of scores.
     """
@@ -43,14 +46,15 @@ class FrontierModel:
     regularisation: float
     accuracy: float
     gap: float
+    gap_error: float
     counted: bool
 
 
 class FunctionalClassifier(PrivateClassifier):
     """A private classifier from noisy moments: FM (Zhang et al. 2012) and FairFM (Tran et al. 2023).
 
-    Fitting asks the data once (with a constraint twice) and solves a quadratic; `frontier` then gives a model for every
-    tolerance at no further cost. Predictions never need the group.
+    Fitting asks for moments once (with a constraint, for a few counts too) and solves a quadratic; `frontier` then
+    gives a model for every tolerance at no further cost. Predictions never need the group.
 
     Parameters
     ----------
@@ -126,6 +130,13 @@ class FunctionalClassifier(PrivateClassifier):
         super()._keep(front, trained)
         self.sheet_: Sheet | None = trained.fit.sheet
         self.final_check_: FinalCheck | None = trained.fit.check
+        told, announced = trained.evidence, self._recipe_for(front).announced
+        self._measured: dict[float, Evaluation] = {}
+        if told is not None:
+            self._measured = {
+                tolerance: Evaluation(counts, told.noise_variance, front.people)
+                for tolerance, counts in zip(announced, told.counts, strict=True)
+            }
         if self.final_check_ is not None and not self.final_check_.may_hold:
             warnings.warn(self.final_check_.complaint(), ToleranceNotMet, stacklevel=4)
 
@@ -133,6 +144,8 @@ class FunctionalClassifier(PrivateClassifier):
         self, tolerances: Iterable[float], regularisations: Iterable[float] = (1.0,)
     ) -> list[FrontierModel]:
         """Return a fitted model for each regularisation and tolerance, all from what the fit released.
+
+        Those that `Functional` was told of as announced were measured on the hold-out too: `evaluation_`.
 
         Parameters
         ----------
@@ -160,8 +173,11 @@ class FunctionalClassifier(PrivateClassifier):
         rule = self.sheet_.rule_at(tolerance, regularisation)
         model = copy(self)
         model.constraint, model.params_ = constraint, rule.params
-        model.final_check_ = model.evaluation_ = None
-        return FrontierModel(model, float(tolerance), regularisation, rule.accuracy, rule.gap, rule.counted)
+        model.final_check_ = None
+        model.evaluation_ = self._measured.get(tolerance) if rule.counted else None
+        return FrontierModel(
+            model, float(tolerance), regularisation, rule.accuracy, rule.gap, rule.gap_error, rule.counted
+        )
 
     @classmethod
     def load(cls, folder: str | Path) -> "FunctionalClassifier":

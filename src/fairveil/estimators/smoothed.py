@@ -128,17 +128,24 @@ class SmoothedClassifier(PrivateClassifier):
         record_ids : array, optional
             Who each record is. By default the schema's id column, else what the schema reads of the row.
         """
-        return self.classes_[self._decider.decide(self._table(X), record_ids=record_ids)]
+        table = self._table(X)
+        return self.classes_[self._decider.decide(table, record_ids=record_ids)]
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the exact probability of each decision, one row a record."""
-        return self._decider.law(self._table(X))
+        table = self._table(X)
+        return self._decider.law(table)
 
     def _table(self, X: Any) -> Any:
         check_is_fitted(self, "params_")
         if self.schema is None:
             return validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
         return X
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
     @classmethod
     def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:

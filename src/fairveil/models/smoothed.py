@@ -80,7 +80,9 @@ class SmoothedModel:
         check_choice("layers", self.layers, LAYERS)
         check_integer("n_draws", self.n_draws)
         if self.base.n_classes != 2:
-            raise InvalidParameter(f"Expected two classes to smooth, got {self.base.n_classes}.")
+            raise InvalidParameter(
+                f"Expected two classes to smooth, got {self.base.n_classes}. Only binary classification is supported."
+            )
 
     @property
     def n_features(self) -> int:

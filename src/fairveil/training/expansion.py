@@ -1,4 +1,4 @@
-"""The logistic loss as a quadratic: what rows add to its coefficients, and where the quadratic is least.
+"""The logistic loss as a quadratic: what rows add to its coefficients, where it is least, what it tells of cells.
 
 With z = [x, 1] / R, so that |z| <= 1, the loss log(1 + e^m) - y m of a margin m = w.z is, to second order, at 0
     log 2 + (1/2 - y) z.w + (z.w)^2 / 8,
@@ -8,11 +8,13 @@ and around released weights the Newton quadratic with slope (p - y) z and curvat
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
 from fairveil.privacy.moments import Moments, coefficient_sensitivity
 from fairveil.privacy.rows import RowMoments, Rows, row_function
 
@@ -21,8 +23,13 @@ __all__ = [
     "START_SENSITIVITY",
     "AroundWeights",
     "AtZero",
+    "CellRates",
+    "CellSums",
+    "Layout",
     "Quadratic",
     "design_of",
+    "heard",
+    "known_from",
     "laplace_bound",
 ]
 
@@ -42,6 +49,12 @@ TRIM = 0.5
 LEAST_CURVATURE = 1e-10
 """Without noise they are trimmed at this part of the largest one, which only keeps the solve finite."""
 
+HEARD = 3.0
+"""Cells whose noisy size is below so many standard deviations of its noise count as empty."""
+
+CLEAR = 3.0
+"""A cell's mean differs from everyone's in those coordinates where it does so by so many deviations of its noise."""
+
 
 def laplace_bound(n_values: int) -> float:
     """Return the L1 sensitivity of paper 003, Algorithm 2: d^2 / 4 + 3 d for |x_j| <= 1."""
@@ -55,6 +68,26 @@ def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Floa
     design[:, -1] = 1.0
     design /= norm
     return design
+
+
+class Layout(NamedTuple):
+    """Where the moments of each (group code, label) are summed, and what the cells of first moments are."""
+
+    cells: NDArray[np.int64]
+    tables: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    coarse: NDArray[np.int64]
+    cell_tables: NDArray[np.int64]
+
+    @property
+    def n_tables(self) -> int:
+        """The number of tables of second moments."""
+        return int(self.tables.max()) + 1
+
+    @property
+    def tells_labels(self) -> bool:
+        """Whether all people of a cell have one label, so that first moments count them."""
+        return len(self.labels) > 1
 
 
 @row_function
@@ -184,6 +217,142 @@ class Quadratic:
             directions @ self.minimiser
         )
         return self.minimiser - steered @ pressure
+
+
+@dataclass(frozen=True, eq=False)
+class CellSums:
+    """What first and second moments tell of the cells, all of it noisy.
+
+    Attributes
+    ----------
+    sums : array of shape (cells, d)
+        The sum of z over the people of a cell.
+    squares : array of shape (d, d)
+        The sum of z z^T over everyone who is counted.
+    norm : float
+        z = [x, 1] / norm, so that the last coordinate counts people.
+    size_noise : float
+        The standard deviation of the noise on the size of a cell.
+    floor : float
+        The least number of people that is divided by.
+    """
+
+    sums: Floats
+    squares: Floats
+    norm: float
+    size_noise: float
+    floor: float
+
+    @cached_property
+    def means(self) -> Floats:
+        """The mean of z in each cell: that of everyone, but where the cell's own clearly differs."""
+        common = self.sums.sum(axis=0) / self.everyone
+        parts = np.maximum(self.sizes, self.floor)[:, None]
+        apart = self.sums / parts - common
+        noise = self.size_noise / self.norm / parts
+        return common + np.where(np.abs(apart) > CLEAR * noise, apart, 0.0)
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """The number of people in each cell, never negative."""
+        return np.maximum(self.sums[:, -1] * self.norm, 0.0)
+
+    @property
+    def everyone(self) -> float:
+        """The number of people in all cells."""
+        return max(float(self.sizes.sum()), self.floor)
+
+    def spread(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of each score w.z over everyone, for the columns of `weights`."""
+        means = self.sums.sum(axis=0) @ weights / self.everyone
+        squares = np.einsum("dk,de,ek->k", weights, self.squares, weights) / self.everyone
+        return means, np.sqrt(np.maximum(squares - means**2, 1e-12))
+
+    def tilt(self, score: Floats, other: Floats) -> float:
+        """Return the slope of the regression of another score on a first one, over everyone."""
+        means, stds = self.spread(np.stack([score, other], axis=1))
+        together = score @ self.squares @ other / self.everyone - means[0] * means[1]
+        return float(together / stds[0] ** 2)
+
+    def within(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return the mean scores of each cell, shape (cells, k), and their covariance inside cells, shape (k, k)."""
+        means = self.means @ weights
+        between = (means * self.sizes[:, None]).T @ means
+        inside = (weights.T @ self.squares @ weights - between) / self.everyone
+        values, vectors = np.linalg.eigh(inside)
+        return means, (vectors * np.maximum(values, 0.0)) @ vectors.T
+
+
+@dataclass(frozen=True, eq=False)
+class CellRates:
+    """The rates of some bounds as functions of how many people of each cell are decided for class 1.
+
+    Attributes
+    ----------
+    gain, base, below : arrays of shape (R, cells)
+        A rate is (gain.accepted + base.sizes) / below.sizes.
+    weights : array of shape (J, R)
+    labels : array of shape (cells,)
+    """
+
+    gain: Floats
+    base: Floats
+    below: Floats
+    weights: Floats
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, bounds: HistogramConstraints, coarse: NDArray[np.int64], labels: NDArray[np.int64]
+    ) -> "CellRates":
+        """Return the rates over finer cells: `coarse` is the bounds' own cell of each, -1 for none."""
+        shape = (len(bounds.above), bounds.n_cells, bounds.n_classes)
+        # a last cell of zeros, to which -1 points
+        above, below = (
+            np.pad(table.reshape(shape), ((0, 0), (0, 1), (0, 0)))[:, coarse]
+            for table in (bounds.above, bounds.below)
+        )
+        return cls(above[..., 1] - above[..., 0], above[..., 0], below[..., 0], bounds.weights, labels)
+
+    def directions(self, known: CellSums) -> Floats:
+        """Return d_j with d_j.w the left side of bound j, had decisions been scores; shape (J, d)."""
+        parts = np.maximum(self.below @ known.sizes, known.floor)
+        # a ratio other than 1 bends the bound, not what would be fair
+        return np.sign(self.weights) @ (self.gain @ (known.means * known.sizes[:, None]) / parts[:, None])
+
+    def is_told(self, known: CellSums) -> NDArray[np.bool_]:
+        """Return which bounds are on enough people to speak of."""
+        noise = known.size_noise * np.sqrt(np.count_nonzero(self.below, axis=1))
+        is_small = self.below @ known.sizes < SMALLEST_GROUP + 3 * noise
+        return ~((self.weights != 0) & is_small).any(axis=1)
+
+    def accuracy(self, accepted: Floats, sizes: Floats) -> Floats:
+        """Return the share of right decisions."""
+        right = accepted @ (2.0 * self.labels - 1) + sizes[self.labels == 0].sum()
+        return right / max(float(sizes.sum()), 1.0)
+
+    def sides(self, accepted: Floats, noises: Floats, sizes: Floats, floor: float) -> tuple[Floats, Floats]:
+        """Return left sides and their standard errors, because people are a sample and counts noisy, each (..., J)."""
+        parts = np.maximum(self.below @ sizes, floor)
+        rates = np.clip((accepted @ self.gain.T + self.base @ sizes) / parts, 0.0, 1.0)
+        middle = np.clip(rates, 0.02, 0.98)
+        noise = np.square(noises) @ np.square(self.gain).T / np.square(parts)
+        errors = np.sqrt((middle * (1 - middle) / parts + noise) @ np.square(self.weights).T)
+        return rates @ self.weights.T, errors
+
+
+def heard(moments: Moments, norm: float) -> Moments:
+    """Return moments without the first moments of cells that seem empty: they would add nothing but noise."""
+    sizes, noise = np.abs(moments.first[:, -1]) * norm, moments.first_noise * norm
+    return replace(moments, first=np.where(sizes[:, None] > HEARD * noise, moments.first, 0.0))
+
+
+def known_from(moments: Moments, start: AtZero, layout: Layout, size: float) -> CellSums:
+    """Return the sums of z in cells (first moments have the sign of the label) and of z z^T over everyone."""
+    sums = moments.first * (1 - 2 * layout.labels)[:, None] / start.pull
+    squares = moments.second.sum(axis=0) / start.weight
+    noise = moments.first_noise / start.pull * start.norm
+    return CellSums(sums, squares, start.norm, noise, max(1.0, 1e-3 * size))
 
 
 def _by_table(first: Floats, cell_tables: NDArray[np.int64], n_tables: int) -> Floats:

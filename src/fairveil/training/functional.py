@@ -1,7 +1,8 @@
 """FM (Zhang et al. 2012) and FairFM (Tran et al. 2023): the loss as a quadratic of noisy coefficients, solved at once.
 
 One release of first and second moments gives the quadratic; its minimiser, the line from it to the model whose groups
-have equal mean scores, and with one histogram of scores on that line the model for every tolerance, are all free.
+have equal mean scores, and with one histogram of scores on that line the model for every tolerance, are all free. Two
+further counts of the decisions of the model that is asked for correct what the histogram tells, most of all near it.
 """
 
 import math
@@ -28,19 +29,24 @@ from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.models import LinearSoftmax
 from fairveil.models.protocol import Array
 from fairveil.privacy.laws import law_named
-from fairveil.privacy.moments import Moments
 from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Batch, Veil
+from fairveil.training.announced import AnnouncedCounts, announced_part, read_announced
 from fairveil.training.expansion import (
     NEWTON_SENSITIVITY,
     START_SENSITIVITY,
     AroundWeights,
     AtZero,
+    CellRates,
+    CellSums,
+    Layout,
     Quadratic,
+    heard,
+    known_from,
     laplace_bound,
 )
 from fairveil.training.objectives import Decisions
-from fairveil.training.score_path import CellRates, CellSums, Outlook, PathBins, ScorePath, choose
+from fairveil.training.score_path import Belief, Outlook, PathBins, ScorePath, choose, merged_bins
 from fairveil.training.task import Fit, Progress, Task, quiet
 
 __all__ = ["Derived", "Functional", "Sheet"]
@@ -57,20 +63,22 @@ PARITIES = (
 THRESHOLD_SHARE = 0.25
 """The share of the precision that goes into counts, under a constraint; 0.15 does about as well on Adult."""
 
-LAST_SHARE = 0.1
-"""The part of it that the last count takes, which only reports."""
-
-
-HEARD = 3.0
-"""Cells whose noisy size is below so many standard deviations of its noise count as empty."""
+LOOKS = {"scores": 0.45, "counts 1": 0.2, "counts 2": 0.25, "released": 0.1}
+"""How it is shared out: scores on the line, decisions of the model then chosen, twice, and a count that reports."""
 
 
 class Derived(NamedTuple):
-    """A model derived from what was released, its estimated accuracy and gap, and whether decisions were counted."""
+    """A model derived from what was released, its place on the line, and what is told of it.
+
+    Accuracy and gap are estimates, the gap with its standard error; `counted` says whether decisions were counted.
+    """
 
     params: Array
+    shift: float
+    threshold: float
     accuracy: float
     gap: float
+    gap_error: float
     counted: bool
 
 
@@ -119,9 +127,9 @@ class Sheet:
         """
         asked = self.limits if limits is None else np.broadcast_to(limits, self.limits.shape)
         path, outlook = self._known_of(regularisation)
-        choice = choose(outlook, path, self.rates, np.asarray(asked, float), self.headroom, self.known)
-        params = margin_params(self.model, path.weights_at(choice.shift), choice.threshold, self.known.norm)
-        return Derived(params, choice.accuracy, choice.gap, outlook.is_counted)
+        at = choose(outlook, path, self.rates, np.asarray(asked, float), self.headroom, self.known)
+        params = margin_params(self.model, path.weights_at(at.shift), at.threshold, self.known.norm)
+        return Derived(params, at.shift, at.threshold, at.accuracy, at.gap, at.gap_error, outlook.is_counted)
 
     def _known_of(self, regularisation: float | None) -> tuple[ScorePath, Outlook]:
         if regularisation is None or regularisation == self.quadratic.regularisation:
@@ -142,26 +150,6 @@ def margin_params(model: LinearSoftmax, weights: Floats, threshold: float, norm:
     return model.pack(np.stack([-slopes / 2, slopes / 2]), np.array([-offset / 2, offset / 2]))
 
 
-class Layout(NamedTuple):
-    """Where the moments of each (group code, label) are summed, and what the cells of first moments are."""
-
-    cells: NDArray[np.int64]
-    tables: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    coarse: NDArray[np.int64]
-    cell_tables: NDArray[np.int64]
-
-    @property
-    def n_tables(self) -> int:
-        """The number of tables of second moments."""
-        return int(self.tables.max()) + 1
-
-    @property
-    def tells_labels(self) -> bool:
-        """Whether all people of a cell have one label, so that first moments count them."""
-        return len(self.labels) > 1
-
-
 @dataclass(frozen=True)
 class Functional:
     """The functional mechanism: noisy coefficients of the expanded logistic loss, trimmed and solved.
@@ -180,9 +168,11 @@ class Functional:
     law : {"gaussian", "laplace"}
         "laplace" is the scale of paper 003, d^2/4 + 3d, for comparison.
     headroom : float
-        How many standard errors of the people to stay below each limit.
+        How many standard errors, of noise and people, to stay below each limit, but not below half of it.
     threshold_share : float, optional
         The share of the precision for the counts on the line; None is 0.25 with a constraint, none without.
+    announced : tuple of float
+        Tolerances whose models are measured on the hold-out as well, in one release, where one is kept.
     """
 
     constraint: Constraint | Sequence[Constraint] = ()
@@ -192,6 +182,7 @@ class Functional:
     law: str = "gaussian"
     headroom: float = 1.0
     threshold_share: float | None = None
+    announced: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("weighting", self.weighting, ("people", "groups"))
@@ -260,11 +251,11 @@ class Functional:
         train = Part("train", moments, share)
         if not counts:
             return (train,)
-        looks = (
-            Release("scores", "gaussian", noise_multiplier / math.sqrt(counts * (1 - LAST_SHARE))),
-            Release("released", "gaussian", noise_multiplier / math.sqrt(counts * LAST_SHARE)),
-        )
-        return (train, Part("rule", looks, share, piece="train"))
+        looks = [
+            Release(name, "gaussian", noise_multiplier / math.sqrt(counts * part))
+            for name, part in LOOKS.items()
+        ]
+        return (train, Part("rule", tuple(looks), share, piece="train"))
 
     def train(
         self,
@@ -288,8 +279,8 @@ class Functional:
             if step == 1:
                 moments = batch.release_moments(start, self.bound_for(task), _name(step))
                 if layout.tells_labels:
-                    moments = _heard(moments, start.norm)
-                known = _known(moments, start, layout, size)
+                    moments = heard(moments, start.norm)
+                known = known_from(moments, start, layout, size)
                 shares = self._shares(known, layout)
                 quadratic = Quadratic.at_zero(moments, shares, layout.cell_tables, start)
             else:
@@ -302,13 +293,24 @@ class Functional:
             return Fit(margin_params(model, quadratic.minimiser, 0.0, start.norm))
         rates = CellRates.of(bounds, layout.coarse, layout.labels)
         path = line_of(quadratic, rates, known)
-        rule = veils["rule"].draw()
-        outlook = self._counted(rule, veils["rule"].part, path, layout, known)
-        sheet = Sheet(quadratic, known, rates, bounds.limits, self.headroom, path, outlook, model)
-        params = sheet.rule_at().params
-        return Fit(
-            params, check=_checked(rule, veils["rule"].part, bounds, model, params, known.floor), sheet=sheet
+        sheet = Sheet(
+            quadratic, known, rates, bounds.limits, self.headroom, path, Outlook.normal(path, known), model
         )
+        look = Look(veils["rule"].draw(), veils["rule"].part, model, layout)
+        sheet = look.counted(sheet, self._clips)
+        params = sheet.rule_at().params
+        return Fit(params, check=look.checked(bounds, params, known.floor), sheet=sheet)
+
+    def holdout_parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return one look at the people held out for all announced tolerances."""
+        return (announced_part(noise_multiplier, share),) if self.announced and self._is_bound else ()
+
+    def read_holdout(self, veils: Mapping[str, Veil], task: Task, fit: Fit) -> AnnouncedCounts | None:
+        """Return how the models of the announced tolerances decide the people held out."""
+        if not self.announced or not self._is_bound:
+            return None
+        several = [fit.sheet.rule_at(tolerance).params for tolerance in self.announced]
+        return read_announced(veils["announced"], several, task.n_features, task.people.n_groups)
 
     def bound_for(self, task: Task) -> float:
         """Return what one record may add to the first release, in the norm of its law."""
@@ -345,34 +347,47 @@ class Functional:
         sizes = np.maximum(known.sizes @ own, least)
         return np.append(sizes.sum() / (len(sizes) * sizes), 0.0)
 
-    def _counted(self, batch: Batch, part: Part, path: ScorePath, layout: Layout, known: CellSums) -> Outlook:
-        bins = PathBins(path, known.norm, layout.cells, len(layout.labels), self._clips)
-        histogram = batch.release_counts(bins, "scores")
-        return Outlook.counted(path, histogram, part.releases[0].noise_multiplier, known)
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """The one look at the people for counts: a batch, its plan, and where it counts them."""
+
+    batch: Batch
+    part: Part
+    model: LinearSoftmax
+    layout: Layout
+
+    def counted(self, sheet: Sheet, clips: bool) -> Sheet:
+        """Return the sheet with scores counted along the line, then decisions of the model that is chosen, twice."""
+        path, known = sheet.path, sheet.known
+        noise = self._noise("scores")
+        bins = PathBins(path, known.norm, self.layout.cells, merged_bins(path, known, noise), clips)
+        histogram = self.batch.release_counts(bins, "scores")
+        belief = Belief.before(path, known).told_histogram(histogram, bins.places, noise)
+        for name in ("counts 1", "counts 2"):
+            sheet = replace(sheet, outlook=Outlook.counted(path, belief))
+            rule = sheet.rule_at()
+            counts = self._decided(rule.params, self.layout.cells, name)
+            where = np.array([rule.shift]), np.array([rule.threshold])
+            shares = [path.above(cell, *where)[0] for cell in range(len(counts))]
+            rows = [np.concatenate([1 - share, share]) for share in shares]
+            belief = belief.told(rows, list(counts), self._noise(name))
+        return replace(sheet, outlook=Outlook.counted(path, belief))
+
+    def checked(self, bounds: HistogramConstraints, params: Array, floor: float) -> FinalCheck:
+        """Count the final rule, which no choice has looked at, and say what that tells of every bound."""
+        counts = self._decided(params, bounds.cells, "released")
+        return FinalCheck.of_counts(bounds, counts, self._noise("released") ** 2, floor)
+
+    def _decided(self, params: Array, cells: NDArray[np.int64], name: str) -> Floats:
+        """Release how many people of each cell are decided for each class."""
+        n_cells = int(cells.max()) + 1
+        function = Decisions(self.model, params, cells.ravel(), n_cells)
+        return self.batch.release_counts(function, name).reshape(n_cells, 2)
+
+    def _noise(self, name: str) -> float:
+        return next(each.noise_multiplier for each in self.part.releases if each.name == name)
 
 
 def _name(step: int) -> str:
     return "moments" if step == 1 else f"moments {step}"
-
-
-def _heard(moments: Moments, norm: float) -> Moments:
-    """Return moments without the first moments of cells that seem empty: they would add nothing but noise."""
-    sizes, noise = np.abs(moments.first[:, -1]) * norm, moments.first_noise * norm
-    return replace(moments, first=np.where(sizes[:, None] > HEARD * noise, moments.first, 0.0))
-
-
-def _known(moments: Moments, start: AtZero, layout: Layout, size: float) -> CellSums:
-    """Return the sums of z in cells (first moments have the sign of the label) and of z z^T over everyone."""
-    sums = moments.first * (1 - 2 * layout.labels)[:, None] / start.pull
-    squares = moments.second.sum(axis=0) / start.weight
-    noise = moments.first_noise / start.pull * start.norm
-    return CellSums(sums, squares, start.norm, noise, max(1.0, 1e-3 * size))
-
-
-def _checked(
-    batch: Batch, part: Part, bounds: HistogramConstraints, model: LinearSoftmax, params: Array, floor: float
-) -> FinalCheck:
-    """Release counts of the final rule, which no choice has looked at, and say what they tell of every bound."""
-    function = Decisions(model, params, bounds.cells.ravel(), bounds.n_cells)
-    counts = batch.release_counts(function, "released").reshape(bounds.n_cells, 2)
-    return FinalCheck.of_counts(bounds, counts, part.releases[1].noise_multiplier ** 2, floor)

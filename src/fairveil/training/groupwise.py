@@ -178,6 +178,8 @@ class Groupwise:
             )
         if self.stopping is not None:
             self.stopping.check(task)
+            if self.finish.n_models > 1:
+                raise InvalidParameter("Expected a stopping rule or several models, got both; choose one.")
         self.descent.check(task)
         self.model_for(task)
 
@@ -243,20 +245,19 @@ class Groupwise:
             if name != phase:
                 phase, optimizer, params = name, self._optimizer(name), average.value()
                 state = optimizer.start(params)
-            params = bounded_last_layer(model, params, self.largest_norm)
             before, batch = params, veils[name].draw()
             if self.finish.n_models > 1 and step == self.descent.length - 1:
                 return self._fit_of_several(batch, model, before, scale, veils, task, size)
             gradient = self._average(batch, model, params, scale, task)
             params, state = optimizer.step(params, gradient / self._divisor(name, scale, task), state)
+            params = bounded_last_layer(model, params, self.largest_norm)
             if step >= self.n_first // 2:
                 average = average.add(params)
             watch = watch.after(step, params, veils)
             if watch.is_over:
                 break
-        params = bounded_last_layer(model, watch.chosen(params), self.largest_norm)
         last = replace(self._last_step(before, veils, task, scale, size), looks=watch.looks)
-        return Fit(params, sizes=cells, sheet=last)
+        return Fit(watch.chosen(params), sizes=cells, sheet=last)
 
     def _optimizer(self, phase: str) -> Optimizer:
         if phase == "finish":

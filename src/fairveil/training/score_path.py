@@ -2,202 +2,109 @@
 
 On the line w(s) = start + s move a record is only the pair of scores (start.z, move.z): it is decided for class 1 where
 the first plus s times the second is above a threshold. So one histogram of cell x score x score tells the decisions of
-every model on the line at every threshold, and all tolerances can be served from it.
+every model on the line at every threshold, and all tolerances can be served from it. Small cells are cut into few bins,
+since noise adds up over them; what happens inside is a belief, sharpened by each further count, whose spread is told.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
 from scipy.special import ndtr
 
-from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
 from fairveil.privacy.rows import Rows, row_function
-from fairveil.training.expansion import Quadratic, design_of
+from fairveil.training.expansion import CellRates, CellSums, Quadratic, design_of
 
-__all__ = ["CellRates", "CellSums", "Choice", "Outlook", "PathBins", "ScorePath", "choose", "on_simplex"]
+__all__ = ["Belief", "Choice", "Outlook", "PathBins", "ScorePath", "choose", "merged_bins"]
 
 Floats = NDArray[np.float64]
 
-N_BINS = (24, 10)
-"""Bins of the two scores."""
+MIDDLE = 0.75
+"""The point of the line whose score is binned: fair models lie about it."""
 
-RANGES = ((-2.5, 4.0), (-2.5, 2.5))
-"""Where they lie, in standard deviations from the mean; the outermost hold everyone beyond."""
+SCORES = 0.5 * np.sinh(np.linspace(-math.asinh(12.0), math.asinh(12.0), 25))
+"""Edges of its bins in units, fine where thresholds are; the outermost bins hold everyone beyond."""
 
-SHIFTS = np.linspace(0.0, 2.5, 51)
+MOVES = np.linspace(-2.5, 2.5, 11)
+"""Edges of the bins of the other score, in standard deviations from the mean of the cell."""
+
+SHIFTS = np.linspace(0.0, 2.5, 26)
 """Points s of the line; mean scores are equal at 1, decisions may need more."""
 
 THRESHOLDS = np.linspace(-0.8, 0.8, 33)
-"""In standard deviations of the first score."""
-
-KERNEL = 0.7
-"""The width of the kernel that smooths noisy bins, in bins."""
+"""In units: standard deviations of the score at the start."""
 
 MISFIT = 0.1
 """About what share of a cell a normal law puts on the wrong side of a threshold."""
 
-CLEAR = 3.0
-"""A cell's mean differs from everyone's in those coordinates where it does so by so many deviations of its noise."""
+AMPLITUDE = 1.0
+"""The deviation of the people in a bin from their expected number, beforehand, as a part of it..."""
+
+LEAST_EXPECTED = 0.3
+"""... plus so much of an average bin: where hardly anyone is expected there may be some."""
+
+REACHES = (4.0, 2.5)
+"""Over how many bins of each score such deviations go together."""
+
+ROUGH = 0.3
+"""The part of their variance that does not: scores of few values come in peaks."""
+
+RESOLVED = 0.01
+"""A cell is cut so finely that noise on half its bins stays below this share of its people..."""
+
+FEWEST_BINS = (5, 2)
+"""... but into so many bins of each score at least."""
+
+ZONE = 0.6
+"""How far from 0 decisions are made, in units."""
+
+TAILS = ((0.5, 1.0), (0.3, 2.0), (0.2, 4.0))
+"""Shares and widths of the normal laws that are mixed."""
+
+LEAST_NOISE = 0.5
+"""Counts are whole: finer than this they are not told apart."""
+
+EVERY = (5, 4)
+"""Errors are worked out at every so many points and thresholds."""
 
 FEASIBLE = 1e-9
-
-
-@dataclass(frozen=True, eq=False)
-class CellSums:
-    """What first and second moments tell of the cells, all of it noisy.
-
-    Attributes
-    ----------
-    sums : array of shape (cells, d)
-        The sum of z over the people of a cell.
-    squares : array of shape (d, d)
-        The sum of z z^T over everyone who is counted.
-    norm : float
-        z = [x, 1] / norm, so that the last coordinate counts people.
-    size_noise : float
-        The standard deviation of the noise on the size of a cell.
-    floor : float
-        The least number of people that is divided by.
-    """
-
-    sums: Floats
-    squares: Floats
-    norm: float
-    size_noise: float
-    floor: float
-
-    @cached_property
-    def means(self) -> Floats:
-        """The mean of z in each cell: that of everyone, but where the cell's own clearly differs."""
-        common = self.sums.sum(axis=0) / self.everyone
-        parts = np.maximum(self.sizes, self.floor)[:, None]
-        apart = self.sums / parts - common
-        noise = self.size_noise / self.norm / parts
-        return common + np.where(np.abs(apart) > CLEAR * noise, apart, 0.0)
-
-    @cached_property
-    def sizes(self) -> Floats:
-        """The number of people in each cell, never negative."""
-        return np.maximum(self.sums[:, -1] * self.norm, 0.0)
-
-    @property
-    def everyone(self) -> float:
-        """The number of people in all cells."""
-        return max(float(self.sizes.sum()), self.floor)
-
-    def spread(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of each score w.z over everyone, for the columns of `weights`."""
-        means = self.sums.sum(axis=0) @ weights / self.everyone
-        squares = np.einsum("dk,de,ek->k", weights, self.squares, weights) / self.everyone
-        return means, np.sqrt(np.maximum(squares - means**2, 1e-12))
-
-    def tilt(self, score: Floats, other: Floats) -> float:
-        """Return the slope of the regression of another score on a first one, over everyone."""
-        means, stds = self.spread(np.stack([score, other], axis=1))
-        together = score @ self.squares @ other / self.everyone - means[0] * means[1]
-        return float(together / stds[0] ** 2)
-
-    def within(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return the mean scores of each cell, shape (cells, k), and their covariance inside cells, shape (k, k)."""
-        means = self.means @ weights
-        between = (means * self.sizes[:, None]).T @ means
-        inside = (weights.T @ self.squares @ weights - between) / self.everyone
-        values, vectors = np.linalg.eigh(inside)
-        return means, (vectors * np.maximum(values, 0.0)) @ vectors.T
-
-
-@dataclass(frozen=True, eq=False)
-class CellRates:
-    """The rates of some bounds as functions of how many people of each cell are decided for class 1.
-
-    Attributes
-    ----------
-    gain, base, below : arrays of shape (R, cells)
-        A rate is (gain.accepted + base.sizes) / below.sizes.
-    weights : array of shape (J, R)
-    labels : array of shape (cells,)
-    """
-
-    gain: Floats
-    base: Floats
-    below: Floats
-    weights: Floats
-    labels: NDArray[np.int64]
-
-    @classmethod
-    def of(
-        cls, bounds: HistogramConstraints, coarse: NDArray[np.int64], labels: NDArray[np.int64]
-    ) -> "CellRates":
-        """Return the rates over finer cells: `coarse` is the bounds' own cell of each, -1 for none."""
-        shape = (len(bounds.above), bounds.n_cells, bounds.n_classes)
-        # a last cell of zeros, to which -1 points
-        above, below = (
-            np.pad(table.reshape(shape), ((0, 0), (0, 1), (0, 0)))[:, coarse]
-            for table in (bounds.above, bounds.below)
-        )
-        return cls(above[..., 1] - above[..., 0], above[..., 0], below[..., 0], bounds.weights, labels)
-
-    def directions(self, known: CellSums) -> Floats:
-        """Return d_j with d_j.w the left side of bound j, had decisions been scores; shape (J, d)."""
-        parts = np.maximum(self.below @ known.sizes, known.floor)
-        # a ratio other than 1 bends the bound, not what would be fair
-        return np.sign(self.weights) @ (self.gain @ (known.means * known.sizes[:, None]) / parts[:, None])
-
-    def is_told(self, known: CellSums) -> NDArray[np.bool_]:
-        """Return which bounds are on enough people to speak of."""
-        noise = known.size_noise * np.sqrt(np.count_nonzero(self.below, axis=1))
-        is_small = self.below @ known.sizes < SMALLEST_GROUP + 3 * noise
-        return ~((self.weights != 0) & is_small).any(axis=1)
-
-    def accuracy(self, accepted: Floats, sizes: Floats) -> Floats:
-        """Return the share of right decisions."""
-        right = accepted @ (2.0 * self.labels - 1) + sizes[self.labels == 0].sum()
-        return right / max(float(sizes.sum()), 1.0)
-
-    def sides(self, accepted: Floats, sizes: Floats, floor: float) -> tuple[Floats, Floats]:
-        """Return left sides and their standard errors because people are a sample, each (..., J)."""
-        parts = np.maximum(self.below @ sizes, floor)
-        rates = np.clip((accepted @ self.gain.T + self.base @ sizes) / parts, 0.0, 1.0)
-        middle = np.clip(rates, 0.02, 0.98)
-        errors = np.sqrt((middle * (1 - middle) / parts) @ np.square(self.weights).T)
-        return rates @ self.weights.T, errors
 
 
 @dataclass(frozen=True, eq=False)
 class ScorePath:
     """The line of weights start + s move, and the public bins of a record's two scores on it.
 
-    The second score that is binned is (move - tilt start).z, which does not go with the first: the people of a bin then
-    fill it rather than lie along its diagonal.
+    The first score is that at `MIDDLE`, for all cells alike. The second is that of move - tilt first, which does not go
+    with the first inside a cell: people of a bin then fill it rather than lie along its diagonal. Its bins lie about
+    `centres`, one a cell.
     """
 
     start: Floats
     move: Floats
     tilt: float
-    edges: tuple[Floats, Floats]
     unit: float
+    centres: Floats
+    width: float
 
     @classmethod
     def between(cls, quadratic: Quadratic, directions: Floats, known: CellSums) -> "ScorePath":
         """Return the line from the minimiser to the one with equal mean scores; for two groups it goes on as such."""
         start = quadratic.minimiser
         move = quadratic.minimiser_under(directions) - start if len(directions) else np.zeros_like(start)
-        tilt = known.tilt(start, move)
-        means, stds = known.spread(np.stack([start, move - tilt * start], axis=1))
-        edges = [
-            mean + std * np.linspace(*where, n_bins + 1)
-            for mean, std, where, n_bins in zip(means, stds, RANGES, N_BINS, strict=True)
-        ]
-        return cls(start, move, tilt, (edges[0], edges[1]), float(stds[0]))
+        first = start + MIDDLE * move
+        _, inside = known.within(np.stack([first, move], axis=1))
+        tilt = float(inside[0, 1] / max(inside[0, 0], 1e-12))
+        second = move - tilt * first
+        _, stds = known.spread(np.stack([start, second], axis=1))
+        return cls(start, move, tilt, float(stds[0]), known.means @ second, float(stds[1]))
 
     @property
     def binned(self) -> tuple[Floats, Floats]:
         """The weights of the two scores that are binned."""
-        return self.start, self.move - self.tilt * self.start
+        first = self.weights_at(MIDDLE)
+        return first, self.move - self.tilt * first
 
     def weights_at(self, shift: float) -> Floats:
         """Return the weights at a point of the line."""
@@ -208,75 +115,185 @@ class ScorePath:
         """The thresholds that are tried."""
         return THRESHOLDS * self.unit
 
-    def above(self) -> Floats:
-        """Return the share of each bin above each threshold at each point: shape (shifts, thresholds, bins)."""
-        centres = [(edges[1:] + edges[:-1]) / 2 for edges in self.edges]
-        widths = [edges[1] - edges[0] for edges in self.edges]
-        shares = []
-        for shift in SHIFTS:
-            stretch = 1 + shift * self.tilt
-            middles = (stretch * centres[0][:, None] + shift * centres[1]).ravel() - self.thresholds[:, None]
-            sides = np.maximum([abs(stretch) * widths[0], shift * widths[1]], 1e-4 * widths[0])
-            shares.append(_rectangle(middles, *sides))
-        return np.stack(shares)
+    def above(self, cell: int, shifts: Floats = SHIFTS, thresholds: Floats | None = None) -> Floats:
+        """Return the share of each bin of a cell above thresholds at points: shape (shifts, thresholds, bins)."""
+        edges, moves, limits = SCORES * self.unit, MOVES * self.width, self.thresholds
+        if thresholds is not None:
+            limits = thresholds
+        across = shifts[:, None, None] - MIDDLE
+        along = 1 + across * self.tilt
+        seconds = self.centres[cell] + (moves[1:] + moves[:-1]) / 2
+        middles = along * (edges[1:, None] + edges[:-1, None]) / 2 + across * seconds
+        least = 1e-4 * self.unit
+        first = np.maximum(np.abs(along) * np.diff(edges)[:, None], least)
+        second = np.maximum(np.abs(across) * (moves[1] - moves[0]), least)
+        shares = _rectangle(middles[:, None] - limits[:, None, None], first[:, None], second[:, None])
+        return shares.reshape(*shares.shape[:2], -1)
+
+    def expected(self, known: CellSums) -> Floats:
+        """Return about how many people of each cell are in each bin, shape (cells, u, v), from the moments alone.
+
+        Scores have longer tails than a normal law: it is mixed with wider ones.
+        """
+        means, inside = known.within(np.stack(self.binned, axis=1))
+        std, other = math.sqrt(max(inside[0, 0], 1e-12)), max(self.width, 1e-6)
+        chances = []
+        for (first, _), size in zip(means, known.sizes, strict=True):
+            one = sum(part * _within(SCORES * self.unit, first, wide * std) for part, wide in TAILS)
+            two = sum(part * _within(MOVES * other, 0.0, wide * other / 2) for part, wide in TAILS)
+            chances.append(size * np.outer(one, two))
+        return np.stack(chances)
 
 
-def _rectangle(x: Floats, a: float, b: float) -> Floats:
+def _within(edges: Floats, mean: float, std: float) -> Floats:
+    """Return the chances of a normal number to lie between edges, the outermost holding all beyond."""
+    below = ndtr((edges - mean) / std)
+    below[0], below[-1] = 0.0, 1.0
+    return np.diff(below)
+
+
+def _rectangle(x: Floats, a: Floats, b: Floats) -> Floats:
     """Return P(x + A + B > 0) for A and B uniform and centred, of widths a and b."""
-    corners = [np.square(np.maximum(x + sign, 0)) / 2 for sign in np.array([a + b, a - b, b - a, -a - b]) / 2]
+    corners = [np.square(np.maximum(x + sign / 2, 0)) / 2 for sign in (a + b, a - b, b - a, -a - b)]
     return np.clip((corners[0] - corners[1] - corners[2] + corners[3]) / (a * b), 0.0, 1.0)
+
+
+def merged_bins(path: ScorePath, known: CellSums, noise: float) -> NDArray[np.int64]:
+    """Return the place in one flat histogram of each (cell, bin): small cells get few places, without noise all.
+
+    What is merged follows from what was released: rows and columns of bins that matter about equally, by the people
+    expected there and by how near thresholds are.
+    """
+    places, n_places = [], 0
+    near = [_within(SCORES, 0.0, ZONE), _within(MOVES, 0.0, 1.0)]
+    for people in path.expected(known):
+        size = max(people.sum(), 1e-12)
+        n_bins = 2 * (RESOLVED * size / noise) ** 2 if noise else math.inf
+        scale = math.sqrt(n_bins / people.size)
+        parts = [
+            _even_parts(near[axis] + people.sum(axis=1 - axis) / size, FEWEST_BINS[axis], scale)
+            for axis in (0, 1)
+        ]
+        own = parts[0][:, None] * (parts[1][-1] + 1) + parts[1]
+        places.append(n_places + own.ravel())
+        n_places += int(own[-1, -1]) + 1
+    return np.stack(places)
+
+
+def _even_parts(weights: Floats, fewest: int, scale: float) -> NDArray[np.int64]:
+    """Return to which of some runs of about equal weight each bin belongs."""
+    n_parts = max(fewest, round(min(scale, 1.0) * len(weights)))
+    if n_parts >= len(weights):
+        return np.arange(len(weights))
+    middles = (np.cumsum(weights) - weights / 2) / weights.sum()
+    return np.unique(np.floor(middles * n_parts), return_inverse=True)[1].astype(np.int64)
 
 
 @row_function
 @dataclass(frozen=True, eq=False)
 class PathBins:
-    """The (cell, bin, bin) of each record's scores on a released line; `cells` (groups x labels) gives the cell."""
+    """The place of each record's scores on a released line in one histogram of all cells.
+
+    `cells` (groups x labels) gives the cell, `places` (cells x bins) where its bins are counted.
+    """
 
     path: ScorePath
     norm: float
     cells: NDArray[np.int64]
-    n_counted: int
+    places: NDArray[np.int64]
     clips: bool = False
 
     @property
     def n_cells(self) -> int:
-        """One count for each cell and pair of bins."""
-        return self.n_counted * math.prod(N_BINS)
+        """One count for each place."""
+        return int(self.places.max()) + 1
 
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return the place of each row in the flat histogram."""
         design = design_of(rows.X, self.norm, self.clips)
         cell = self.cells.ravel().take(rows.joint(2), mode="wrap")
-        for weights, edges in zip(self.path.binned, self.path.edges, strict=True):
-            cell = cell * (len(edges) - 1) + np.searchsorted(edges[1:-1], design @ weights)
-        return cell
+        first, second = (design @ weights for weights in self.path.binned)
+        place = cell * (len(SCORES) - 1) + np.searchsorted(SCORES[1:-1] * self.path.unit, first)
+        second -= self.path.centres[cell]
+        place = place * (len(MOVES) - 1) + np.searchsorted(MOVES[1:-1] * self.path.width, second)
+        return self.places.ravel()[place]
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """What is believed of the numbers of people in the bins of each cell: a normal law, sharper with every count.
+
+    Attributes
+    ----------
+    means : array of shape (cells, bins)
+    spreads : array of shape (cells, bins, bins)
+        Their covariances; all 0 where counts have no noise.
+    """
+
+    means: Floats
+    spreads: Floats
+
+    @classmethod
+    def before(cls, path: ScorePath, known: CellSums) -> "Belief":
+        """Return what the moments tell: normal scores, but for smooth deviations in proportion, and the sizes."""
+        people = path.expected(known)
+        kernels = [
+            np.exp(-np.square(np.subtract.outer(np.arange(n), np.arange(n)) / reach) / 2)
+            for n, reach in zip(people.shape[1:], REACHES, strict=True)
+        ]
+        kernel = (1 - ROUGH) * np.kron(*kernels) + ROUGH * np.eye(people[0].size)
+        means = people.reshape(len(people), -1)
+        scales = AMPLITUDE * (means + LEAST_EXPECTED * means.mean(axis=1, keepdims=True) + 0.1)
+        belief = cls(means, kernel * scales[:, :, None] * scales[:, None, :])
+        everyone = np.ones((1, means.shape[1]))
+        return belief.told([everyone] * len(means), list(known.sizes[:, None]), known.size_noise)
+
+    def told_histogram(self, histogram: Floats, places: NDArray[np.int64], noise: float) -> "Belief":
+        """Return the belief after one noisy histogram over `places`; without noise, the histogram."""
+        if not noise:
+            return Belief(histogram[places], np.zeros_like(self.spreads))
+        own = [np.unique(row) for row in places]
+        weights = [(row == each[:, None]).astype(float) for row, each in zip(places, own, strict=True)]
+        return self.told(weights, [histogram[each] for each in own], noise)
+
+    def told(self, weights: Sequence[Floats], values: Sequence[Floats], noise: float) -> "Belief":
+        """Return the belief after noisy sums of each cell's bins, weighted by the rows of its `weights`."""
+        means, spreads = self.means.copy(), self.spreads.copy()
+        for cell, (rows, told) in enumerate(zip(weights, values, strict=True)):
+            along = rows @ self.spreads[cell]
+            gain = np.linalg.solve(along @ rows.T + max(noise, LEAST_NOISE) ** 2 * np.eye(len(rows)), along)
+            means[cell] += gain.T @ (told - rows @ means[cell])
+            spreads[cell] -= along.T @ gain
+        return Belief(means, spreads)
 
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
     """How many people of each cell are decided for class 1, at each point and threshold of a line.
 
-    `accepted` has the shape (shifts, thresholds, cells); `is_counted` says whether decisions were counted or follow
-    from means and variances.
+    `accepted` and its standard errors `noises` have the shape (shifts, thresholds, cells); `is_counted` says whether
+    decisions were counted or follow from means and variances.
     """
 
     accepted: Floats
+    noises: Floats
     sizes: Floats
     is_counted: bool
 
     @classmethod
-    def counted(cls, path: ScorePath, histogram: Floats, noise: float, known: CellSums) -> "Outlook":
-        """Return what a noisy histogram (cells x bins) tells, smoothed and made to fit the sizes of the cells."""
-        bins = histogram.reshape(len(known.sizes), *N_BINS)
-        if not noise:
-            return cls(path.above() @ histogram.reshape(len(bins), -1).T, bins.sum(axis=(1, 2)), True)
-        smooth = [gaussian_filter(cell, KERNEL, mode="nearest") for cell in bins]
-        flat = np.stack([on_simplex(cell, n).ravel() for cell, n in zip(smooth, known.sizes, strict=True)])
-        # the counts of a small cell are mostly noise, and what its moments tell is off by little
-        signal, error = MISFIT * known.sizes, noise * math.sqrt(flat.shape[1] / 2)
-        trust = signal**2 / (signal**2 + error**2)
-        expected = cls.normal(path, known).accepted
-        return cls(expected + trust * (path.above() @ flat.T - expected), known.sizes, True)
+    def counted(cls, path: ScorePath, belief: Belief) -> "Outlook":
+        """Return what counts tell."""
+        sizes = np.maximum(belief.means.sum(axis=1), 0.0)
+        hats = [_hats(len(every), step) for every, step in zip((SHIFTS, THRESHOLDS), EVERY, strict=True)]
+        accepted, noises = np.zeros((2, len(SHIFTS), len(THRESHOLDS), len(sizes)))
+        for cell in np.flatnonzero(sizes).tolist():
+            above = path.above(cell)
+            accepted[..., cell] = np.clip(above @ belief.means[cell], 0.0, sizes[cell])
+            # errors change slowly along the line: a few are worked out, the others lie between
+            some = above[:: EVERY[0], :: EVERY[1]]
+            variances = ((some @ belief.spreads[cell]) * some).sum(axis=-1)
+            noises[..., cell] = hats[0] @ np.sqrt(np.maximum(variances, 0.0)) @ hats[1].T
+        return cls(accepted, noises, sizes, True)
 
     @classmethod
     def normal(cls, path: ScorePath, known: CellSums) -> "Outlook":
@@ -285,33 +302,29 @@ class Outlook:
         points = np.stack([np.ones_like(SHIFTS), SHIFTS])
         stds = np.sqrt(np.maximum(np.einsum("is,ij,js->s", points, inside, points), 1e-12))
         distance = (means @ points).T[:, None] - path.thresholds[:, None]
-        return cls(ndtr(distance / stds[:, None, None]) * known.sizes, known.sizes, False)
+        accepted = ndtr(distance / stds[:, None, None]) * known.sizes
+        return cls(accepted, np.broadcast_to(MISFIT * known.sizes, accepted.shape), known.sizes, False)
 
 
-def on_simplex(values: Floats, total: float) -> Floats:
-    """Return the nearest non-negative numbers of the same shape that add up to `total`.
-
-    Examples
-    --------
-    >>> on_simplex(np.array([3.0, 1.0, -2.0]), 3.0).tolist()
-    [2.5, 0.5, 0.0]
-    """
-    if total <= 0:
-        return np.zeros_like(values)
-    falling = np.sort(values, axis=None)[::-1]
-    excess = (np.cumsum(falling) - total) / np.arange(1, values.size + 1)
-    last = int(np.flatnonzero(falling > excess)[-1])
-    return np.maximum(values - excess[last], 0.0)
+def _hats(n_points: int, step: int) -> Floats:
+    """Return the weights, (points x some), that put points between every so many of them."""
+    some = np.arange(0, n_points, step)
+    return np.stack([np.interp(np.arange(n_points), some, unit) for unit in np.eye(len(some))], axis=1)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A point and threshold of a line, with its estimated accuracy and largest left side of a bound."""
+    """A point and threshold of a line, with its estimated accuracy and largest left side of a bound.
+
+    `gap_error` is the standard error of the left side, from noise and sampling; the largest one, where several bounds
+    may be the largest.
+    """
 
     shift: float
     threshold: float
     accuracy: float
     gap: float
+    gap_error: float
 
 
 def choose(
@@ -319,48 +332,44 @@ def choose(
 ) -> Choice:
     """Return the most accurate point that keeps every limit by some room, or the one that comes nearest to it.
 
-    Room is `headroom` standard errors of the people, more where many comparisons must hold together, at most
-    headroom / 2 of the limit. Between two points of the line people change sides evenly, so that a limit can be met
-    exactly, also one of 0.
+    Room is `headroom` standard errors of noise and people, at most headroom / 2 of the limit. Between two points of the
+    line people change sides evenly, so that a limit can be met exactly, also one of 0.
     """
     is_told = rates.is_told(known)
+    left, errors = (
+        each[..., is_told]
+        for each in rates.sides(outlook.accepted, outlook.noises, outlook.sizes, known.floor)
+    )
+    limits = limits[is_told]
+    room = headroom * errors
+    aims = np.where(limits > 0, np.maximum(limits - room, limits * max(0.0, 1 - headroom / 2)), limits)
+    right = rates.accuracy(outlook.accepted, outlook.sizes)
     found = [
-        _best_of_column(
-            outlook.accepted[:, column], outlook.sizes, rates, limits, headroom, known.floor, is_told
-        )
-        for column in range(len(THRESHOLDS))
+        _best_of_column(left[:, k], errors[:, k], aims[:, k], right[:, k]) for k in range(len(THRESHOLDS))
     ]
     best = max(range(len(found)), key=lambda column: found[column][0])
-    _, shift, accuracy, gap = found[best]
-    return Choice(shift, float(path.thresholds[best]), accuracy, gap)
+    _, shift, accuracy, gap, error = found[best]
+    return Choice(shift, float(path.thresholds[best]), accuracy, gap, error)
 
 
 def _best_of_column(
-    accepted: Floats,
-    sizes: Floats,
-    rates: CellRates,
-    limits: Floats,
-    headroom: float,
-    floor: float,
-    is_told: NDArray[np.bool_],
-) -> tuple[tuple[float, float], float, float, float]:
-    """Return rank, shift, accuracy and gap of the best point at one threshold: reachable ones rank by accuracy."""
-    left, errors = rates.sides(accepted, sizes, floor)
-    room = headroom * max(1.0, math.sqrt(2 * math.log(max(1, len(limits) // 2)))) * errors
-    aims = np.where(limits > 0, np.maximum(limits - room, limits * max(0.0, 1 - headroom / 2)), limits)
-    excess = (left - aims)[:, is_told]
-    at, between = _points(excess)
-    columns = np.column_stack([excess, SHIFTS, rates.accuracy(accepted, sizes), left])
+    left: Floats, errors: Floats, aims: Floats, right: Floats
+) -> tuple[tuple[bool, float], float, float, float, float]:
+    """Return rank, shift, accuracy, gap and its error of the best point at one threshold: kept ones by accuracy."""
+    at, between = _points(left - aims)
     after = np.minimum(at + 1, len(SHIFTS) - 1)
-    seen = columns[at] + between[:, None] * (columns[after] - columns[at])
-    n_told = excess.shape[1]
-    worst = seen[:, :n_told].max(axis=1, initial=-np.inf)
-    shifts, accuracies, sides = seen[:, n_told], seen[:, n_told + 1], seen[:, n_told + 2 :][:, is_told]
+    shifts, accuracies, sides, spread, goals = (
+        each[at] + between.reshape(-1, *[1] * (each.ndim - 1)) * (each[after] - each[at])
+        for each in (SHIFTS, right, left, errors, aims)
+    )
+    worst = (sides - goals).max(axis=1, initial=-np.inf)
     is_kept = worst <= FEASIBLE
     best = int(np.argmax(np.where(is_kept, accuracies, -np.inf) if is_kept.any() else -worst))
-    rank = (1.0, accuracies[best]) if is_kept.any() else (0.0, -worst[best])
+    rank = (bool(is_kept.any()), float(accuracies[best] if is_kept.any() else -worst[best]))
     gap = sides[best].max(initial=0.0)
-    return (float(rank[0]), float(rank[1])), float(shifts[best]), float(accuracies[best]), float(gap)
+    may_be_largest = sides[best] + 2 * spread[best] >= gap
+    error = spread[best].max(initial=0.0, where=may_be_largest)
+    return rank, float(shifts[best]), float(accuracies[best]), float(gap), float(error)
 
 
 def _points(excess: Floats) -> tuple[NDArray[np.intp], Floats]:
