@@ -119,3 +119,26 @@ def test_values_never_steer(folder, people, say, asked, spoil):
     assert (said.code, said.err) == (told.code, told.err) == (0, "")
     assert set(json.loads(said.out)) == set(json.loads(told.out))
     assert "NaN" not in said.out
+
+
+def test_a_frontier_of_the_functional_mechanism_is_one_training_with_a_certificate_for_each_point(
+    folder, people, say
+):
+    sweep = ("frontier", "people.csv", "--schema", "schema.toml", "--unaware", "--methods", "functional")
+    asked = (*sweep, "--epsilons", "2", "--tolerances", "0,0.1,0.2", "--out", "sweep", "--json")
+    said = say(*asked)
+    assert said.code == 0
+    points = json.loads(said.out)["points"]
+    assert [point["tolerance"] for point in points] == [0.0, 0.1, 0.2]
+    ledger = Ledger(folder / LEDGER)
+    assert [entry.purpose for entry in ledger.entries] == ["fit of FunctionalClassifier"]
+    assert ledger.epsilon(1e-5) <= 2.0
+    for point in points:
+        one = folder / "sweep" / "points" / f"functional-epsilon-2-tolerance-{point['tolerance']:g}"
+        summary = summary_in(one)
+        assert summary["certificate"]["claims"][0]["limit"] == point["tolerance"]
+        assert summary["accuracy"]["value"] is not None
+        assert FairClassifier.load(one / "model").certificate_.n_rows > 0
+    again = say(*asked)
+    assert again.code == 0
+    assert len(Ledger(folder / LEDGER).entries) == 1

@@ -169,8 +169,10 @@ class Wish:
             raise InvalidParameter(
                 f'Expected a Functional to train by with "functional", got {type(base).__name__}; leave it open.'
             )
-        # its standard errors hold the noise of its counts too, about as much as the people held out add
-        return replace(base, headroom=SHOWABLE if self.holdout else base.headroom)
+        if not self.holdout:
+            return base
+        # half of its standard errors is the noise of its counts, which the people held out do not repeat
+        return replace(base, headroom=(SHOWABLE + self.headroom) / 2)
 
     def _groupwise(self) -> Groupwise:
         base = Groupwise() if self.estimator is None else self.estimator
