@@ -16,6 +16,7 @@ from scipy.stats import binom
 
 from fairveil._validate import check_integer, check_positive, check_probability
 from fairveil.certify.holdout import Certificate
+from fairveil.errors import InvalidParameter
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.fairness.metrics import Evaluation
 from fairveil.fairness.smooth import largest_gap, smooth_histogram
@@ -41,7 +42,12 @@ FAILURE = 1e-6
 
 
 def worst_case_gap(
-    norm_bound: float, learning_rate: float, reach: float, n_batch: float, noise_std: float
+    norm_bound: float,
+    learning_rate: float,
+    reach: float,
+    n_batch: float,
+    noise_std: float,
+    threshold: float = 0.5,
 ) -> float:
     """Return what the mean decision over the noise of a last step may differ by between groups (Theorem 3.2).
 
@@ -57,6 +63,9 @@ def worst_case_gap(
         The largest number of records in the batch.
     noise_std : float
         The deviation of the noise on each coordinate of the average gradient.
+    threshold : float
+        The probability above which class 1 is decided. Since the last layer reads a constant 1, another threshold than
+        1/2 is another bias, by log(threshold / (1 - threshold)).
 
     Examples
     --------
@@ -65,7 +74,10 @@ def worst_case_gap(
     """
     if noise_std == 0:
         return 1.0
-    farthest = norm_bound + learning_rate * reach * n_batch
+    if not 0 < threshold < 1:
+        raise InvalidParameter(f"Expected 0 < threshold < 1, got {threshold!r}.")
+    shift = abs(math.log(threshold / (1 - threshold)))
+    farthest = norm_bound + learning_rate * reach * n_batch + shift / math.sqrt(2)
     return math.erf(farthest / (math.sqrt(2) * learning_rate * noise_std))
 
 
