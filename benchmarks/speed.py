@@ -130,7 +130,7 @@ class OursRaco(Ours):
 
 
 class OursGroupwise(Ours):
-    """Our FairDP step, through the veil: bound the last layer, gradients by group, noisy average, Adam."""
+    """Our FairDP step, through the veil: gradients by group, noisy average, Adam, the last layer bounded."""
 
     def __init__(
         self, descent: Descent, X: np.ndarray, y: np.ndarray, batch: int, n_groups: int, released: str
@@ -154,10 +154,10 @@ class OursGroupwise(Ours):
     def _group_ms(self) -> float:
         start = time.perf_counter()
         for _ in range(GROUP):
-            params = bounded_last_layer(self.model, self.params, self.recipe.largest_norm)
-            gradient = self.recipe._average(self.veil.draw(), self.model, params, self.scale, self.task)
+            gradient = self.recipe._average(self.veil.draw(), self.model, self.params, self.scale, self.task)
             gradient /= self.batch
-            self.params, self.state = self.optimizer.step(params, gradient, self.state)
+            params, self.state = self.optimizer.step(self.params, gradient, self.state)
+            self.params = bounded_last_layer(self.model, params, self.recipe.largest_norm)
         return 1e3 * (time.perf_counter() - start) / GROUP
 
 
@@ -327,6 +327,8 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS), help="with commas")
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
     options = parser.parse_args()
+    if not set(options.parts.split(",")) <= set(PARTS):
+        parser.error(f"Expected some of {', '.join(PARTS)}, got {options.parts!r}.")
     figures: dict[str, float] = {}
     for name in options.parts.split(","):
         figures |= PARTS[name]()

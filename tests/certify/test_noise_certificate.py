@@ -35,6 +35,7 @@ from fairveil.fairness.constraints import (
     constrain,
 )
 from fairveil.fairness.metrics import Evaluation
+from fairveil.fairness.smooth import largest_gap, smooth_histogram
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.models.last_layer import margin_weights
 from fairveil.models.steady import steady_inputs, steady_logits
@@ -168,11 +169,12 @@ def test_the_share_of_few_models_is_off_by_as_much_as_is_said(rng, n_models):
 
 
 def test_equation_32_put_right_is_void_for_one_model():
-    step = (0.1, 1.0, 0.5, 4, 100 / math.sqrt(2))
-    assert finite_models_gap(*step, 1) == 1.0
-    hundred = finite_models_gap(*step, 100)
-    assert hundred == pytest.approx(paper_worst_case_gap(**HEAVY, N=100) + 0.1)
-    assert finite_models_gap(*step, 10**8) == pytest.approx(paper_worst_case_gap(**HEAVY, N=10**8), abs=1e-3)
+    def ours(n_models):
+        return finite_models_gap(0.1, 1.0, 0.5, 4 / n_models, 100 / math.sqrt(2), n_models)
+
+    assert ours(1) == 1.0
+    assert ours(100) == pytest.approx(paper_worst_case_gap(**HEAVY, N=100) + 0.1)
+    assert ours(10**8) == pytest.approx(paper_worst_case_gap(**HEAVY, N=10**8), abs=1e-3)
     with pytest.raises(InvalidParameter, match="n_models"):
         monte_carlo_error(0)
 
@@ -204,7 +206,7 @@ def counted(records, decisions):
 def test_without_noise_it_is_proposition_3_3_at_the_released_weights(rng, model):
     records = table(rng)
     params = rng.normal(size=model.n_params).astype(np.float32)
-    last = LastStep(params, 0.5, 0.8, 0.01, 0.1, 800.0)
+    last = LastStep(-params, 0.5, 0.8, 0.01, 0.1, 800.0)  # what was before the step must not matter
     sums = sums_of(records, model, Fit(params, sheet=last))
     Z = steady_inputs(model, params, records.X)
     law = norm.cdf(margin_weights(model, params) @ Z / (last.margin_std * np.linalg.norm(Z, axis=0)))
@@ -345,3 +347,47 @@ def test_of_several_parities_the_widest_is_shown_and_unknown_groups_show_1():
     assert {claim.limit for claim in both.claims} == {max(each)}
     lonely = Evaluation(np.concatenate([COUNTS[:1], 0 * COUNTS[1:]]), 9.0, PEOPLE)
     assert certify_measured(lonely, DemographicParity()).claims[0].limit == 1.0
+
+
+# --- thresholds, and the error of the estimate ----------------------------------------------------------------------
+
+
+def test_another_threshold_is_another_bias():
+    step = (0.1, 1.0, 0.5, 4, 100 / math.sqrt(2))
+    assert worst_case_gap(*step, threshold=0.5) == worst_case_gap(*step)
+    assert (
+        worst_case_gap(*step, threshold=0.9) == worst_case_gap(*step, threshold=0.1) > worst_case_gap(*step)
+    )
+    # the margin's weights are at most sqrt(2) times the layer's, and the threshold shifts the last of them
+    std, shift = math.sqrt(2) * 1.0 * 100 / math.sqrt(2), math.log(9)
+    farthest = math.sqrt(2) * (0.1 + 0.5 * 4) + shift
+    assert worst_case_gap(*step, threshold=0.9) == pytest.approx(math.erf(farthest / (std * math.sqrt(2))))
+    with pytest.raises(InvalidParameter, match="threshold"):
+        worst_case_gap(*step, threshold=1.0)
+
+
+@pytest.mark.parametrize("constraint", [DemographicParity(), TruePositiveRateParity(), EqualizedOdds()])
+@pytest.mark.parametrize("rates", [(0.5, 0.5), (0.3, 0.2), (0.8, 0.1)])
+def test_the_stated_error_holds_the_noise_of_sizes_and_sums(rng, constraint, rates):
+    people = Population((Attribute("side", ("left", "right")),), ("no", "yes"))
+    bounds = constrain(constraint, people)
+    sizes = np.array([[900.0, 400.0], [500.0, 700.0], [0.0, 0.0]])
+    sums = sizes * (np.array([*rates, 0.5]) - 0.5)[:, None]
+    size_std, sum_std = 9.0, 6.0
+    found = [
+        largest_gap(
+            bounds,
+            sizes + size_std * rng.standard_normal(sizes.shape),
+            sums + sum_std * rng.standard_normal(sums.shape),
+            size_std**2,
+            sum_std**2,
+        )
+        for _ in range(2_000)
+    ]
+    gaps, errors = np.array(found, dtype=float).T
+    people_part = bounds.sampling_errors(smooth_histogram(bounds, sizes, sums)).max()
+    stated = math.sqrt(np.square(errors).mean())
+    # the spread of 2,000 draws is known to 2 %; the largest of several bounds varies less than each of them
+    assert np.std(gaps) < 1.1 * stated
+    if isinstance(constraint, DemographicParity) and rates != (0.5, 0.5):
+        assert math.hypot(np.std(gaps), people_part) == pytest.approx(stated, rel=0.1)

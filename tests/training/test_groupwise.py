@@ -118,7 +118,7 @@ def test_the_noise_of_the_average_is_that_of_all_groups_together(sizes):
             released=released,
         )
         model = recipe.model_for(TASK)
-        scale = recipe._scale(TASK, sum(sizes), None)
+        scale = recipe._scale(TASK, sum(sizes), None, 1.0)
         veil = veils_of(recipe, TASK, nobody, noise)["train"]
         params = np.zeros(model.n_params, np.float32)
         drawn = [recipe._average(veil.draw(), model, params, scale, TASK) for _ in range(200)]
@@ -432,7 +432,7 @@ def test_the_last_step_is_told_in_public_numbers(rng, seeded):
     assert last.noise_std == pytest.approx(noise * ROUNDING * last.reach)
     assert last.margin_std == pytest.approx(math.sqrt(2) * 0.9 * last.noise_std)
     assert (last.learning_rate, last.sampling_rate, last.size) == (0.9, 0.25, 400)
-    assert last.is_last and last.several == () and last.looks == ()
+    assert last.is_unwatched and last.several == () and last.looks == ()
     assert np.isfinite(last.before).all()
 
 

@@ -82,7 +82,6 @@ def test_it_stops_at_a_broken_look_after_one_that_was_passed(rng, scripted, exce
     assert [look.excess for look in looks] == list(excesses)
     assert [look.passed for look in looks] == [excess <= 0 for excess in excesses]
     assert [look.step for look in looks] == [2, 5, 8, 11][: len(excesses)]
-    assert fit.sheet.is_last == (n_steps == 12 and kept == 3)
     assert veils["looks"]._n_left == 4 - len(excesses)
 
 
@@ -163,6 +162,19 @@ def test_without_noise_a_look_sees_the_smooth_rates(rng, std):
         watch = watch.after(0, params, {"looks": silent_veil(records)})
         assert watch.looks[0].excess == pytest.approx(gap - 0.05, abs=1e-5)
         assert watch.looks[0].passed == (gap <= 0.05)
+
+
+def test_looks_draw_with_the_noise_that_the_last_step_will_have(rng, monkeypatch, seeded):
+    stds, look = [], Watch._excess
+
+    def noted(watch, params, veil):
+        stds.append(watch.std)
+        return look(watch, params, veil)
+
+    monkeypatch.setattr(Watch, "_excess", noted)
+    last = run(watched(), PRIVATE, make_records(rng), coins=secret_coins()).fit.sheet
+    assert stds[0] > 0
+    assert set(stds) == {last.margin_std}
 
 
 def test_one_record_moves_a_sum_by_at_most_one_half(rng):

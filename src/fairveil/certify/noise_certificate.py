@@ -19,7 +19,7 @@ from fairveil.certify.holdout import Certificate
 from fairveil.errors import InvalidParameter
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.fairness.metrics import Evaluation
-from fairveil.fairness.smooth import largest_gap, smooth_histogram
+from fairveil.fairness.smooth import largest_gap
 
 __all__ = [
     "OVER_NOISE",
@@ -112,11 +112,12 @@ def monte_carlo_error(n_models: int) -> float:
 def finite_models_gap(
     norm_bound: float, learning_rate: float, reach: float, n_batch: float, noise_std: float, n_models: int
 ) -> float:
-    """Return Equation 32 put right: the worst case of a batch shared among models, and what their number leaves open.
+    """Return Equation 32 put right: the worst case of one model's share of the batch, and what so few leave open.
 
-    Two shares may each be off by one `monte_carlo_error`, whatever the number of rows; at most 1.
+    `n_batch` is the largest number of records whose lots pick one model. Two shares of models may each be off by one
+    `monte_carlo_error`, whatever the number of rows; at most 1.
     """
-    worst = worst_case_gap(norm_bound, learning_rate, reach, n_batch / n_models, noise_std)
+    worst = worst_case_gap(norm_bound, learning_rate, reach, n_batch, noise_std)
     return min(1.0, worst + 2 * monte_carlo_error(n_models))
 
 
@@ -142,10 +143,8 @@ def smooth_gap(
     `sums` are noisy sums of P(class 1) - 1/2 by (group code, label), taken at the released weights.
     """
     sizes = evaluation.counts.sum(axis=2)
-    histogram = smooth_histogram(bounds, sizes, sums)
-    # half of a size whose counts of two decisions are noisy, and the sum itself
-    variance = evaluation.noise_variance / 2 + noise_std**2
-    return largest_gap(bounds, histogram, variance)
+    # a size adds up the noisy counts of two decisions
+    return largest_gap(bounds, sizes, sums, 2 * evaluation.noise_variance, noise_std**2)
 
 
 @dataclass(frozen=True)

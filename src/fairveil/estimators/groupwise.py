@@ -117,14 +117,15 @@ class GroupwiseClassifier(PrivateClassifier):
         asked = DemographicParity() if constraint is None else constraint
         bounds = constrain(asked, evaluation.people)
         statements = [smooth_statement(*smooth_gap(bounds, evaluation, sums.smooth, sums.noise_std))]
-        n_batch = batch_bound(*self._sampled(last))
+        n_models = max(1, len(last.several))
+        everyone, rate = self._sampled(last)
+        n_batch = batch_bound(everyone, rate / n_models)  # each lot picks one of the models
         step = (self._norm_bound, last.learning_rate, last.reach, n_batch, last.noise_std)
-        if last.is_last:
-            statements.insert(0, worst_case_statement(worst_case_gap(*step), n_batch))
         if sums.of_several is not None:
-            n_models = len(last.several)
             found = smooth_gap(bounds, evaluation, sums.of_several, sums.noise_std)
             statements += several_statements(*found, finite_models_gap(*step, n_models), n_models)
+        elif last.is_unwatched:
+            statements.insert(0, worst_case_statement(worst_case_gap(*step), n_batch))
         return NoiseCertificate(tuple(statements), certify_measured(evaluation, asked, confidence))
 
     def _evidence(self) -> tuple[LastStep, SmoothSums, Any]:

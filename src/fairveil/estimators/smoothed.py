@@ -103,7 +103,12 @@ class SmoothedClassifier(PrivateClassifier):
                 "Expected smoothing=Smoothing(std=...) or Smoothing(gap=...), got "
                 f"{type(self.smoothing).__name__}; say how decisions are drawn."
             )
-        return Smoothed(Descent() if self.estimator is None else self.estimator, self.smoothing)
+        base = Descent() if self.estimator is None else self.estimator
+        if not hasattr(base, "model_for"):
+            raise InvalidParameter(
+                f"Expected a way to train such as Descent(), got {type(base).__name__}; name one, or leave it open."
+            )
+        return Smoothed(base, self.smoothing)
 
     def _keep(self, front: Front, trained: Trained) -> None:
         super()._keep(front, trained)

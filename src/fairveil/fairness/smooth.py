@@ -31,17 +31,21 @@ def smooth_histogram(bounds: HistogramConstraints, sizes: Floats, sums: Floats) 
 
 
 def largest_gap(
-    bounds: HistogramConstraints, histogram: Floats, noise_variance: float
+    bounds: HistogramConstraints, sizes: Floats, sums: Floats, size_variance: float, sum_variance: float
 ) -> tuple[float | None, float | None]:
     """Return the largest left side among bounds on enough people to speak of, and its error from noise and people.
 
-    Where there is nothing to speak of, both are unknown.
+    `sizes` and `sums` as in `smooth_histogram`, with the variances of their noise. Where there is nothing to speak of,
+    both are unknown.
     """
-    told = bounds.is_told(histogram, noise_variance)
+    histogram = smooth_histogram(bounds, sizes, sums)
+    told = bounds.is_told(histogram, size_variance / 4 + sum_variance)
     if not told.any():
         return None, None
     values = np.where(told, bounds.values(histogram), -np.inf)
     place = int(values.argmax())
-    noise = bounds.standard_errors(histogram, noise_variance)[place]
-    people = bounds.sampling_errors(histogram)[place]
-    return float(values[place]), float(np.hypot(noise, people))
+    slopes = bounds.pull(histogram, np.eye(len(values))[place])[bounds.cells[bounds.cells >= 0]]
+    # a size moves both decisions by a half each, a sum moves one against the other
+    by_size, by_sum = slopes.sum(axis=1) / 2, slopes[:, 1] - slopes[:, 0]
+    noise = float(np.sqrt(size_variance * by_size @ by_size + sum_variance * by_sum @ by_sum))
+    return float(values[place]), float(np.hypot(noise, bounds.sampling_errors(histogram)[place]))

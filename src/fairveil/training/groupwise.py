@@ -167,7 +167,7 @@ class Groupwise:
                 "Expected a sensitive column whose groups are trained side by side, got none; name one."
             )
         if self.group_sizes is not None and (
-            len(self.group_sizes) != n_groups or not min(self.group_sizes) > 0
+            len(self.group_sizes) != n_groups or not all(0 < size < math.inf for size in self.group_sizes)
         ):
             raise InvalidParameter(
                 f"Expected a public size above 0 for each of {n_groups} groups, got {self.group_sizes}."
@@ -180,6 +180,10 @@ class Groupwise:
             self.stopping.check(task)
             if self.finish.n_models > 1:
                 raise InvalidParameter("Expected a stopping rule or several models, got both; choose one.")
+        if self.descent.length < 2:
+            raise InvalidParameter(
+                f"Expected at least 2 steps, one by Adam and a last one, got {self.descent.length}."
+            )
         self.descent.check(task)
         self.model_for(task)
 
@@ -234,7 +238,7 @@ class Groupwise:
         Everything here is computed from noisy sums: the guarantee is that of the veils' plan.
         """
         model, cells = self.model_for(task), self._cell_sizes(veils, task)
-        scale = self._scale(task, size, cells)
+        scale = self._scale(task, size, cells, veils["train"].part.share)
         std = math.sqrt(2) * self.finish.learning_rate * self.last_step_noise(veils, task, scale)
         watch = Watch.start(self.stopping, model, task, cells, std, self.descent.length)
         params = model.initial(rng)
@@ -273,11 +277,12 @@ class Groupwise:
         everyone = InCells(np.arange(shape[0] * shape[1]).reshape(shape), shape[0] * shape[1])
         return veils["groups"].draw().release_counts(everyone, "group sizes").reshape(shape)
 
-    def _scale(self, task: Task, size: float, cells: NDArray[np.float64] | None) -> GroupScale:
+    def _scale(self, task: Task, size: float, cells: NDArray[np.float64] | None, share: float) -> GroupScale:
+        """Return how groups count; public sizes are of everyone, of whom a share is trained on."""
         if self.divisors == "common":
             return GroupScale.common(task, size)
         if self.group_sizes is not None:
-            return GroupScale.by_group(task, np.array(self.group_sizes))
+            return GroupScale.by_group(task, share * np.array(self.group_sizes))
         return GroupScale.by_group(task, np.asarray(cells).sum(axis=1)[task.people.codes])
 
     def _average(

@@ -40,7 +40,7 @@ class LastStep:
     several : tuple of arrays
         The models that Algorithm 3 made, none where it was not asked for.
     looks : tuple of Lookout
-        What a stopping rule saw; where it stopped the training, this step was not the last.
+        What a stopping rule saw. A step whose own noise had a say in whether it was the last has another law.
     """
 
     before: Array
@@ -53,9 +53,9 @@ class LastStep:
     looks: tuple[Lookout, ...] = ()
 
     @property
-    def is_last(self) -> bool:
-        """Whether training went on to this step."""
-        return not any(look.passed for look in self.looks) or self.looks[-1].passed
+    def is_unwatched(self) -> bool:
+        """Whether this step was the last whatever its noise was: no stopping rule looked."""
+        return not self.looks
 
     @property
     def margin_std(self) -> float:
