@@ -227,18 +227,20 @@ class MemoryRecords:
     ) -> NDArray[np.float64]:
         """Return for each cell the sum of its records' gradients, each clipped; records of no cell add nothing."""
         totals = np.zeros((n_cells, len(params)))
-        for rows in self.blocks(batch, n_blocks):
+        for rows in (block.by_cell() for block in self.blocks(batch, n_blocks)):
             *hidden, logits = rows.forward(model, params)
             dlogits = objective.dlogits(logits, rows)
             norms = self._norms_for(rows, clip_norm)
-            for cell, own in _members(rows.cells, n_cells):
+            ends = np.searchsorted(rows.cells, np.arange(n_cells + 1))
+            for cell in np.flatnonzero(np.diff(ends)).tolist():
+                own = slice(ends[cell], ends[cell + 1])
                 totals[cell] += model.clipped_gradient(
                     params,
-                    rows.X.take(own, axis=0),
-                    dlogits.take(own, axis=1),
+                    rows.X[own],
+                    dlogits[:, own],
                     clip_norm,
-                    activations=(*(layer.take(own, axis=0) for layer in hidden), logits.take(own, axis=1)),
-                    row_norms=None if norms is None else norms.take(own),
+                    activations=(*(layer[own] for layer in hidden), logits[:, own]),
+                    row_norms=None if norms is None else norms[own],
                 )
         return totals
 
@@ -286,14 +288,6 @@ class MemoryRecords:
             return sum(values), np.sum(gradients, axis=0)
 
         return minimise(loss, ridge, sum(len(y) for _, y in blocks)) if blocks else np.zeros(ridge.n_params)
-
-
-def _members(cells: NDArray[np.integer], n_cells: int) -> Iterator[tuple[int, Index]]:
-    """Yield each cell that has rows, with their places in ascending order."""
-    order = np.argsort(cells, kind="stable")
-    ends = np.searchsorted(cells.take(order), np.arange(n_cells + 1))
-    for cell in np.flatnonzero(np.diff(ends)).tolist():
-        yield cell, order[ends[cell] : ends[cell + 1]]
 
 
 def _by_cell(

@@ -95,6 +95,10 @@ class Rows:
             self._asked = asked = (model, params, activations)
         return asked[2]
 
+    def by_cell(self) -> "Rows":
+        """Return the same rows with those of a cell side by side, and otherwise in their order."""
+        return Rows(self._source, self._index.take(np.argsort(self.cells, kind="stable")))
+
     def joint(self, n_classes: int) -> NDArray[np.int64]:
         """Return cell * n_classes + label, read-only; negative for no cell: the last `n_classes` entries of a table."""
         if self._joint is None or self._joint[0] != n_classes:
