@@ -50,7 +50,7 @@ def recipe_for(**choices):
 
 
 def ask_average(recipe):
-    model, scale = recipe.model_for(TASK), recipe._scale(TASK, 400.0, None)
+    model, scale = recipe.model_for(TASK), recipe._scale(TASK, 400.0, None, 1.0)
     start = np.zeros(model.n_params, np.float32)
     return lambda batch, _veil: recipe._average(batch, model, start, scale, TASK) @ OWN
 

@@ -124,8 +124,8 @@ def test_the_noise_of_the_average_is_that_of_all_groups_together(sizes):
         drawn = [recipe._average(veil.draw(), model, params, scale, TASK) for _ in range(200)]
         kinds[released] = np.array(drawn).ravel() / (1.3 * 0.5 * ROUNDING)
         stated = recipe.last_step_noise(veils_of(recipe, TASK, nobody, noise), TASK, scale)
-        expected = np.std(drawn) / (scale.total * 1.0)
-        assert stated == pytest.approx(expected, rel=0.02)
+        expected = np.std(drawn) / (scale.total * 1.0)  # of 2,000 numbers: known to 1.6 %
+        assert stated == pytest.approx(expected, rel=0.1)
     spread = {"average": math.sqrt(2), "groups": np.linalg.norm(scale.weights)}
     for name, values in kinds.items():
         assert kstest(values / spread[name], "norm").pvalue > 1e-6
