@@ -304,7 +304,7 @@ def test_the_sentence_starts_with_the_released_model():
     assert lines[0] == f"The released model: {RELEASED.sentence}"
     assert len(lines) == 5
     assert all(OVER_NOISE in line for line in lines[1:])
-    assert json.loads(json.dumps(told.to_dict(), allow_nan=False))["released"]["verdict"] == "holds"
+    assert json.loads(json.dumps(told.to_dict(), allow_nan=False))["released"]["verdict"] == "measured"
     assert told.to_dict()["sentence"] == told.sentence
     assert {one["about"] for one in told.to_dict()["statements"]} == {OVER_NOISE}
 
@@ -331,7 +331,9 @@ def test_what_is_measured_holds_at_its_own_tolerance_and_not_far_below(asked):
     evaluation = Evaluation(COUNTS, 9.0, PEOPLE)
     found = certify_measured(evaluation, asked)
     limit = found.claims[0].limit
-    assert found.verdict is Finding.HOLDS
+    assert found.verdict is Finding.MEASURED
+    assert found.sentence.startswith("No bound was asked for.")
+    assert certify(evaluation, replace(asked, tolerance=limit)).verdict is Finding.HOLDS
     assert found.smallest_tolerance <= limit <= found.smallest_tolerance + 1e-4
     below = certify(evaluation, replace(asked, tolerance=limit - 2e-4))
     assert below.verdict is not Finding.HOLDS

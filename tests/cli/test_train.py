@@ -16,7 +16,8 @@ KEYS = {
     "neighbours", "epsilon_replace_one", "protects", "unit", "aware", "n_public",
     "smallest_tolerance_that_holds", "accuracy", "gap", "private_evaluation", "seconds", "version",
     "plan", "confidence", "against", "rules", "asked", "bounds",
-    "cautions", "sensitive", "comparisons", "data", "target", "classes", "positive", "created", "command", "ratio",
+    "cautions", "noise_statements", "sensitive", "comparisons",
+    "data", "target", "classes", "positive", "created", "command", "ratio",
     "groups", "certificate", "expected_tolerance", "statement", "ledger", "timing",
 }  # fmt: skip
 PLAIN = ("--method", "dpsgd", "--unaware")

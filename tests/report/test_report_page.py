@@ -213,7 +213,7 @@ def test_of_many_bounds_eight_are_drawn_and_all_are_told(open_page, made):
 def test_without_a_trace_the_page_says_why(open_page, made):
     for trace in (None, made.trace().iloc[:0]):
         browser = open_page(report_page(made.usual(), trace))
-        assert "one pass" in text_of(browser, "#course .lead")
+        assert "no course" in text_of(browser, "#course .lead")
         assert not browser.find_elements("css selector", "#course svg")
 
 

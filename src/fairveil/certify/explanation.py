@@ -100,7 +100,8 @@ def _part(part: dict[str, Any]) -> list[str]:
     whom = "all units" if part["share"] == 1 else f"{100 * part['share']:g} % of the units by secret coins"
     if "piece" in part:
         whom = f"the same units as {part['piece']}"
-    draws = "one look" if part["n_steps"] == 1 else f"{part['n_steps']} Poisson draws"
+    is_whole = part["n_steps"] == 1 and set(part["sampling_rates"].values()) == {1}
+    draws = "one look" if is_whole else f"{part['n_steps']} Poisson draw{'s' * (part['n_steps'] > 1)}"
     draws = f"{draws} (rate {rates})"
     return [f"  part       {part['part']}: {whom}; {draws}; {cost} by itself"] + [
         f"             releases {release['name']}: {release['law']} noise, "

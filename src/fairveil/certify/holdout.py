@@ -38,6 +38,7 @@ class Finding(StrEnum):
     HOLDS = "holds"
     BROKEN = "does not hold"
     TOO_LITTLE = "not enough data"
+    MEASURED = "measured"
     NOTHING = "nothing was asked"
 
 
@@ -163,7 +164,7 @@ def certify(
 def certify_measured(
     evaluation: Evaluation, parity: Parity | Sequence[Parity], confidence: float = 0.95
 ) -> Certificate:
-    """Return the certificate at the smallest tolerance that holds, for rules of which no tolerance was asked.
+    """Return what no gap exceeds, for rules of which no tolerance was asked: nothing is passed or failed.
 
     Examples
     --------
@@ -173,12 +174,14 @@ def certify_measured(
     >>> counts = np.array([[[2500, 500], [500, 500]], [[2500, 500], [470, 530]], [[0, 0], [0, 0]]])
     >>> found = certify_measured(Evaluation(counts, 9.0, people), DemographicParity())
     >>> str(found.verdict), found.claims[0].limit
-    ('holds', 0.024)
+    ('measured', 0.024)
     """
     several = parity if isinstance(parity, Sequence) else (parity,)
     smallest = certify(evaluation, several, confidence).smallest_tolerance or 0.0
-    shown = min(1.0, math.ceil(smallest * 1e4) / 1e4)
-    return certify(evaluation, [replace(one, tolerance=shown) for one in several], confidence)
+    shown = min(1.0, max(0.0, math.ceil(smallest * 1e4) / 1e4))
+    found = certify(evaluation, [replace(one, tolerance=shown) for one in several], confidence)
+    claims = tuple(replace(claim, verdict=Finding.MEASURED) for claim in found.claims)
+    return replace(found, claims=claims, verdict=Finding.MEASURED, rows_needed=None)
 
 
 def _is_asked(constraints: Constraint | Sequence[Constraint]) -> bool:

@@ -207,8 +207,8 @@ class NoiseCertificate:
 def worst_case_statement(gap: float, n_batch: int) -> Statement:
     """Return Theorem 3.2 with what it is about."""
     assumes = (
-        f"For any people and any kind of gap. Assumes no more people than declared, and at most {n_batch:,} in the "
-        "last batch, which one in a million batches exceeds."
+        "For any people: selection, true positive and false positive rates. Assumes no more people than declared, and "
+        f"at most {n_batch:,} in the last batch, which one in a million batches exceeds."
     )
     return Statement("Worst case (Theorem 3.2)", gap, None, OVER_NOISE, assumes)
 

@@ -41,6 +41,11 @@ def sentence_of(
     if not claims:
         return "Nothing was asked, so nothing is certified."
     sure = f"{100 * confidence:g} % confidence, from about {n_rows:,} held-out rows"
+    if verdict == "measured":
+        largest = max(claim.upper for claim in claims)
+        return (
+            f"No bound was asked for. With {sure}, no difference exceeds {largest:.4f}: {_largest(claims)}."
+        )
     if verdict == "holds":
         bounds = "the one bound asked for holds" if len(claims) == 1 else f"all {len(claims)} bounds hold"
         return f"With {sure}, {bounds}: {_closest(claims)}."
@@ -59,6 +64,14 @@ def _of(claims: Sequence[Told], verdict: str) -> list[Told]:
 
 def _excess(claim: Told) -> float:
     return (claim.limit if claim.value is None else claim.value) - claim.limit
+
+
+def _largest(claims: Sequence[Told]) -> str:
+    largest = max(claims, key=lambda claim: claim.upper)
+    left_side = largest.bound.rpartition(" <= ")[0]
+    if largest.value is None:
+        return f"too few people are behind {left_side} to say more"
+    return f"the largest is {left_side}, measured at {largest.value:.4f}"
 
 
 def _closest(claims: Sequence[Told]) -> str:

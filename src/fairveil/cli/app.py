@@ -68,6 +68,11 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")
 
 
+def _model(asked: ModelKind | None, method: str) -> str:
+    """Return what is trained: what was asked for, else what the method trains in Python."""
+    return str(asked or (ModelKind.mlp if method == Method.fairdp else ModelKind.linear))
+
+
 def _run_command(action: str) -> Callable[..., None]:
     """Return the command that `train` and `explain` share: the same options, another action."""
 
@@ -83,7 +88,7 @@ def _run_command(action: str) -> Callable[..., None]:
         rule: Rules = None,
         aware: Aware = None,
         method: HowToTrain = Method.auto,
-        model: WhatToTrain = ModelKind.linear,
+        model: WhatToTrain = None,
         norm_bound: NormBound = None,
         schema: SchemaFile = None,
         n_public: Size = None,
@@ -97,7 +102,7 @@ def _run_command(action: str) -> Callable[..., None]:
     ) -> None:
         options = RunOptions(
             data, target, tuple(sensitive or ()), epsilon, delta, str(constraint), tolerance, str(against),
-            tuple(rule or ()), aware, str(method), str(model), schema, n_public, ledger,
+            tuple(rule or ()), aware, str(method), _model(model, method), schema, n_public, ledger,
             None if unit is None else str(unit), holdout, confidence, delimiter, out, as_json, norm_bound,
         )  # fmt: skip
         _do("runs", action, options)
@@ -172,7 +177,7 @@ def frontier(
     constraint: WhichGap = Constraint.demographic_parity,
     against: ComparedWith = Against.pairs,
     aware: Aware = None,
-    model: WhatToTrain = ModelKind.linear,
+    model: WhatToTrain = None,
     schema: SchemaFile = None,
     n_public: Size = None,
     ledger: LedgerFile = None,
@@ -189,7 +194,8 @@ def frontier(
     """
     options = RunOptions(
         data, target, tuple(sensitive or ()), 1.0, delta, str(constraint), 0.0, str(against), (), aware, "auto",
-        str(model), schema, n_public, ledger, None if unit is None else str(unit), holdout, confidence, delimiter,
+        "" if model is None else str(model), schema, n_public, ledger, None if unit is None else str(unit), holdout,
+        confidence, delimiter,
         out, as_json,
     )  # fmt: skip
     _do("sweeps", "frontier", options, epsilons, tolerances, methods)

@@ -167,7 +167,7 @@ HowToTrain = Annotated[
         "dpsgdf, output: private only, the gap is measured."
     ),
 ]
-WhatToTrain = Annotated[ModelKind, typer.Option(help="What to train.")]
+WhatToTrain = Annotated[ModelKind | None, typer.Option(help="What to train [default: linear, fairdp mlp].")]
 NormBound = Annotated[
     float | None,
     typer.Option(

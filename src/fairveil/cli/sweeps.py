@@ -72,7 +72,8 @@ def _digits(number: float) -> str:
 def frontier(options: RunOptions, epsilons: str, tolerances: str, methods: str) -> None:
     """Train every point that is not there yet, and draw them all."""
     sweep = Sweep(options, options.out, tuple(_points(options, epsilons, tolerances, methods)))
-    runs = {point: prepared(point, _command(point, sweep.folder(point))) for point in sweep.points}
+    asked = {"--epsilons": epsilons, "--tolerances": tolerances, "--methods": methods}
+    runs = {point: prepared(point, _command(point, sweep, asked)) for point in sweep.points}
     path = ledger_file(next(iter(runs.values())).source, options.ledger, options.out)
     ledger, left = Ledger(path), [point for point in sweep.points if not sweep.is_done(point)]
     trainings = [_training(runs, points) for points in _together(left)]
@@ -80,8 +81,8 @@ def frontier(options: RunOptions, epsilons: str, tolerances: str, methods: str) 
     ledger.check([charge for place, plan in enumerate(plans) for charge in plan.charges(f"split {place}")])
     _settle(sweep, sweep.settings(next(iter(runs.values()))))
     done = [point for point in sweep.points if sweep.is_done(point)]
-    _check_paid(ledger, len(_together(done)), path)
-    _announce(options, len(sweep.points), len(left))
+    _check_paid(ledger, [sweep.folder(point) for point in done], path)
+    _announce(options, len(sweep.points), len(left), _again(done, left))
     facts = {} if left else _draw(sweep, ledger)
     for training, points in trainings:
         _train_points(training, points, sweep, ledger)
@@ -127,7 +128,10 @@ def _points(options: RunOptions, epsilons: str, tolerances: str, methods: str) -
     budgets, limits = _numbers("--epsilons", epsilons), _numbers("--tolerances", tolerances)
     for method, epsilon in product(dict.fromkeys(names), budgets):
         for tolerance in [None] if method in UNBOUNDED else limits:
-            yield replace(options, method=str(method), epsilon=epsilon, tolerance=tolerance, as_json=True)
+            model = options.model or ("mlp" if method == "fairdp" else "linear")
+            yield replace(
+                options, method=str(method), epsilon=epsilon, tolerance=tolerance, model=model, as_json=True
+            )
 
 
 def _numbers(option: str, text: str) -> list[float]:
@@ -137,12 +141,15 @@ def _numbers(option: str, text: str) -> list[float]:
         raise InvalidParameter(f"Expected numbers with commas after {option}, got {text!r}.") from None
 
 
-def _check_paid(ledger: Ledger, n_done: int, path: Path) -> None:
+def _check_paid(ledger: Ledger, done: Sequence[Path], path: Path) -> None:
     """Refuse books that do not show the trainings of the points that are there: their total would be too low."""
+    known = {entry.at for entry in ledger.entries}
+    summaries = [json.loads((folder / "summary.json").read_bytes()) for folder in done]
+    paid = {entry["at"] for summary in summaries for entry in summary["ledger"]["entries"][-1:]}
     n_fits = sum(entry.purpose.startswith("fit of ") for entry in ledger.entries)
-    if n_fits < n_done:
+    if n_fits < len(paid) or not paid <= known:
         raise BadStructure(
-            f"Expected the ledger that paid for the {n_done} trainings that are there, got {path} with {n_fits} fits; "
+            f"Expected the ledger that paid for the {len(done)} points that are there, got {path} with {n_fits} fits; "
             "restore it, or name another --out."
         )
 
@@ -175,10 +182,23 @@ def _settle(sweep: Sweep, settings: dict[str, Any]) -> None:
         ) from None
 
 
-def _announce(options: RunOptions, n_points: int, n_left: int) -> None:
-    if not options.as_json:
-        done = "" if n_left == n_points else f", {n_points - n_left} of them are there already"
-        typer.echo(f"{n_points} points{done}; each is released from the same people.", err=True)
+def _announce(options: RunOptions, n_points: int, n_left: int, again: list[float]) -> None:
+    if options.as_json:
+        return
+    done = "" if n_left == n_points else f", {n_points - n_left} of them are there already"
+    typer.echo(f"{n_points} points{done}; each is released from the same people.", err=True)
+    for epsilon in again:
+        typer.echo(
+            f"functional is trained anew at epsilon {epsilon:g}, and pays again: what the first training released is "
+            "not kept. Name all tolerances at once.",
+            err=True,
+        )
+
+
+def _again(done: Sequence[RunOptions], left: Sequence[RunOptions]) -> list[float]:
+    """Return the budgets at which the functional mechanism was trained before, for other tolerances."""
+    before = {point.epsilon for point in done if point.method == "functional"}
+    return sorted(before & {point.epsilon for point in left if point.method == "functional"})
 
 
 def _draw(sweep: Sweep, ledger: Ledger) -> dict[str, Any]:
@@ -218,14 +238,20 @@ def _table(points: Sequence[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _command(point: RunOptions, out: Path) -> str:
-    """Return the command that trains a point, at a cost of its own."""
-    words: list[Any] = ["fairveil", "train", point.data, "--method", point.method, "--model", point.model]
-    words += ["--epsilon", point.epsilon, "--delta", point.delta, "--constraint", point.constraint]
+def _command(point: RunOptions, sweep: Sweep, asked: dict[str, str]) -> str:
+    """Return the command that makes a point, at a cost of its own: of many made by one training, the whole sweep."""
+    is_shared, out = point.method == "functional", sweep.folder(point)
+    words: list[Any] = ["fairveil", "train", point.data, "--method", point.method, "--epsilon", point.epsilon]
+    if is_shared:
+        words, out = (
+            ["fairveil", "frontier", point.data, *(word for pair in asked.items() for word in pair)],
+            sweep.out,
+        )
+    words += ["--model", point.model, "--delta", point.delta, "--constraint", point.constraint]
     words += ["--against", point.against, "--aware" if point.aware else "--unaware"]
     words += ["--holdout", point.holdout]
     words += ["--confidence", point.confidence]
-    if point.tolerance is not None:
+    if point.tolerance is not None and not is_shared:
         words += ["--tolerance", point.tolerance]
     for name in point.sensitive:
         words += ["--sensitive", name]

@@ -17,7 +17,9 @@ def results(summary: dict[str, Any], out: Path, ledger: Path, delimiter: str = "
         if summary["private_evaluation"]
         else "measured on held-out rows"
     )
-    if summary["accuracy"]["value"] is None:
+    if summary["certificate"] is None:
+        measured = "not measured: no rows were held out"
+    elif summary["accuracy"]["value"] is None:
         measured = (
             "not measured: too few held-out rows, or labels that the schema does not name (fairveil check)"
         )
@@ -108,7 +110,8 @@ def _compared(summary: dict[str, Any], level: str) -> list[str]:
 def _certificate(certificate: dict[str, Any] | None) -> list[str]:
     if certificate is None or certificate["verdict"] == "nothing was asked":
         return []
-    lead = "" if certificate["verdict"] == "not enough data" else f"{certificate['verdict']}: "
+    plain = certificate["verdict"] in {"not enough data", "measured"}
+    lead = "" if plain else f"{certificate['verdict']}: "
     return [f"  certified  {lead}{certificate['sentence']}"]
 
 

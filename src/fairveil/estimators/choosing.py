@@ -81,8 +81,8 @@ class Wish:
             not isinstance(one, Parity) or one.tolerance or one.ratio for one in self.constraints
         ):
             raise InvalidParameter(
-                f'Expected a parity without a tolerance with "{self.method}", which only measures it; leave the '
-                'tolerance out (its knob is Groupwise(norm_bound=...)), or use "dp2dp" or "raco", which keep one.'
+                f'Expected a parity without a tolerance with "{self.method}", which only measures a gap; leave caps '
+                'and tolerances out (its knob is norm_bound), or use "dp2dp" or "raco", which keep them.'
             )
 
     def certificate_of(self, evaluation: Evaluation, confidence: float) -> Certificate:
@@ -143,6 +143,10 @@ class Wish:
             raise InvalidParameter(
                 "Expected candidates such as Descent(...), got others; name ways to train."
             )
+        if any(getattr(one, "announced", ()) for one in asked.candidates):
+            raise InvalidParameter(
+                "Expected candidates without announced tolerances, got some: only the best run's own model is measured."
+            )
         wishes = [replace(self, estimator=candidate) for candidate in asked.candidates]
         estimators = [wish.behind() for wish in wishes]
         recipes = tuple(one._recipe_for(one._front(None, None)) for one in estimators)
@@ -169,7 +173,7 @@ class Wish:
             raise InvalidParameter(
                 f'Expected a Functional to train by with "functional", got {type(base).__name__}; leave it open.'
             )
-        if not self.holdout:
+        if not self.holdout or base.headroom is not None:
             return base
         # half of its standard errors is the noise of its counts, which the people held out do not repeat
         return replace(base, headroom=(SHOWABLE + self.headroom) / 2)

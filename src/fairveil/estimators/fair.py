@@ -241,7 +241,10 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         """Return what holds for people like those held out, at this confidence; it costs nothing more."""
         check_is_fitted(self, "behind_")
         if self.evaluation_ is None:
-            raise InvalidParameter("Expected a hold-out to certify from, got none; fit with holdout=0.15.")
+            raise InvalidParameter(
+                "Expected counts of people held out to certify from, got none; fit with holdout=0.15, and announce the "
+                "tolerances of a frontier."
+            )
         return self._wish.certificate_of(self.evaluation_, confidence)
 
     def certify(
@@ -290,7 +293,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         """Return a fitted classifier for each tolerance, all from one release; "functional" alone can do that.
 
         Tolerances that were announced, ``estimator=Functional(announced=(0.0, 0.02, 0.05))``, were measured on the
-        hold-out too, and come with their certificate. Nothing more is spent.
+        hold-out too, and come with their certificate; the others have none. Nothing more is spent. Each certificate
+        holds by itself: of many, one may seem to hold by chance, so certify the one you choose on other people.
         """
         check_is_fitted(self, "behind_")
         if not isinstance(self.behind_, FunctionalClassifier):

@@ -1,5 +1,6 @@
 """FunctionalClassifier: a private linear classifier from one release, and its whole frontier for the same price."""
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -33,20 +34,22 @@ class FrontierModel:
         Fitted: it predicts and can be saved.
     tolerance, regularisation : float
         What it was derived for.
-    accuracy, gap : float
-        Estimated on the people trained on, from noisy sums; the gap is the largest left side of a bound.
-    gap_error : float
+    accuracy, gap : float or None
+        Estimated on the people trained on, from noisy sums; the gap is the largest left side of a bound. None where
+        decisions were not counted.
+    gap_error : float or None
         The standard error of the gap, from noise and because people are a sample: beside a large one, the gap is weak.
     counted : bool
-        Whether the estimates are counts of decisions; if not, they follow from means and variances of scores.
+        Whether decisions were counted, which they are at the regularisation that was fitted; if not, the model was
+        chosen by means and variances of scores and nothing is told of it: certify it before you use it.
     """
 
     classifier: "FunctionalClassifier"
     tolerance: float
     regularisation: float
-    accuracy: float
-    gap: float
-    gap_error: float
+    accuracy: float | None
+    gap: float | None
+    gap_error: float | None
     counted: bool
 
 
@@ -54,7 +57,8 @@ class FunctionalClassifier(PrivateClassifier):
     """A private classifier from noisy moments: FM (Zhang et al. 2012) and FairFM (Tran et al. 2023).
 
     Fitting asks for moments once (with a constraint, for a few counts too) and solves a quadratic; `frontier` then
-    gives a model for every tolerance at no further cost. Predictions never need the group.
+    gives a model for every tolerance at no further cost. Predictions need no group apart; they read the
+    columns of the schema, a sensitive one too unless it is left out (``schema.without("sex")``).
 
     Parameters
     ----------
@@ -141,7 +145,7 @@ class FunctionalClassifier(PrivateClassifier):
             warnings.warn(self.final_check_.complaint(), ToleranceNotMet, stacklevel=4)
 
     def frontier(
-        self, tolerances: Iterable[float], regularisations: Iterable[float] = (1.0,)
+        self, tolerances: Iterable[float], regularisations: Iterable[float] | None = None
     ) -> list[FrontierModel]:
         """Return a fitted model for each regularisation and tolerance, all from what the fit released.
 
@@ -151,16 +155,18 @@ class FunctionalClassifier(PrivateClassifier):
         ----------
         tolerances : iterable of float
             Each takes the place of the tolerance of every constraint.
-        regularisations : iterable of float
-            As in `Functional`. Decisions were counted for the one that was fitted; for any other, models are chosen by
-            means and variances of scores (`counted` is False).
+        regularisations : iterable of float, optional
+            As in `Functional`; None is the one that was fitted, for which decisions were counted. For any other, models
+            are chosen by means and variances of scores, and nothing is told of them (`counted` is False).
 
         Guarantees
         ----------
         Reads released numbers only: it costs nothing, and the ledger stays as it is.
         """
         check_is_fitted(self, "params_")
-        levels, wanted = [float(level) for level in regularisations], list(tolerances)
+        wanted = _numbers("tolerances", tolerances)
+        fitted = 1.0 if self.sheet_ is None else self.sheet_.quadratic.regularisation
+        levels = [fitted] if regularisations is None else _numbers("regularisations", regularisations)
         return [self._derived(tolerance, level) for level in levels for tolerance in wanted]
 
     def _derived(self, tolerance: float, regularisation: float) -> FrontierModel:
@@ -174,10 +180,11 @@ class FunctionalClassifier(PrivateClassifier):
         model = copy(self)
         model.constraint, model.params_ = constraint, rule.params
         model.final_check_ = None
-        model.evaluation_ = self._measured.get(tolerance) if rule.counted else None
-        return FrontierModel(
-            model, float(tolerance), regularisation, rule.accuracy, rule.gap, rule.gap_error, rule.counted
-        )
+        near = [each for each in self._measured if math.isclose(each, tolerance, rel_tol=1e-6, abs_tol=1e-9)]
+        model.evaluation_ = self._measured[near[0]] if near and rule.counted else None
+        if not rule.counted:
+            return FrontierModel(model, tolerance, regularisation, None, None, None, False)
+        return FrontierModel(model, tolerance, regularisation, rule.accuracy, rule.gap, rule.gap_error, True)
 
     @classmethod
     def load(cls, folder: str | Path) -> "FunctionalClassifier":
@@ -197,3 +204,11 @@ def _with_tolerance(constraint: Any, tolerance: float) -> Any:
     if isinstance(constraint, Sequence):
         return [replace(one, tolerance=tolerance) for one in constraint]
     return replace(constraint, tolerance=tolerance)
+
+
+def _numbers(name: str, given: Any) -> list[float]:
+    """Return several numbers; refuse one alone, and what is no number."""
+    try:
+        return [float(one) for one in given]
+    except (TypeError, ValueError):
+        raise InvalidParameter(f"Expected several {name}, such as [0.0, 0.05], got {given!r}.") from None

@@ -1,6 +1,7 @@
 """GroupwiseClassifier: groups trained side by side into one private model whose last layer is held to a norm."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,39 @@ from fairveil.certify.noise_certificate import (
     worst_case_gap,
     worst_case_statement,
 )
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameter, ToleranceNotMet
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.tables import Front
-from fairveil.fairness.constraints import DemographicParity, Parity, constrain
+from fairveil.fairness.constraints import (
+    DemographicParity,
+    EqualizedOdds,
+    FalseNegativeRateParity,
+    FalsePositiveRateParity,
+    Parity,
+    TruePositiveRateParity,
+    constrain,
+)
 from fairveil.privacy.plan import Plan
 from fairveil.training.groupwise import Groupwise
 from fairveil.training.last_step import LastStep, SmoothSums
 from fairveil.training.stopping import Lookout
 from fairveil.training.training import Trained
 
-__all__ = ["GroupwiseClassifier"]
+__all__ = ["NO_LOOK_PASSED", "RATES_OF_CLASS_1", "GroupwiseClassifier"]
+
+RATES_OF_CLASS_1 = (
+    DemographicParity,
+    EqualizedOdds,
+    FalseNegativeRateParity,
+    FalsePositiveRateParity,
+    TruePositiveRateParity,
+)
+"""What statements over the training noise can be about: how often class 1 is decided, of everyone or of one label."""
+
+NO_LOOK_PASSED = (
+    "Expected the bounds of the stopping rule to be seen to hold at some look, got none, so the last model was kept; "
+    "ask for a looser bound, or use ParityPostprocessor or RateConstrainedClassifier, which keep one."
+)
 
 
 class GroupwiseClassifier(PrivateClassifier):
@@ -94,6 +117,8 @@ class GroupwiseClassifier(PrivateClassifier):
         self.looks_: tuple[Lookout, ...] = trained.fit.sheet.looks
         self._norm_bound = self._recipe_for(front).largest_norm
         self._smooth_sums: SmoothSums | None = trained.evidence
+        if self.looks_ and not any(look.passed for look in self.looks_):
+            warnings.warn(NO_LOOK_PASSED, ToleranceNotMet, stacklevel=4)
 
     @property
     def has_noise_certificate(self) -> bool:
@@ -115,6 +140,13 @@ class GroupwiseClassifier(PrivateClassifier):
         check_confidence(confidence)
         last, sums, evaluation = self._evidence()
         asked = DemographicParity() if constraint is None else constraint
+        several = asked if isinstance(asked, Sequence) else (asked,)
+        if not several or not all(isinstance(one, RATES_OF_CLASS_1) and one.ratio is None for one in several):
+            names = ", ".join(kind.__name__ for kind in RATES_OF_CLASS_1)
+            raise InvalidParameter(
+                f"Expected differences in how often class 1 is decided ({names}), got another bound; the theorems are "
+                "about these."
+            )
         bounds = constrain(asked, evaluation.people)
         statements = [smooth_statement(*smooth_gap(bounds, evaluation, sums.smooth, sums.noise_std))]
         n_models = max(1, len(last.several))

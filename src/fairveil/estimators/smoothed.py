@@ -26,9 +26,11 @@ __all__ = ["SmoothedClassifier"]
 class SmoothedClassifier(PrivateClassifier):
     """Decisions drawn around a private model: FairSmooth (Jin et al. 2022), DPSGD-Smooth, FairFM-Smooth, FairDP.
 
-    Every decision is that of weights drawn anew around the released ones, by a key, so that the same person always gets
-    the same answer. A small enough margin against the noise bounds the gap between any groups of any people; the price
-    is decisions near to a coin toss (a gap of 0.1 leaves each between 45 and 55 %).
+    Every decision is that of weights drawn anew around the released ones, by a key, so that the same record always gets
+    the same answer. A small enough margin against the noise bounds the gap between any groups of any people, over the
+    lots; the price is decisions near to a coin toss (a gap of 0.1 leaves each between 45 and 55 %). A record is who its
+    id says, else what the schema reads of the row: name ids (``record_ids``, or the schema's id column), or people with
+    equal rows share one lot, and a group of them is decided all alike.
 
     Parameters
     ----------
@@ -41,7 +43,8 @@ class SmoothedClassifier(PrivateClassifier):
     schema : Schema
         The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
     sensitive : str or list of str, optional
-        The sensitive column or columns, where training or the hold-out's gaps need them; decisions never do.
+        The sensitive column or columns, where training or the hold-out's gaps need them. Decisions read the columns of
+        the schema, a sensitive one too unless it is left out.
     holdout : float
         Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
     ledger : Ledger, optional
@@ -53,7 +56,7 @@ class SmoothedClassifier(PrivateClassifier):
     ----------
     gap_bound_ : float
         What no gap between groups exceeds, over the lots, for any people: demographic parity, equal opportunity and
-        equalized odds alike.
+        equalized odds alike. Under one key the gap of few records scatters about it as coins do.
     key_ : Key
         Decides the lots; made afresh at each fit, see `use_key`.
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
@@ -129,7 +132,7 @@ class SmoothedClassifier(PrivateClassifier):
         ----------
         X : DataFrame or array
         sensitive_features : ignored
-            Decisions never read the group; here because rules that do take it.
+            The rule reads no group apart; here because rules that do take it.
         record_ids : array, optional
             Who each record is. By default the schema's id column, else what the schema reads of the row.
         """

@@ -9,10 +9,11 @@ from fairveil import __version__
 from fairveil.certify.forecast import expected_tolerance
 from fairveil.certify.holdout import certify
 from fairveil.certify.statement import privacy_statement, total_sentence
-from fairveil.estimators.choosing import SHOWABLE, Wish
-from fairveil.estimators.groupwise import GroupwiseClassifier
+from fairveil.estimators.choosing import SHOWABLE, TOLERANCELESS, Wish
+from fairveil.estimators.groupwise import NO_LOOK_PASSED, RATES_OF_CLASS_1, GroupwiseClassifier
 from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
+from fairveil.fairness.final_check import FinalCheck
 from fairveil.fairness.metrics import Evaluation, Interval
 from fairveil.models import MODELS, Decoupled, Model
 from fairveil.privacy.accounting import Neighbours, epsilon_of
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     from fairveil.estimators.fair import FairClassifier
 
 __all__ = ["guarantee_of", "summary_of"]
+
+UNKNOWN_BOOKS = (
+    "What was ever released from these people is not known here: their books stayed with the data."
+)
+FEW_SELECTED = 0.01
+"""Where every group is selected less often than this, a gap of 0 is no merit."""
 
 RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 UNKNOWN = {"value": None, "low": 0.0, "high": 1.0}
@@ -66,7 +73,9 @@ def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str
     facts = guarantee_of(wish, clf.plan_) | {"model": _name_of(clf.behind_.model_)}
     books = _books(ledger, wish.delta)
     total = (books["epsilon_spent_total"], books["epsilon_spent_total_replace_one"])
-    facts["statement"]["total"] = total_sentence(*total, wish.delta, facts["unit"])
+    facts["statement"]["total"] = (
+        UNKNOWN_BOOKS if _left_behind(ledger) else total_sentence(*total, wish.delta, facts["unit"])
+    )
     return facts | {
         "data": schema.name,
         "command": "",
@@ -76,7 +85,7 @@ def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str
         "created": _created(clf),
         "epsilon_spent_total": total[0],
         "ledger": books,
-        "cautions": [] if check is None or check.may_hold else [check.complaint()],
+        "cautions": _cautions(clf, check),
         "timing": timing,
         "seconds": round(sum(timing.values()), 3) if timing else None,
         "confidence": confidence,
@@ -87,12 +96,28 @@ def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str
     }
 
 
+def _cautions(clf: "FairClassifier", check: FinalCheck | None) -> list[str]:
+    """Return what training itself noticed, and whether a gap is small only because hardly anybody is selected."""
+    found = [] if check is None or check.may_hold else [check.complaint()]
+    if getattr(clf.behind_, "looks_", ()) and not any(look.passed for look in clf.behind_.looks_):
+        found.append(NO_LOOK_PASSED)
+    if clf.evaluation_ is None or clf.method_ not in TOLERANCELESS:
+        return found
+    rates = clf.evaluation_.rates("selection_rate").values()
+    if all(rate.value is not None and rate.value < FEW_SELECTED for rate in rates):
+        found.append(
+            "Practically nobody of any group is selected: a small gap then says nothing. Ask for less, or raise what "
+            "holds the rule back."
+        )
+    return found
+
+
 def _noise_statements(clf: "FairClassifier", wish: Wish, confidence: float) -> list[dict[str, Any]]:
     """Return FairDP's statements over the training noise; only ever beside the certificate of the released model."""
     behind = clf.behind_
-    if not isinstance(behind, GroupwiseClassifier) or not behind.has_noise_certificate:
+    parities = [one for one in wish.constraints if isinstance(one, RATES_OF_CLASS_1)]
+    if not isinstance(behind, GroupwiseClassifier) or not behind.has_noise_certificate or not parities:
         return []
-    parities = [one for one in wish.constraints if isinstance(one, Parity)]
     found: list[dict[str, Any]] = behind.noise_certificate(parities, confidence).to_dict()["statements"]
     return found
 
@@ -142,7 +167,7 @@ def _measured(evaluation: Evaluation | None, wish: Wish, confidence: float) -> d
         # the four-fifths rule is about selection, whatever was bounded
         "ratio": evaluation.ratio("demographic_parity", confidence).to_dict(),
         "groups": _groups(evaluation, confidence),
-        "bounds": [_told(one) for one in certificate.to_dict()["claims"]],
+        "bounds": [_told(one) for one in certificate.to_dict()["claims"] if wish.is_bounding],
         "certificate": certificate.to_dict(),
         "smallest_tolerance_that_holds": 1.0
         if measured.smallest_tolerance is None
@@ -235,11 +260,21 @@ def _not_covered(wish: Wish) -> list[str]:
     ]
 
 
+def _left_behind(ledger: Ledger) -> bool:
+    """Return whether a rule was loaded without the books of its people."""
+    return ledger.is_sealed and not ledger.entries
+
+
 def _books(ledger: Ledger, delta: float) -> dict[str, Any]:
+    added, replaced = (
+        (math.inf, math.inf)
+        if _left_behind(ledger)
+        else (ledger.epsilon(delta), ledger.epsilon(delta, Neighbours.REPLACE_ONE))
+    )
     return {
         "delta": delta,
-        "epsilon_spent_total": _finite(ledger.epsilon(delta)),
-        "epsilon_spent_total_replace_one": _finite(ledger.epsilon(delta, Neighbours.REPLACE_ONE)),
+        "epsilon_spent_total": _finite(added),
+        "epsilon_spent_total_replace_one": _finite(replaced),
         "unit": " and ".join(ledger.units) or None,
         "entries": [
             {

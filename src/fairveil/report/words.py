@@ -37,6 +37,7 @@ VERDICTS = {"holds": "good", "does not hold": "bad", "not enough data": "unsure"
 CERTIFIED = {
     "holds": "The certificate confirms that every bound asked for holds.",
     "does not hold": "The certificate finds that what was asked for does not hold.",
+    "measured": "No bound was asked for; the certificate says how large a gap may be, not that it is small enough.",
     "not enough data": "The held-out rows are too few to certify what was asked for, or to deny it.",
 }
 NOT_SAID = (

@@ -8,6 +8,7 @@ rate_constrained  RateConstrained: descent and ascent under bounds on rates (RaC
 functional        Functional: one release of moments, the whole frontier from it (FM, FairFM)
 expansion         the logistic loss as a quadratic of noisy moments, and where it is least
 score_path        the line between the free and the equal model, and which point of it meets a tolerance
+sheet             what it released, and the model for any limits that follows from it
 groupwise         Groupwise: groups side by side, a bounded last layer, Adam then plain descent (FairDP)
 group_rows        its row functions; last_step, stopping: what it releases at the end and on the way
 smoothing         Smoothed: any of these, and decisions drawn around what it released (FairSmooth)

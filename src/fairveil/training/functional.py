@@ -8,7 +8,7 @@ further counts of the decisions of the model that is asked for correct what the 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,8 @@ from fairveil.training.expansion import (
     laplace_bound,
 )
 from fairveil.training.objectives import Decisions
-from fairveil.training.score_path import Belief, Outlook, PathBins, ScorePath, choose, merged_bins
+from fairveil.training.score_path import Belief, Outlook, PathBins, merged_bins
+from fairveil.training.sheet import Derived, Sheet, line_of, margin_params
 from fairveil.training.task import Fit, Progress, Task, quiet
 
 __all__ = ["Derived", "Functional", "Sheet"]
@@ -67,89 +68,6 @@ LOOKS = {"scores": 0.45, "counts 1": 0.2, "counts 2": 0.25, "released": 0.1}
 """How it is shared out: scores on the line, decisions of the model then chosen, twice, and a count that reports."""
 
 
-class Derived(NamedTuple):
-    """A model derived from what was released, its place on the line, and what is told of it.
-
-    Accuracy and gap are estimates, the gap with its standard error; `counted` says whether decisions were counted.
-    """
-
-    params: Array
-    shift: float
-    threshold: float
-    accuracy: float
-    gap: float
-    gap_error: float
-    counted: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Sheet:
-    """Everything released about a task, from which a model for any limits and regularisation follows at no cost.
-
-    Attributes
-    ----------
-    quadratic : Quadratic
-        The loss around the last round's centre.
-    known : CellSums
-        Sums, sizes and squares of the cells.
-    rates : CellRates
-        The bounded rates, by cell.
-    limits : array of shape (J,)
-        Those that the fit was asked for.
-    headroom : float
-    path : ScorePath
-        The line whose decisions were counted.
-    outlook : Outlook
-        What was counted.
-    model : LinearSoftmax
-    """
-
-    quadratic: Quadratic
-    known: CellSums
-    rates: CellRates
-    limits: Floats
-    headroom: float
-    path: ScorePath
-    outlook: Outlook
-    model: LinearSoftmax
-
-    def rule_at(
-        self, limits: float | Sequence[float] | Floats | None = None, regularisation: float | None = None
-    ) -> Derived:
-        """Return the model for these limits, one number for all or one a bound; None is what the fit was asked for.
-
-        Decisions were counted on one line only. For another regularisation the line is another, and its point is chosen
-        as if scores were normal in every cell, with the released means and variances: `counted` is then False.
-
-        Guarantees
-        ----------
-        Reads what was released and nothing else, so it costs nothing, however often it is asked.
-        """
-        asked = self.limits if limits is None else np.broadcast_to(limits, self.limits.shape)
-        path, outlook = self._known_of(regularisation)
-        at = choose(outlook, path, self.rates, np.asarray(asked, float), self.headroom, self.known)
-        params = margin_params(self.model, path.weights_at(at.shift), at.threshold, self.known.norm)
-        return Derived(params, at.shift, at.threshold, at.accuracy, at.gap, at.gap_error, outlook.is_counted)
-
-    def _known_of(self, regularisation: float | None) -> tuple[ScorePath, Outlook]:
-        if regularisation is None or regularisation == self.quadratic.regularisation:
-            return self.path, self.outlook
-        level = check_positive("regularisation", regularisation)
-        path = line_of(self.quadratic.regularised(level), self.rates, self.known)
-        return path, Outlook.normal(path, self.known)
-
-
-def line_of(quadratic: Quadratic, rates: CellRates, known: CellSums) -> ScorePath:
-    """Return the line from the minimiser to equal mean scores; comparisons of too few people steer nothing."""
-    return ScorePath.between(quadratic, rates.directions(known)[rates.is_told(known)], known)
-
-
-def margin_params(model: LinearSoftmax, weights: Floats, threshold: float, norm: float) -> Array:
-    """Return the parameters whose margin is w.z - threshold, half of it in each class."""
-    slopes, offset = weights[:-1] / norm, weights[-1] / norm - threshold
-    return model.pack(np.stack([-slopes / 2, slopes / 2]), np.array([-offset / 2, offset / 2]))
-
-
 @dataclass(frozen=True)
 class Functional:
     """The functional mechanism: noisy coefficients of the expanded logistic loss, trimmed and solved.
@@ -167,12 +85,14 @@ class Functional:
         Eigenvalues are trimmed from below at this multiple of half the edge of the noise's own spectrum.
     law : {"gaussian", "laplace"}
         "laplace" is the scale of paper 003, d^2/4 + 3d, for comparison.
-    headroom : float
-        How many standard errors, of noise and people, to stay below each limit, but not below half of it.
+    headroom : float, optional
+        How many standard errors, of noise and people, to stay below each limit, but by at most headroom / 2 of it. None
+        is 1; behind the front door it is what a certificate needs.
     threshold_share : float, optional
         The share of the precision for the counts on the line; None is 0.25 with a constraint, none without.
     announced : tuple of float
-        Tolerances whose models are measured on the hold-out as well, in one release, where one is kept.
+        Tolerances whose models are measured on the hold-out as well, in one release, where one is kept. T of them are
+        counted at sqrt(T) times the noise, and take four fifths of the hold-out's budget.
     """
 
     constraint: Constraint | Sequence[Constraint] = ()
@@ -180,7 +100,7 @@ class Functional:
     rounds: int = 1
     regularisation: float = 1.0
     law: str = "gaussian"
-    headroom: float = 1.0
+    headroom: float | None = None
     threshold_share: float | None = None
     announced: tuple[float, ...] = ()
 
@@ -191,8 +111,9 @@ class Functional:
         check_positive("regularisation", self.regularisation)
         if isinstance(self.constraint, list):
             object.__setattr__(self, "constraint", tuple(self.constraint))
-        if not 0 <= self.headroom < math.inf:
+        if self.headroom is not None and not 0 <= self.headroom < math.inf:
             raise InvalidParameter(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
+        object.__setattr__(self, "announced", _tolerances(self.announced))
         if self.law == "laplace" and self.rounds > 1:
             raise InvalidParameter(
                 f"Expected one round with law='laplace', got {self.rounds}; use law='gaussian' for more."
@@ -203,6 +124,11 @@ class Functional:
             raise InvalidParameter(
                 "Expected a constraint beside threshold_share, got none; name one, or leave the share out."
             )
+
+    @property
+    def room(self) -> float:
+        """How many standard errors are kept."""
+        return 1.0 if self.headroom is None else self.headroom
 
     @property
     def _is_bound(self) -> bool:
@@ -294,7 +220,7 @@ class Functional:
         rates = CellRates.of(bounds, layout.coarse, layout.labels)
         path = line_of(quadratic, rates, known)
         sheet = Sheet(
-            quadratic, known, rates, bounds.limits, self.headroom, path, Outlook.normal(path, known), model
+            quadratic, known, rates, bounds.limits, self.room, path, Outlook.normal(path, known), model
         )
         look = Look(veils["rule"].draw(), veils["rule"].part, model, layout)
         sheet = look.counted(sheet, self._clips)
@@ -387,6 +313,19 @@ class Look:
 
     def _noise(self, name: str) -> float:
         return next(each.noise_multiplier for each in self.part.releases if each.name == name)
+
+
+def _tolerances(given: Any) -> tuple[float, ...]:
+    """Return announced tolerances as different numbers from 0 to 1; refuse others before anything is spent."""
+    try:
+        several = tuple(float(one) for one in given)
+    except (TypeError, ValueError):
+        several = (-1.0,)
+    if len(set(several)) < len(several) or not all(0 <= one <= 1 for one in several):
+        raise InvalidParameter(
+            f"Expected announced tolerances that differ, each from 0 to 1, got {given!r}; write (0.0, 0.02, 0.05)."
+        )
+    return several
 
 
 def _name(step: int) -> str:

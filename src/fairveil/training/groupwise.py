@@ -8,6 +8,7 @@ divisor for each group (every group counts the same) the smallest group's member
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,7 +148,7 @@ class Groupwise:
         check_choice("divisors", self.divisors, ("group", "common"))
         check_choice("released", self.released, ("average", "groups"))
         if self.group_sizes is not None:
-            object.__setattr__(self, "group_sizes", tuple(float(size) for size in self.group_sizes))
+            object.__setattr__(self, "group_sizes", _sizes(self.group_sizes))
         if self.descent.group_clipping:
             raise InvalidParameter(
                 "Expected a descent without group clipping, got one with it; leave it out."
@@ -362,6 +363,15 @@ class Groupwise:
         if task.n_classes != 2:
             return None
         return read_smooth_sums(veils["smooth rates"], self.model_for(task), task.people.n_groups, fit)
+
+
+def _sizes(given: Any) -> tuple[float, ...]:
+    try:
+        return tuple(float(size) for size in given)
+    except (TypeError, ValueError):
+        raise InvalidParameter(
+            f"Expected group_sizes as numbers in the order of the schema's groups, got {given!r}."
+        ) from None
 
 
 def _precision(part: Part) -> float:

@@ -106,6 +106,7 @@ class Smoothed:
         model = self.model_for(task).base
         margin = float(np.linalg.norm(margin_weights(model, fit.params)))
         if margin > self.smoothing.largest_margin:
-            scaled = last_layer_norm(model, fit.params) * self.smoothing.largest_margin / margin
+            # a little less, so that rounding does not lead beyond the gap
+            scaled = (1 - 1e-6) * last_layer_norm(model, fit.params) * self.smoothing.largest_margin / margin
             fit = replace(fit, params=bounded_last_layer(model, fit.params, scaled))
         return replace(fit, rule=Drawn(), check=None, trace=None)

@@ -77,7 +77,10 @@ class Stopping:
 
 @dataclass(frozen=True)
 class Lookout:
-    """What one look told: after which step, the largest left side over its limit, and whether that was passed."""
+    """What one look told: after which step, the largest left side over its limit, and whether that was passed.
+
+    An infinite excess says that too few people are behind every bound to tell.
+    """
 
     step: int
     excess: float
@@ -135,7 +138,7 @@ class Watch:
         bounds: HistogramConstraints = constrain(self._asked.constraint, self.task.people)
         histogram = smooth_histogram(bounds, np.asarray(self.sizes), sums)
         told = bounds.is_told(histogram, (REACH * ROUNDING * veil.part.releases[0].noise_multiplier) ** 2)
-        return float(np.max(bounds.violation(histogram)[told], initial=-1.0))
+        return float(np.max(bounds.violation(histogram)[told])) if told.any() else math.inf
 
     @property
     def _asked(self) -> Stopping:
