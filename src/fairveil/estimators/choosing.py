@@ -36,7 +36,7 @@ BOUNDING = ("dp2dp", "raco", "parity", "functional")
 """Methods that keep bounds."""
 
 TOLERANCELESS = ("fairdp",)
-"""Methods that are about a gap and have no tolerance for it: what comes out is certified at its own size."""
+"""Methods that are about a gap and have no tolerance for it: what comes out is measured."""
 
 SHOWABLE = 1.645 + 1.0
 """Standard errors between what a rule aims at and what can be certified of it, five times of six."""

@@ -54,7 +54,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         is unlawful in some places, one that does not is less accurate at the same gap.
     method : {"auto", "dp2dp", "raco", "parity", "functional", "fairdp", "dpsgd", "dpsgdf", "output"}
         "auto" chooses by public facts: a rule on top of scores where that can reach what is asked (dp2dp), training
-        under bounds elsewhere (raco). "fairdp" has no tolerance: what comes out is certified at its own size.
+        under bounds elsewhere (raco). "fairdp" has no tolerance: what comes out is measured.
     schema : Schema
         The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
     holdout : float
