@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from spoiling import spoil
 
 from fairveil import (
     Category,
@@ -287,31 +288,6 @@ def test_an_id_column_makes_the_person_the_unit(rng):
 
 
 # --- values never steer ---------------------------------------------------------------------------------------------
-
-
-def spoil(X, y, how):
-    X, y = X.astype(object), y.astype(object)
-    if how == "nan":
-        X.iloc[:5] = np.nan
-    elif how == "infinity":
-        X.loc[X.index[:2], "age"] = [np.inf, -np.inf]
-    elif how == "unknown category":
-        X.loc[X.index[0], "workclass"] = "Pirate"
-    elif how == "unknown groups only":
-        X["sex"] = "Unknown"
-    elif how == "unknown label":
-        y.iloc[0] = "?"
-    elif how == "one class":
-        y.iloc[:] = "<=50K"
-    elif how == "a group of one class":
-        y[X["sex"] == "Female"] = "<=50K"
-    elif how == "empty group":
-        X["sex"] = "Male"
-    elif how == "one row":
-        X, y = X.head(1), y.head(1)
-    elif how == "no rows":
-        X, y = X.head(0), y.head(0)
-    return X, y
 
 
 HOW = [

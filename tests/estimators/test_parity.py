@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
+from spoiling import spoil
 
 from fairveil import (
     Budget,
@@ -665,33 +666,6 @@ def test_a_row_is_decided_by_itself(people, few):
     X = people.X.head(50)
     alone = [clf.predict(X.iloc[[place]])[0] for place in range(50)]
     assert np.array_equal(clf.predict(X), alone)
-
-
-def spoil(X, y, how):
-    X, y = X.astype(object), y.astype(object)
-    if how == "nan":
-        X.iloc[:5] = np.nan
-    elif how == "infinity":
-        X.loc[X.index[:2], "age"] = [np.inf, -np.inf]
-    elif how == "unknown category":
-        X.loc[X.index[0], "workclass"] = "Pirate"
-    elif how == "unknown group":
-        X.loc[X.index[:3], "sex"] = ["Unknown", None, 7]
-    elif how == "unknown groups only":
-        X["sex"] = "Unknown"
-    elif how == "unknown label":
-        y.iloc[0] = "?"
-    elif how == "one class":
-        y.iloc[:] = "<=50K"
-    elif how == "a group of one class":
-        y[X["sex"] == "Female"] = "<=50K"
-    elif how == "empty group":
-        X["sex"] = "Male"
-    elif how == "one row":
-        X, y = X.head(1), y.head(1)
-    elif how == "no rows":
-        X, y = X.head(0), y.head(0)
-    return X, y
 
 
 HOW = [

@@ -14,6 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
+from spoiling import spoil
 
 from fairveil import (
     Budget,
@@ -379,25 +380,6 @@ def test_plain_arrays_are_refused_in_one_sentence_because_they_have_no_groups(rn
 
 
 # --- values never steer ---------------------------------------------------------------------------------------------
-
-
-def spoil(X, y, how):
-    X, y = X.astype(object), y.astype(object)
-    if how == "nan":
-        X.iloc[:5] = np.nan
-    elif how == "infinity":
-        X.loc[X.index[:2], "age"] = [np.inf, -np.inf]
-    elif how == "unknown category":
-        X.loc[X.index[0], "workclass"] = "Pirate"
-    elif how == "unknown groups only":
-        X["sex"] = "Unknown"
-    elif how == "one class":
-        y.iloc[:] = "<=50K"
-    elif how == "empty group":
-        X["sex"] = "Male"
-    elif how == "no rows":
-        X, y = X.head(0), y.head(0)
-    return X, y
 
 
 HOW = ["nan", "infinity", "unknown category", "unknown groups only", "one class", "empty group", "no rows"]
