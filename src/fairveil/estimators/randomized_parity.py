@@ -172,7 +172,8 @@ class RandomizedParityPostprocessor(PrivateClassifier):
         sensitive_features : array or DataFrame, optional
             The groups, as in `fit`.
         record_ids : array, optional
-            Who each record is. By default the schema's id column, else what the schema reads of the row.
+            Who each record is. By default the schema's id column, else what the schema reads of the row: people with
+            equal rows then share a lot.
         """
         table = self._table(X)
         return self.classes_[self._decider.decide(table, sensitive_features, record_ids)]
