@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import special
 
-from fairveil.models.rules import RULES, MostLikely, ThresholdMixture, Tilted, label_probabilities
+from fairveil.models.rules import (
+    RULES,
+    Drawn,
+    MostLikely,
+    ThresholdMixture,
+    Tilted,
+    label_probabilities,
+)
 
 NEVER, ALWAYS = np.inf, -np.inf
 THREE_GROUPS = ThresholdMixture(
@@ -22,6 +29,7 @@ TABLES = np.array([[[1.0, 0.3], [-0.2, 1.0]], [[0.4, 0.0], [0.0, 1.0]], [[1.0, 0
 JOINT = np.array([[[1.0, -0.4, 1.2, 0.1], [0.1, 1.0, -0.3, 0.9]]])
 CASES = {
     "most likely": MostLikely(),
+    "drawn": Drawn(),
     "one threshold": ONE_EACH,
     "thresholds": THREE_GROUPS,
     "thresholds with jitter": JITTERED,
