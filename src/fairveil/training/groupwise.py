@@ -8,6 +8,7 @@ divisor for each group (every group counts the same) the smallest group's member
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,11 @@ class GroupScale:
 
     weights: Array
     total: float
+
+    @cached_property
+    def n_known(self) -> int:
+        """How many codes there are up to the last known group; beyond it are people of none."""
+        return int(np.flatnonzero(self.weights)[-1]) + 1
 
     @classmethod
     def common(cls, task: Task, size: float) -> "GroupScale":
@@ -249,6 +255,7 @@ class Groupwise:
         scale = self._scale(task, size, cells, veils["train"].part.share)
         std = math.sqrt(2) * self.finish.learning_rate * self.last_step_noise(veils, task, scale)
         watch = Watch.start(self.stopping, model, task, cells, std, self.length)
+        divisors = {name: self._divisor(name, scale, task) for name in ("train", "finish")}
         params = model.initial(rng)
         phase, optimizer = "train", self._optimizer("train")
         state, average = optimizer.start(params), Average.start(params)
@@ -261,7 +268,7 @@ class Groupwise:
             if self.finish.n_models > 1 and step == self.length - 1:
                 return self._fit_of_several(batch, model, before, scale, veils, task, size)
             gradient = self._average(batch, model, params, scale, task)
-            params, state = optimizer.step(params, gradient / self._divisor(name, scale, task), state)
+            params, state = optimizer.step(params, gradient / divisors[name], state)
             params = bounded_last_layer(model, params, self.largest_norm)
             if step >= self.n_first // 2:
                 average = average.add(params)
@@ -301,7 +308,7 @@ class Groupwise:
         if self.released == "average":
             bound = clip_norm if math.isinf(clip_norm) else clip_norm * scale.weights
             return batch.release_gradient(model, params, GroupWeighted(scale.weights), bound)
-        n_groups = int(task.people.codes.max()) + 1  # the last codes are people of no known group
+        n_groups = scale.n_known
         sums = batch.release_group_gradients(model, params, CrossEntropy(), clip_norm, n_groups)
         return scale.weights[:n_groups] @ sums
 
