@@ -26,10 +26,16 @@ def seeded(request: pytest.FixtureRequest):
         yield
 
 
-@pytest.fixture
-def data_folder(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of real data sets."""
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data sets, which are not ours to ship: without it their tests are skipped, and say so."""
     if not DATA.is_dir():
         pytest.skip(f"the real data sets are not at {DATA}; set FAIRVEIL_DATA")
-    monkeypatch.setenv("FAIRVEIL_DATA", str(DATA))
     return DATA
+
+
+@pytest.fixture
+def data_folder(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of real data sets, known to the package as well."""
+    monkeypatch.setenv("FAIRVEIL_DATA", str(real_data))
+    return real_data

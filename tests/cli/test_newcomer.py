@@ -15,7 +15,6 @@ import pytest
 from fairveil.data.schema import Schema
 from fairveil.privacy.ledger import Ledger
 
-DATA = Path(os.environ.get("FAIRVEIL_DATA", Path(__file__).parents[3] / "shared" / "data"))
 N_TRAIN, N_APART, N_NEW = 5000, 2000, 100
 PLACEHOLDERS = {
     "DATA.csv": "people.csv",
@@ -114,13 +113,11 @@ def steps(table: Messy) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 @pytest.fixture(scope="module", params=TABLES, ids=lambda table: table.name)
-def walked(request, tmp_path_factory, shell, inside) -> Walk:
+def walked(request, real_data, tmp_path_factory, shell, inside) -> Walk:
     """All steps, one after the other; for the first table each by a process of its own."""
-    if not DATA.is_dir():
-        pytest.skip(f"the real data sets are not at {DATA}; set FAIRVEIL_DATA")
     table: Messy = request.param
     folder = tmp_path_factory.mktemp(table.name)
-    raw = pd.read_parquet(DATA / f"{table.name}.parquet")
+    raw = pd.read_parquet(real_data / f"{table.name}.parquet")
     rows = table.spoilt(raw.sample(N_TRAIN + N_APART + N_NEW, random_state=0))
     table.write(folder / "people.csv", rows[:N_TRAIN])
     table.write(folder / "kept_apart.csv", rows[N_TRAIN:-N_NEW])

@@ -286,3 +286,17 @@ def test_what_cannot_be_watched_is_refused():
         Stopping(DemographicParity()).check(three)
     with pytest.raises(InvalidParameter, match="stopping rule"):
         Watch.start(None, LinearSoftmax(4, 2), TASK, None, 1.0, 5)._asked  # noqa: B018
+
+
+def test_smooth_rates_are_of_class_1_and_stand_in_the_cell_of_their_own_record():
+    model = LinearSoftmax(1, 2)
+    params = np.array([-1.0, 1.0, 0.0, 0.0], dtype=np.float32)  # class 1 where x is above 0
+    people = MemoryRecords(
+        np.array([[10.0], [-10.0], [10.0], [0.0]], np.float32),
+        np.array([1, 0, 1, 0], np.int16),
+        np.array([0, 1, 1, -1], np.int16),
+    )
+    for is_steady in (True, False):
+        rates = SmoothRates(model, params, 0.01, 3, is_steady=is_steady)
+        sums = people.sum_histogram(np.arange(4), rates, 0.5, 2).reshape(3, 2)
+        np.testing.assert_allclose(sums, [[0.0, 0.5], [-0.5, 0.5], [0.0, 0.0]], atol=1e-6)

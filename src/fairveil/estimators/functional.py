@@ -1,7 +1,6 @@
 """FunctionalClassifier: a private linear classifier from one release, and its whole frontier for the same price."""
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -11,11 +10,10 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter, ToleranceNotMet
+from fairveil.errors import InvalidParameter
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.tables import Front
 from fairveil.fairness.constraints import Constraint
-from fairveil.fairness.final_check import FinalCheck
 from fairveil.fairness.metrics import Evaluation
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.functional import Functional, Sheet
@@ -133,7 +131,6 @@ class FunctionalClassifier(PrivateClassifier):
     def _keep(self, front: Front, trained: Trained) -> None:
         super()._keep(front, trained)
         self.sheet_: Sheet | None = trained.fit.sheet
-        self.final_check_: FinalCheck | None = trained.fit.check
         told, announced = trained.evidence, self._recipe_for(front).announced
         self._measured: dict[float, Evaluation] = {}
         if told is not None:
@@ -141,8 +138,7 @@ class FunctionalClassifier(PrivateClassifier):
                 tolerance: Evaluation(counts, told.noise_variance, front.people)
                 for tolerance, counts in zip(announced, told.counts, strict=True)
             }
-        if self.final_check_ is not None and not self.final_check_.may_hold:
-            warnings.warn(self.final_check_.complaint(), ToleranceNotMet, stacklevel=4)
+        self._keep_check(trained.fit.check)
 
     def frontier(
         self, tolerances: Iterable[float], regularisations: Iterable[float] | None = None

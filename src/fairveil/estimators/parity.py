@@ -1,22 +1,19 @@
 """ParityPostprocessor: any probabilistic classifier in, a private rule that treats groups alike out."""
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter, ToleranceNotMet
+from fairveil.errors import InvalidParameter
 from fairveil.estimators.deciding import Decider
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.tables import Front
 from fairveil.estimators.wrapping import base_recipe, coverage, keyed_rule, load_decider, wrapped_front
 from fairveil.fairness.constraints import Constraint, DemographicParity
-from fairveil.fairness.final_check import FinalCheck
 from fairveil.fairness.trace import ConstraintTrace
 from fairveil.keyed import Key
 from fairveil.postprocess.choices import ParityFitting
@@ -138,12 +135,10 @@ class ParityPostprocessor(PrivateClassifier):
     def _keep(self, front: Front, trained: Trained) -> None:
         super()._keep(front, trained)
         self.constraint_trace_: ConstraintTrace | None = trained.fit.trace
-        self.final_check_: FinalCheck | None = trained.fit.check
         self.coverage_ = coverage(front)
         self._decider = Decider(front, trained.model, trained.fit.params, trained.fit.rule)
         self.use_key(Key.fresh() if trained.fit.rule.draws_lots else None)
-        if self.final_check_ is not None and not self.final_check_.may_hold:
-            warnings.warn(self.final_check_.complaint(), ToleranceNotMet, stacklevel=4)
+        self._keep_check(trained.fit.check)
 
     def use_key(self, key: Key | str | Path | None) -> "ParityPostprocessor":
         """Break ties by this key (or the key in this file) from now on, so that answers repeat elsewhere."""
@@ -171,12 +166,6 @@ class ParityPostprocessor(PrivateClassifier):
         """Return the model's probability of each class; of a rule that draws lots, the law of its decision."""
         table = self._table(X)
         return self._decider.probabilities(table, sensitive_features)
-
-    def _table(self, X: Any) -> Any:
-        check_is_fitted(self, "params_")
-        if self.schema is None:
-            return validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
-        return X
 
     def promise(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> GapPromise:
         """Return what can be said beforehand of the gap of a rule fitted to groups of these (public) sizes."""

@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from fairveil._validate import check_delta, check_epsilon
 from fairveil.coins import public_coins, reproducible_coins, secret_coins
 from fairveil.data.encoding import Encoder
 from fairveil.data.schema import Schema
-from fairveil.errors import BadStructure, InvalidParameter
+from fairveil.errors import BadStructure, InvalidParameter, ToleranceNotMet
 from fairveil.estimators.saving import load_rule, save_rule
 from fairveil.estimators.tables import Front, check_label_type, open_front, typed_classes
 from fairveil.fairness.cells import Population
+from fairveil.fairness.final_check import FinalCheck
 from fairveil.fairness.metrics import Evaluation
 from fairveil.models import softmax
 from fairveil.models.rules import DecisionRule
@@ -241,11 +243,21 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         if trained.outcomes is not None:
             self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, front.people)
 
-    def _logits(self, X: Any) -> NDArray[Any]:
+    def _keep_check(self, check: FinalCheck | None) -> None:
+        """Keep what a last count says of every bound, and warn, where fit was called, of one that is surely broken."""
+        self.final_check_ = check
+        if check is not None and not check.may_hold:
+            warnings.warn(check.complaint(), ToleranceNotMet, stacklevel=5)
+
+    def _table(self, X: Any) -> Any:
+        """Return the rows to be decided; plain arrays are checked as scikit-learn does."""
         check_is_fitted(self, "params_")
         if self.schema is None:
-            X = validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
-        rows = Encoder(self.schema_).rows(X)
+            return validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
+        return X
+
+    def _logits(self, X: Any) -> NDArray[Any]:
+        rows = Encoder(self.schema_).rows(self._table(X))
         # In double precision a row's answer does not depend on how many rows are asked for with it.
         params: Any = self.params_.astype(np.float64)
         return self.model_.logits(params, rows.astype(np.float64))

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
@@ -182,12 +181,6 @@ class RandomizedParityPostprocessor(PrivateClassifier):
         """Return the exact probability of each decision, one row a record."""
         table = self._table(X)
         return self._decider.law(table, sensitive_features)
-
-    def _table(self, X: Any) -> Any:
-        check_is_fitted(self, "params_")
-        if self.schema is None:
-            return validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
-        return X
 
     @classmethod
     def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:

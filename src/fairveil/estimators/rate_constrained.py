@@ -1,17 +1,15 @@
 """RateConstrainedClassifier: a private classifier whose rates keep to stated bounds."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter, ToleranceNotMet
+from fairveil.errors import InvalidParameter
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.tables import Front
 from fairveil.fairness.constraints import Constraint
-from fairveil.fairness.final_check import FinalCheck
 from fairveil.fairness.trace import ConstraintTrace
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.rate_constrained import RateConstrained
@@ -103,9 +101,7 @@ class RateConstrainedClassifier(PrivateClassifier):
     def _keep(self, front: Front, trained: Trained) -> None:
         super()._keep(front, trained)
         self.constraint_trace_: ConstraintTrace | None = trained.fit.trace
-        self.final_check_: FinalCheck | None = trained.fit.check
-        if self.final_check_ is not None and not self.final_check_.may_hold:
-            warnings.warn(self.final_check_.complaint(), ToleranceNotMet, stacklevel=4)
+        self._keep_check(trained.fit.check)
 
     @classmethod
     def load(cls, folder: str | Path) -> "RateConstrainedClassifier":

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
@@ -143,12 +142,6 @@ class SmoothedClassifier(PrivateClassifier):
         """Return the exact probability of each decision, one row a record."""
         table = self._table(X)
         return self._decider.law(table)
-
-    def _table(self, X: Any) -> Any:
-        check_is_fitted(self, "params_")
-        if self.schema is None:
-            return validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
-        return X
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

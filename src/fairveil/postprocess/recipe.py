@@ -17,6 +17,7 @@ from fairveil.postprocess.score_histogram import ScoreHistogram
 from fairveil.privacy.plan import Part
 from fairveil.privacy.veil import Veil
 from fairveil.training.descent import Descent
+from fairveil.training.planning import precision_of
 from fairveil.training.task import Fit, Progress, Recipe, Task, quiet
 
 __all__ = ["GivenScores", "Postprocessed"]
@@ -117,7 +118,7 @@ class Postprocessed:
             return self.fitting.parts(noise_multiplier, share, "train", task)
         if self.part is not None:
             return base + self.fitting.parts(noise_multiplier, share * self.part, "rule", task)
-        precision = sum(map(_precision, base))
+        precision = sum(map(precision_of, base))
         part = self.slice_for(task)
         noise = math.sqrt((1 - part) / (part * precision)) if noise_multiplier else 0.0
         return base + self.fitting.parts(noise, share, base[0].piece, task)
@@ -162,10 +163,3 @@ class Postprocessed:
             self.model_for(task), trained.params, task, bounds, size * own, self.headroom, self.jitter
         )
         return self.fitting.fit(scene, veils)
-
-
-def _precision(part: Part) -> float:
-    """Return about how telling a part is: the squared signal over noise, 0 where there is no noise."""
-    rate = max(part.sampling_rates.values())
-    noises = [release.noise_multiplier for release in part.releases]
-    return part.n_steps * rate**2 * sum(1 / noise**2 for noise in noises if noise)

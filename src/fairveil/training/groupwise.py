@@ -32,6 +32,7 @@ from fairveil.training.last_step import (
     widened,
 )
 from fairveil.training.objectives import CrossEntropy, InCells
+from fairveil.training.planning import precision_of
 from fairveil.training.stopping import Stopping, Watch
 from fairveil.training.task import Fit, Progress, Task, quiet
 
@@ -211,7 +212,7 @@ class Groupwise:
         first = Part("train", releases, share, {-1: self.descent.rate_for(task)}, self.n_first)
         rates = {-1: self.finish_rate(task)}
         finish = Part("finish", releases, share, rates, self.length - self.n_first, piece="train")
-        precision = _precision(first) + _precision(finish)
+        precision = precision_of(first) + precision_of(finish)
         parts: tuple[Part, ...] = (first, finish)
         if self._buys_sizes:
             noise = 1 / math.sqrt(SIZE_SHARE * precision) if noise_multiplier else 0.0
@@ -379,9 +380,3 @@ def _sizes(given: Any) -> tuple[float, ...]:
         raise InvalidParameter(
             f"Expected group_sizes as numbers in the order of the schema's groups, got {given!r}."
         ) from None
-
-
-def _precision(part: Part) -> float:
-    """Return about how telling a part is: the squared signal over noise, infinite without noise."""
-    rate, noise = max(part.sampling_rates.values()), part.releases[0].noise_multiplier
-    return part.n_steps * (rate / noise) ** 2 if noise else math.inf

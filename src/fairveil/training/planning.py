@@ -10,7 +10,15 @@ from fairveil.privacy.events import Event
 from fairveil.privacy.plan import Part, Plan, Release
 from fairveil.training.task import HoldoutReader, Recipe, Task
 
-__all__ = ["SIZE_SHARE", "calibrated_parts", "make_counting_plan", "make_plan", "outcomes_part", "size_parts"]
+__all__ = [
+    "SIZE_SHARE",
+    "calibrated_parts",
+    "make_counting_plan",
+    "make_plan",
+    "outcomes_part",
+    "precision_of",
+    "size_parts",
+]
 
 SIZE_SHARE = 0.02
 """The part of epsilon that buys a noisy number of records where none is declared."""
@@ -76,3 +84,10 @@ def calibrated_parts(
     pieces = dict.fromkeys(part.piece for part in parts_at(1.0))
     noises = {piece: calibrate(partial(charges, piece), task.epsilon, task.delta) for piece in pieces}
     return tuple(part for piece, noise in noises.items() for part in of_piece(piece, noise))
+
+
+def precision_of(part: Part) -> float:
+    """Return about how telling a part is: the squared signal over noise, 0 where there is no noise."""
+    rate = max(part.sampling_rates.values())
+    noises = [release.noise_multiplier for release in part.releases]
+    return part.n_steps * rate**2 * sum(1 / noise**2 for noise in noises if noise)
