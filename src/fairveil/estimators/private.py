@@ -257,7 +257,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         return X
 
     def _logits(self, X: Any) -> NDArray[Any]:
-        rows = Encoder(self.schema_).rows(self._table(X))
+        table = self._table(X)
+        rows = Encoder(self.schema_).rows(table)
         # In double precision a row's answer does not depend on how many rows are asked for with it.
         params: Any = self.params_.astype(np.float64)
         return self.model_.logits(params, rows.astype(np.float64))
