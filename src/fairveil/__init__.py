@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fairveil.estimators.fair import FairClassifier
     from fairveil.estimators.functional import FunctionalClassifier
     from fairveil.estimators.groupwise import GroupwiseClassifier
+    from fairveil.estimators.lagrangian import LagrangianClassifier
     from fairveil.estimators.parity import ParityPostprocessor
     from fairveil.estimators.private import PrivateClassifier
     from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from fairveil.training.descent import Descent
     from fairveil.training.functional import Functional
     from fairveil.training.groupwise import Finish, Groupwise
+    from fairveil.training.lagrangian import LagrangianDual
     from fairveil.training.minimising import OutputPerturbation
     from fairveil.training.rate_constrained import RateConstrained
     from fairveil.training.smoothing import Smoothing
@@ -92,6 +94,8 @@ _HOMES = {
     "Groupwise": "training.groupwise",
     "GroupwiseClassifier": "estimators.groupwise",
     "Key": "keyed",
+    "LagrangianClassifier": "estimators.lagrangian",
+    "LagrangianDual": "training.lagrangian",
     "Ledger": "privacy.ledger",
     "Neighbours": "privacy.accounting",
     "NoisyDescent": "postprocess.noisy_descent",
@@ -150,6 +154,8 @@ __all__ = [
     "Groupwise",
     "GroupwiseClassifier",
     "Key",
+    "LagrangianClassifier",
+    "LagrangianDual",
     "Ledger",
     "Neighbours",
     "NoisyDescent",

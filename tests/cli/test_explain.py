@@ -78,7 +78,7 @@ def test_the_words_say_noise_rates_steps_neighbours_and_limits(say):
     assert "No row was read" in said.out
     assert f"{part['n_steps']} Poisson draws (rate all: {part['sampling_rates']['all']:g})" in said.out
     assert f"gaussian noise, {part['releases'][0]['noise_multiplier']:.6g} x sensitivity" in said.out
-    assert "one record added or removed" in said.out and "for one replaced" in said.out
+    assert "one record added or removed" in said.out and "for one record replaced by another" in said.out
     assert "hides" in said.out and "not hidden timing" in said.out
     assert "do not read sex" in said.out
     assert "may read sex" in say("explain", "adult", *PLAIN, "--aware").out

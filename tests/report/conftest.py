@@ -215,8 +215,9 @@ def usual_frontier():
     given.append(frontier_point("dpsgd", 0.1, None, None, None))
     return {
         "data": "adult", "created": "2026-11-16T12:00:00+00:00", "version": "0.1.0",
-        "constraint": "demographic_parity", "delta": 1e-05, "unit": "record", "sensitive": ["sex"], "aware": True,
-        "confidence": 0.95, "n_planned": len(given) + 2, "epsilon_spent_total": 5.2,
+        "constraint": "demographic_parity", "delta": 1e-05, "protects": "record", "unit": "record",
+        "sensitive": ["sex"], "aware": True, "confidence": 0.95, "n_planned": len(given) + 2,
+        "epsilon_spent_total": 5.2,
         "epsilon_spent_total_replace_one": 11.0, "points": given,
     }  # fmt: skip
 

@@ -7,6 +7,7 @@ import pytest
 from selenium.common.exceptions import NoAlertPresentException
 from selenium.webdriver import ActionChains, Keys
 
+from fairveil.certify.neighbours import neighbour_of_unit
 from fairveil.errors import BadStructure, InvalidParameter
 from fairveil.report.page import report_page
 from fairveil.report.words import privacy_promise
@@ -318,7 +319,9 @@ def test_what_is_missing_is_refused_by_name(made):
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 9.9, 10.0, 1000.0])
 def test_a_large_epsilon_is_called_what_it_is(epsilon):
-    assert ("next to nothing" in privacy_promise(epsilon, 1e-5, "record")) == (epsilon >= 10)
+    assert ("next to nothing" in privacy_promise(epsilon, 1e-5, neighbour_of_unit("record"))) == (
+        epsilon >= 10
+    )
 
 
 def test_statements_over_the_noise_stand_after_the_certificate_and_say_what_they_are_not_about(

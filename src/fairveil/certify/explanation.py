@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fairveil.certify.neighbours import neighbour_of
 from fairveil.certify.statement import NOT_COVERED
 
 __all__ = ["caution", "explanation", "shown_bounds", "spending", "what_is_read"]
@@ -11,22 +12,27 @@ MOST_SHOWN = 5
 
 def explanation(facts: dict[str, Any], what: str = "fit") -> str:
     """Return the plan and its guarantee in plain words; whether decisions read the group comes first."""
-    size = "not declared: a noisy count is bought"
-    if facts["n_public"]:
-        size = f"{facts['n_public']} {facts['unit']}s, declared public"
     lines = [
         f"What {what} would do. No row was read for this.",
         f"  decisions  {what_is_read(facts)}",
         f"  method     {facts['method']}, {facts['model']} model",
         *(f"  bound      {bound}" for bound in shown_bounds(facts["asked"])),
         *_certifiable(facts),
-        f"  size       {size}",
+        f"  size       {_size(facts)}",
         *spending(facts),
     ]
     lines += _choice(facts["plan"]) + [line for part in facts["plan"] for line in _part(part)]
     if facts["epsilon"] is not None:
         lines += _cover(facts) + caution(facts)
     return "\n".join(lines)
+
+
+def _size(facts: dict[str, Any]) -> str:
+    if facts.get("protects") == "attribute":
+        return "public, as features and labels are; how many have a known attribute is not"
+    if facts["n_public"]:
+        return f"{facts['n_public']} {facts['unit']}s, declared public"
+    return "not declared: a noisy count is bought"
 
 
 def what_is_read(facts: dict[str, Any]) -> str:
@@ -45,10 +51,10 @@ def spending(facts: dict[str, Any]) -> list[str]:
     """Return what a run costs, for one unit added or removed and for one replaced, and the total if it is known."""
     if facts["epsilon"] is None:
         return ["  epsilon    infinite: no privacy is claimed"]
-    replaced = facts["epsilon_replace_one"]
+    neighbour, replaced = neighbour_of(facts), facts["epsilon_replace_one"]
     lines = [
-        f"  epsilon    {facts['epsilon_spent']:.4f} at delta {facts['delta']:g} for one {facts['unit']} added or "
-        f"removed; {replaced:.4f} for one replaced"
+        f"  epsilon    {facts['epsilon_spent']:.4f} at delta {facts['delta']:g} for {neighbour.moved}; "
+        f"{replaced:.4f} for {neighbour.replaced}"
     ]
     if "epsilon_spent_total" in facts:
         total = facts["epsilon_spent_total"]
@@ -113,7 +119,7 @@ def _part(part: dict[str, Any]) -> list[str]:
 def _cover(facts: dict[str, Any]) -> list[str]:
     more = [one for one in facts["statement"]["not_covered"] if one not in NOT_COVERED]
     return [
-        f"  hides      whether any one {facts['unit']} is in the data, from whoever sees all that is written",
+        f"  hides      {neighbour_of(facts).hidden}, from whoever sees all that is written",
         *(f"  not hidden {one[0].lower()}{one[1:].rstrip('.')}" for one in more),
         "  not hidden timing, the schema (declared public), and what follows from the population as a whole",
     ]

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fairveil.certify.neighbours import Neighbour, neighbour_of
+
 __all__ = ["PrivacyStatement", "privacy_statement", "total_sentence"]
 
 NOT_COVERED = (
@@ -14,6 +16,14 @@ NOT_COVERED = (
     "Whatever was computed from the same rows outside fairveil, or booked on another ledger.",
     "Several people together: k of them are hidden by a weaker bound, about k times epsilon.",
     "What decisions about new people reveal of those people.",
+)
+PUBLIC_HERE = (
+    "Features, labels and the number of rows: they are public here and were used without noise. Whether a person is in "
+    "the data is not hidden."
+)
+REVEALING = (
+    "What features tell about {name}: whoever knows a person's features can guess it as well as they go together, "
+    "whatever is released here."
 )
 ACCOUNTANT = (
     "Privacy loss distributions, composed numerically in both directions and rounded to the safe side; everything "
@@ -53,45 +63,65 @@ def privacy_statement(facts: Mapping[str, Any], more_not_covered: Sequence[str] 
     Parameters
     ----------
     facts : mapping
-        With ``epsilon epsilon_spent epsilon_replace_one delta unit n_public model plan``; a model that was handed over
-        is called "given".
+        With ``epsilon epsilon_spent epsilon_replace_one delta protects unit sensitive n_public model plan``; a model
+        that was handed over is called "given".
     more_not_covered : sequence of str
         What else is not hidden in this run.
     """
     if facts["epsilon"] is None:
         nothing = "Nothing is hidden: this was computed without noise and is not private."
         return PrivacyStatement((nothing,), (*more_not_covered, *NOT_COVERED), "none", "none")
-    unit, epsilon, delta = facts["unit"], facts["epsilon_spent"], facts["delta"]
-    size = "their number is not declared, and a noisy one is bought"
-    if facts["n_public"]:
-        size = f"their number, {facts['n_public']:,}, is declared public"
+    neighbour, epsilon, delta = neighbour_of(facts), facts["epsilon_spent"], facts["delta"]
     model = "" if facts["model"] == "given" else "the model, "
     covered = (
-        f"Whether any one {unit} is among the rows handed to fit is hidden from whoever sees everything that is "
-        f"released: {model}the decision rule, the counts behind the certificate, and all that is computed from them "
-        f"({size}).",
-        f"One {unit} added or removed: epsilon {epsilon:.4f} at delta {delta:g}. The probability of any outcome "
+        f"{_upper(neighbour.hidden)} is hidden from whoever sees everything that fit releases: {model}the decision "
+        f"rule, the counts behind the certificate, and all that is computed from them{_size(facts)}.",
+        f"{_upper(neighbour.moved)}: epsilon {epsilon:.4f} at delta {delta:g}. The probability of any outcome "
         f"changes by at most a factor of e^epsilon = {math.exp(min(epsilon, 700.0)):.3g}, but for probability "
         f"{delta:g}.",
-        f"One {unit} replaced by another: epsilon {facts['epsilon_replace_one']:.4f} at the same delta.",
+        f"{_upper(neighbour.replaced)}: epsilon {facts['epsilon_replace_one']:.4f} at the same delta.",
     )
-    sampling = _sampling(facts["plan"], unit)
-    return PrivacyStatement(covered, (*more_not_covered, *NOT_COVERED), ACCOUNTANT, sampling)
+    not_covered = (*_public_here(facts), *more_not_covered, *NOT_COVERED)
+    return PrivacyStatement(covered, not_covered, ACCOUNTANT, _sampling(facts))
 
 
-def _sampling(plan: Sequence[Mapping[str, Any]], unit: str) -> str:
-    rates = sorted({rate for part in plan for rate in part["sampling_rates"].values() if rate < 1})
+def _upper(words: str) -> str:
+    return words[0].upper() + words[1:]
+
+
+def _hides_attribute(facts: Mapping[str, Any]) -> bool:
+    return facts.get("protects") == "attribute"
+
+
+def _size(facts: Mapping[str, Any]) -> str:
+    if _hides_attribute(facts):
+        return ", even with all features and labels at hand"
+    if facts["n_public"]:
+        return f" (how many there are, {facts['n_public']:,}, is declared public)"
+    return " (how many there are is not declared, and a noisy number is bought)"
+
+
+def _public_here(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    if not _hides_attribute(facts):
+        return ()
+    return PUBLIC_HERE, REVEALING.format(name=" and ".join(facts["sensitive"]))
+
+
+def _sampling(facts: Mapping[str, Any]) -> str:
+    unit = f"{facts['unit']} whose attribute is known" if _hides_attribute(facts) else facts["unit"]
+    rates = sorted({rate for part in facts["plan"] for rate in part["sampling_rates"].values() if rate < 1})
     if not rates:
         return f"Every {unit} of a part is read; nothing is gained from sampling."
     shown = ", ".join(f"{rate:.4g}" for rate in rates)
-    return f"Poisson: each {unit} enters each batch by its own secret coin, with probability {shown}."
+    apart = ", apart from the batches of features and labels" if _hides_attribute(facts) else ""
+    return f"Poisson: each {unit} enters each batch by its own secret coin, with probability {shown}{apart}."
 
 
-def total_sentence(total: float | None, replaced: float | None, delta: float, unit: str) -> str:
+def total_sentence(total: float | None, replaced: float | None, delta: float, neighbour: Neighbour) -> str:
     """Return the sentence on everything ever released from these people."""
     if total is None or replaced is None:
         return "No bound can be stated on everything ever released from these people: see the ledger."
     return (
-        f"Everything ever released from these people by this ledger: epsilon {total:.4f} at delta {delta:g} for one "
-        f"{unit} added or removed, {replaced:.4f} for one replaced."
+        f"Everything ever released from these people by this ledger: epsilon {total:.4f} at delta {delta:g} for "
+        f"{neighbour.moved}, {replaced:.4f} for {neighbour.replaced}."
     )

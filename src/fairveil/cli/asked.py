@@ -7,12 +7,13 @@ from fairveil.certify.holdout import check_confidence
 from fairveil.cli.options import RunOptions
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
-from fairveil.estimators.choosing import BOUNDING
+from fairveil.estimators.choosing import BOUNDING, KNOBS
 from fairveil.estimators.fair import FairClassifier
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.expressions import Rule
 from fairveil.training.descent import Descent
 from fairveil.training.groupwise import Groupwise
+from fairveil.training.lagrangian import LagrangianDual
 from fairveil.training.task import Recipe
 
 __all__ = ["classifier_for"]
@@ -23,6 +24,7 @@ KEEPING = ("auto", *BOUNDING)
 
 def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) -> FairClassifier:
     """Return the classifier, not yet fitted; refuse what was left open and must be chosen."""
+    options = _hiding(options)
     constraints = _constraints(options)
     if options.aware is None:
         raise InvalidParameter(
@@ -38,15 +40,29 @@ def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) ->
     check_confidence(options.confidence)
     return FairClassifier(
         constraints, options.epsilon, options.delta, sensitive, options.aware, options.method, schema,
-        options.holdout, estimator=_training(options),
+        options.holdout, estimator=_training(options), protects=options.protects,
     )  # fmt: skip
+
+
+def _hiding(options: RunOptions) -> RunOptions:
+    """Return the options with the method that hides what is to be hidden; it must be said, for one is weaker."""
+    hides_attribute = options.protects == "attribute"
+    if hides_attribute and options.method == "auto":
+        return replace(options, method="pfld")
+    if hides_attribute != (options.method == "pfld"):
+        raise InvalidParameter(
+            f"Expected --protects attribute with pfld and with no other method, got --protects {options.protects} with "
+            f"{options.method}; features and labels are then public, and the attribute alone is hidden."
+        )
+    return options
 
 
 def _constraints(options: RunOptions) -> tuple[Constraint, ...]:
     """Return what must hold: the named constraint at its tolerance, and every rule; else what is measured."""
     if options.method not in KEEPING:
         if options.tolerance is not None or options.rules:
-            knob = " (its knob is --norm-bound)" if options.method == "fairdp" else ""
+            name = KNOBS.get(options.method)
+            knob = "" if name is None else f" (its knob is --{name.replace('_', '-')})"
             raise InvalidParameter(
                 f"Expected no --tolerance and no --rule, because {options.method} measures the gap and does not bound "
                 f"it{knob}; leave them out, or use --method {' or '.join(KEEPING)}."
@@ -84,8 +100,17 @@ def _training(options: RunOptions) -> Recipe | None:
         raise InvalidParameter(
             f"Expected --norm-bound with fairdp only, got it with {options.method}; leave it out."
         )
+    if options.lambda_max is not None and options.method != "pfld":
+        raise InvalidParameter(
+            f"Expected --lambda-max with pfld only, got it with {options.method}; leave it out."
+        )
     if options.method == "functional":
         return None
+    if options.method == "pfld":
+        dual = (
+            LagrangianDual() if options.lambda_max is None else LagrangianDual(lambda_max=options.lambda_max)
+        )
+        return replace(dual, descent=replace(dual.descent, model=options.model))
     if options.method == "fairdp":
         default = Groupwise(norm_bound=options.norm_bound)
         return replace(default, descent=replace(default.descent, model=options.model))

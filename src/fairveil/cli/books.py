@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fairveil._validate import check_delta
+from fairveil.certify.neighbours import neighbour_of_unit
 from fairveil.cli.output import say
 from fairveil.errors import BadStructure
 from fairveil.privacy.accounting import Neighbours
@@ -78,14 +79,14 @@ def _text(facts: dict[str, Any]) -> str:
         epsilon = entry["details"].get("epsilon")
         cost = "" if epsilon is None else f"  (epsilon {epsilon:g}, delta {entry['details'].get('delta'):g})"
         lines.append(f"  {entry['at']}  {entry['purpose']}{cost}")
-    unit = facts["unit"] or "unit"
+    neighbour = neighbour_of_unit(facts["unit"] or "unit")
     if total is None:
         lines.append(f"  total: no bound can be stated; {_why(facts['unit'])}")
     else:
         replaced = facts["epsilon_spent_total_replace_one"]
         lines.append(
-            f"  total: epsilon {total:.4f} at delta {facts['delta']:g} (one {unit} added or removed); "
-            f"{'no bound can be stated' if replaced is None else f'{replaced:.4f}'} (one replaced)"
+            f"  total: epsilon {total:.4f} at delta {facts['delta']:g} ({neighbour.moved}); "
+            f"{'no bound can be stated' if replaced is None else f'{replaced:.4f}'} ({neighbour.replaced})"
         )
     if allowed is not None:
         lines.append(f"  budget: epsilon {allowed['epsilon']:g} at delta {allowed['delta']:g}")

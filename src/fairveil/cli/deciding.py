@@ -119,8 +119,14 @@ def certify(
     )
     plan = make_counting_plan(epsilon, delta, clf.behind_.front().task.unit)
     facts = certificate.to_dict() | _spent(epsilon, delta, plan.charges(), books)
+    whose = "record" if clf.behind_.front().schema.id_column is None else "person"
     facts |= {"model": str(model), "data": source.name, "plan": plan.to_list()}
-    facts |= {"aware": clf.aware, "sensitive": list(clf.wish().sensitive), "unit": plan.unit.split()[0]}
+    facts |= {
+        "aware": clf.aware,
+        "sensitive": list(clf.wish().sensitive),
+        "protects": clf.protects,
+        "unit": whose,
+    }
     say(as_json, facts, certified(facts, path))
 
 

@@ -25,12 +25,14 @@ __all__ = [
     "HowToTrain",
     "Json",
     "KeyFile",
+    "LambdaMax",
     "LedgerFile",
     "Method",
     "ModelFolder",
     "ModelKind",
     "NormBound",
     "Out",
+    "Protects",
     "Rules",
     "RunOptions",
     "SchemaFile",
@@ -38,6 +40,7 @@ __all__ = [
     "Target",
     "Tolerance",
     "Unit",
+    "WhatIsSecret",
     "WhatToTrain",
     "WhichGap",
     "Whom",
@@ -78,6 +81,7 @@ class Method(StrEnum):
     parity = "parity"
     functional = "functional"
     fairdp = "fairdp"
+    pfld = "pfld"
     dpsgd = "dpsgd"
     dpsgdf = "dpsgdf"
     output = "output"
@@ -88,6 +92,13 @@ class ModelKind(StrEnum):
 
     linear = "linear"
     mlp = "mlp"
+
+
+class Protects(StrEnum):
+    """What is secret."""
+
+    record = "record"
+    attribute = "attribute"
 
 
 class Unit(StrEnum):
@@ -123,6 +134,8 @@ class RunOptions:
     out: Path
     as_json: bool
     norm_bound: float | None = None
+    lambda_max: float | None = None
+    protects: str = "record"
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -142,7 +155,8 @@ Groups = Annotated[
 Epsilon = Annotated[float, typer.Option(help="Privacy budget; inf means not private.")]
 Delta = Annotated[float, typer.Option(help="Probability that the privacy bound may fail.")]
 WhichGap = Annotated[
-    Constraint, typer.Option(help="Which gap to bound (with fairdp, dpsgd, dpsgdf, output: to measure).")
+    Constraint,
+    typer.Option(help="Which gap to bound (pfld: to bring to 0; fairdp, dpsgd, dpsgdf, output: to measure)."),
 ]
 Tolerance = Annotated[
     float | None, typer.Option(help="Largest gap that may be (of a cap: largest rate), such as 0.02.")
@@ -163,8 +177,8 @@ HowToTrain = Annotated[
     Method,
     typer.Option(
         help="auto chooses by public facts. dp2dp: a fair rule on top of scores; raco: training under bounds; parity: "
-        "random flips; functional: one release of moments; fairdp: groups side by side, the gap is measured; dpsgd, "
-        "dpsgdf, output: private only, the gap is measured."
+        "random flips; functional: one release of moments; fairdp: groups side by side, the gap is measured; pfld: the "
+        "attribute alone is secret, the gap is measured; dpsgd, dpsgdf, output: private only, the gap is measured."
     ),
 ]
 WhatToTrain = Annotated[ModelKind | None, typer.Option(help="What to train [default: linear, fairdp mlp].")]
@@ -173,6 +187,19 @@ NormBound = Annotated[
     typer.Option(
         "--norm-bound",
         help="With fairdp: the largest norm of the last layer; small is cautious [default: 10, mlp 1.5].",
+    ),
+]
+LambdaMax = Annotated[
+    float | None,
+    typer.Option(
+        "--lambda-max",
+        help="With pfld: the largest multiplier of a gap; small is accurate, large is fair [default: 5].",
+    ),
+]
+WhatIsSecret = Annotated[
+    Protects,
+    typer.Option(
+        help="Hide whole records, or the sensitive attribute alone, while features and labels are public (pfld)."
     ),
 ]
 Size = Annotated[int | None, typer.Option(help="The number of units, if it is public.")]

@@ -126,6 +126,11 @@ def _train_points(training: Run, points: dict[RunOptions, Run], sweep: Sweep, le
 def _points(options: RunOptions, epsilons: str, tolerances: str, methods: str) -> Iterator[RunOptions]:
     names = [check_choice("methods", name.strip(), METHODS) for name in methods.split(",")]
     budgets, limits = _numbers("--epsilons", epsilons), _numbers("--tolerances", tolerances)
+    if "pfld" in names:
+        raise InvalidParameter(
+            "Expected methods that hide whole records in a sweep, whose costs add up, got pfld; train it by itself "
+            "with 'fairveil train --protects attribute'."
+        )
     for method, epsilon in product(dict.fromkeys(names), budgets):
         for tolerance in [None] if method in UNBOUNDED else limits:
             model = options.model or ("mlp" if method == "fairdp" else "linear")

@@ -168,7 +168,9 @@ class Target(Facts):
 class Sensitive(Facts):
     """A column whose groups are to be treated alike: groups in a fixed order and how cells fall into them.
 
-    With unknown = "ignore" a row without a known group still counts for the loss but belongs to no group.
+    With unknown = "ignore" a row without a known group still counts for the loss but belongs to no group. `sources`
+    names other columns from which the group follows (an age group from the age): where the group alone is to be secret,
+    they must not be features.
     """
 
     column: ColumnName
@@ -177,10 +179,12 @@ class Sensitive(Facts):
     at_cut: Literal["up", "down"] = "up"
     values: dict[Name, Names] = Field(default_factory=dict)
     unknown: Name = IGNORE
+    sources: tuple[ColumnName, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> "Sensitive":
         check_coding(self.coding, "groups")
+        check_distinct("sources", self.sources)
         return self
 
     @property

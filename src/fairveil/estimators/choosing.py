@@ -14,6 +14,7 @@ from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
 from fairveil.estimators.functional import FunctionalClassifier
 from fairveil.estimators.groupwise import GroupwiseClassifier
+from fairveil.estimators.lagrangian import LagrangianClassifier
 from fairveil.estimators.parity import ParityPostprocessor
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
@@ -26,23 +27,43 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.training.descent import Descent
 from fairveil.training.functional import Functional
 from fairveil.training.groupwise import Groupwise
+from fairveil.training.lagrangian import LagrangianDual
 from fairveil.training.minimising import OutputPerturbation
 from fairveil.training.rate_constrained import RateConstrained
 from fairveil.training.tuning import Tuning, accuracy_under_bounds
 
-__all__ = ["BOUNDING", "METHODS", "SHOWABLE", "TOLERANCELESS", "Wish", "checked_constraints", "method_for"]
+__all__ = [
+    "BOUNDING",
+    "KNOBS",
+    "METHODS",
+    "OWN_RECIPES",
+    "PROTECTS",
+    "SHOWABLE",
+    "TOLERANCELESS",
+    "Wish",
+    "checked_constraints",
+    "method_for",
+]
 
 BOUNDING = ("dp2dp", "raco", "parity", "functional")
 """Methods that keep bounds."""
 
-TOLERANCELESS = ("fairdp",)
+TOLERANCELESS = ("fairdp", "pfld")
 """Methods that are about a gap and have no tolerance for it: what comes out is measured."""
 
 SHOWABLE = 1.645 + 1.0
 """Standard errors between what a rule aims at and what can be certified of it, five times of six."""
 
-RECIPES = (Descent, OutputPerturbation, Groupwise, Functional)
+RECIPES = (Descent, OutputPerturbation, Groupwise, Functional, LagrangianDual)
 """Ways to train here."""
+
+OWN_RECIPES: dict[str, type] = {"fairdp": Groupwise, "functional": Functional, "pfld": LagrangianDual}
+"""Methods with a way to train of their own."""
+
+KNOBS = {"fairdp": "norm_bound", "pfld": "lambda_max"}
+"""What methods without a tolerance have in its place."""
+
+PROTECTS = ("record", "attribute")
 
 METHODS = ("auto", *BOUNDING, *TOLERANCELESS, "dpsgd", "dpsgdf", "output")
 
@@ -62,6 +83,7 @@ class Wish:
     estimator: Any = None
     ledger: Ledger | None = None
     random_state: Any = None
+    protects: str = "record"
 
     @property
     def is_bounding(self) -> bool:
@@ -82,7 +104,22 @@ class Wish:
         ):
             raise InvalidParameter(
                 f'Expected a parity without a tolerance with "{self.method}", which only measures a gap; leave caps '
-                'and tolerances out (its knob is norm_bound), or use "dp2dp" or "raco", which keep them.'
+                f'and tolerances out (its knob is {KNOBS[self.method]}), or use "dp2dp" or "raco", which keep them.'
+            )
+        self._check_protects()
+
+    def _check_protects(self) -> None:
+        """Refuse a method that does not hide what is to be hidden: weaker privacy is nothing to slip into."""
+        check_choice("protects", self.protects, PROTECTS)
+        if (self.method == "pfld") != (self.protects == "attribute"):
+            what = "the sensitive attribute alone" if self.method == "pfld" else "whole records"
+            raise InvalidParameter(
+                f'Expected "{self.method}" to be asked for what it hides, {what}, got protects="{self.protects}"; '
+                'features and labels are public with "attribute", which "pfld" alone can hide.'
+            )
+        if self.method == "pfld" and self.aware:
+            raise InvalidParameter(
+                'Expected aware=False with "pfld", whose decisions never read the attribute, got True.'
             )
 
     def certificate_of(self, evaluation: Evaluation, confidence: float) -> Certificate:
@@ -131,7 +168,9 @@ class Wish:
         if self.method == "functional":
             return FunctionalClassifier(self.constraints, training=self._functional(), **common)
         if self.method == "fairdp":
-            return GroupwiseClassifier(training=self._groupwise(), **common)
+            return GroupwiseClassifier(training=self._own(), **common)
+        if self.method == "pfld":
+            return LagrangianClassifier(self.constraints, training=self._own(), **common)
         if self.method == "raco":
             training = RateConstrained(descent=self._descent(), headroom=self.headroom)
             return RateConstrainedClassifier(self.constraints, training=training, **common)
@@ -168,22 +207,20 @@ class Wish:
         return only
 
     def _functional(self) -> Functional:
-        base = Functional() if self.estimator is None else self.estimator
-        if not isinstance(base, Functional):
-            raise InvalidParameter(
-                f'Expected a Functional to train by with "functional", got {type(base).__name__}; leave it open.'
-            )
+        base: Functional = self._own()
         if not self.holdout or base.headroom is not None:
             return base
         # half of its standard errors is the noise of its counts, which the people held out do not repeat
         return replace(base, headroom=(SHOWABLE + self.headroom) / 2)
 
-    def _groupwise(self) -> Groupwise:
-        base = Groupwise() if self.estimator is None else self.estimator
-        if not isinstance(base, Groupwise):
+    def _own(self) -> Any:
+        """Return how the method trains: as was asked, or by its own default."""
+        kind = OWN_RECIPES[self.method]
+        base = kind() if self.estimator is None else self.estimator
+        if not isinstance(base, kind):
             raise InvalidParameter(
-                f'Expected a Groupwise to train by with "fairdp", got {type(base).__name__}; write '
-                "Groupwise(norm_bound=...), or leave it open."
+                f'Expected a {kind.__name__} to train by with "{self.method}", got {type(base).__name__}; write '
+                f"{kind.__name__}(...), or leave it open."
             )
         return base
 
@@ -234,7 +271,9 @@ def checked_constraints(asked: Any) -> tuple[Constraint, ...]:
     return several
 
 
-def method_for(method: str, constraints: Sequence[Constraint], aware: bool, estimator: Any) -> str:
+def method_for(
+    method: str, constraints: Sequence[Constraint], aware: bool, estimator: Any, protects: str = "record"
+) -> str:
     """Return the method that is meant; "auto" chooses by public facts alone.
 
     Rules on top of scores where they can reach what is asked (demographic parity; everything but precision where
@@ -243,8 +282,11 @@ def method_for(method: str, constraints: Sequence[Constraint], aware: bool, esti
     check_choice("method", method, METHODS)
     if method != "auto":
         return method
-    if isinstance(estimator, (Groupwise, Functional)):
-        return "fairdp" if isinstance(estimator, Groupwise) else "functional"
+    if protects == "attribute":
+        return "pfld"
+    for name, kind in OWN_RECIPES.items():
+        if isinstance(estimator, kind):
+            return name
     is_given = estimator is not None and not isinstance(estimator, RECIPES)
     if is_given or all(_by_rule(one, aware) for one in constraints):
         return "dp2dp"

@@ -9,7 +9,7 @@ from fairveil._validate import check_delta, check_epsilon
 from fairveil.coins import secret_coins
 from fairveil.fairness.metrics import Evaluation
 from fairveil.privacy.ledger import Ledger, session_ledger
-from fairveil.privacy.veil import Records, open_veils
+from fairveil.privacy.veil import AnyRecords, open_veils
 from fairveil.training.planning import make_counting_plan
 from fairveil.training.training import release_outcomes
 
@@ -21,7 +21,7 @@ __all__ = ["count_outcomes"]
 
 def count_outcomes(
     rule: "PrivateClassifier",
-    read: Callable[[], Records],
+    read: Callable[[], AnyRecords],
     epsilon: float,
     delta: float,
     ledger: Ledger | None = None,

@@ -28,7 +28,7 @@ from fairveil.keyed import Key
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
-from fairveil.privacy.veil import Records
+from fairveil.privacy.veil import AnyRecords
 from fairveil.training.task import Progress, quiet
 from fairveil.training.tuning import Tuning
 
@@ -52,9 +52,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     aware : bool
         Whether decisions may read the sensitive columns. There is no default: a rule that reads a protected attribute
         is unlawful in some places, one that does not is less accurate at the same gap.
-    method : {"auto", "dp2dp", "raco", "parity", "functional", "fairdp", "dpsgd", "dpsgdf", "output"}
+    method : {"auto", "dp2dp", "raco", "parity", "functional", "fairdp", "pfld", "dpsgd", "dpsgdf", "output"}
         "auto" chooses by public facts: a rule on top of scores where that can reach what is asked (dp2dp), training
-        under bounds elsewhere (raco). "fairdp" has no tolerance: what comes out is measured.
+        under bounds elsewhere (raco). "fairdp" and "pfld" have no tolerance: what comes out is measured.
     schema : Schema
         The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
     holdout : float
@@ -64,9 +64,11 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         Runs stop at random, only the best is released, and the certificate's people have no part in the choice.
     ledger : Ledger, optional
         The books of these people; None is the ledger of this process. Clones share it.
-    estimator : Descent, OutputPerturbation, Groupwise, Functional, or a fitted classifier, optional
+    estimator : Descent, OutputPerturbation, Groupwise, Functional, LagrangianDual, or a fitted classifier, optional
         How to train; None is ``Descent()``, or what the method trains by. A fitted classifier is used as it is: its
         own training is not covered.
+    protects : {"record", "attribute"}
+        What is secret: whole records, or the sensitive attribute alone, while features and labels are public ("pfld").
 
     Attributes
     ----------
@@ -84,7 +86,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     Guarantees
     ----------
     Everything released here (model, rule, certificate) is together (epsilon, delta)-differentially private: neighbours
-    differ by one record (one person, if the schema names an id column) added or removed. Assumes that the schema's
+    differ by one record (one person, if the schema names an id column) added or removed, or with
+    ``protects="attribute"`` by whether the sensitive attribute of one record is known. Assumes that the schema's
     facts are public and that nobody reads this process's memory. Timing is not covered. The certificate is about
     people drawn like those handed to fit.
 
@@ -110,6 +113,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         tune: Tuning | None = None,
         ledger: Ledger | None = None,
         estimator: Any = None,
+        protects: str = "record",
     ) -> None:
         self.constraint = constraint
         self.epsilon = epsilon
@@ -122,6 +126,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.tune = tune
         self.ledger = ledger
         self.estimator = estimator
+        self.protects = protects
 
     # --- fitting ------------------------------------------------------------------------------------------
 
@@ -187,11 +192,11 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
                 "Expected an estimator or candidates to choose among, got both; name it among the candidates of tune."
             )
         constraints = checked_constraints(DemographicParity() if self.constraint is None else self.constraint)
-        method = method_for(self.method, constraints, self.aware, self.estimator)
+        method = method_for(self.method, constraints, self.aware, self.estimator, self.protects)
         seed = None if math.isfinite(self.epsilon) else 0  # what is not private can be repeated
         return Wish(
             constraints, float(self.epsilon), float(self.delta), self._sensitive(), self.aware, method, self.schema,
-            self.holdout, self.estimator, self.ledger, seed,
+            self.holdout, self.estimator, self.ledger, seed, self.protects,
         )  # fmt: skip
 
     def _sensitive(self) -> tuple[str, ...]:
@@ -277,7 +282,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         return self._certified(lambda: front.records_of_file(path, delimiter), epsilon, ledger, confidence)
 
     def _certified(
-        self, read: Callable[[], Records], epsilon: float, ledger: Ledger | None, confidence: float
+        self, read: Callable[[], AnyRecords], epsilon: float, ledger: Ledger | None, confidence: float
     ) -> Certificate:
         check_confidence(confidence)
         evaluation = count_outcomes(self.behind_, read, epsilon, self.delta, ledger)
@@ -338,7 +343,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         behind, facts = load_behind(Path(folder), estimator, key)
         clf = cls(
             facts.constraints, behind.epsilon, behind.delta, facts.sensitive or None, facts.aware, facts.method,
-            behind.schema_, estimator=estimator, ledger=behind.ledger_,
+            behind.schema_, estimator=estimator, ledger=behind.ledger_, protects=behind._protects,
         )  # fmt: skip
         clf._keep(clf.wish(), behind)
         clf.certificate_ = facts.certificate

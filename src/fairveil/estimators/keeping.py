@@ -11,6 +11,7 @@ from fairveil.errors import BadStructure, InvalidParameter
 from fairveil.estimators.choosing import METHODS
 from fairveil.estimators.functional import FunctionalClassifier
 from fairveil.estimators.groupwise import GroupwiseClassifier
+from fairveil.estimators.lagrangian import LagrangianClassifier
 from fairveil.estimators.parity import ParityPostprocessor
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
@@ -27,7 +28,7 @@ ESTIMATORS: dict[str, type[PrivateClassifier]] = {
     kind.__name__: kind
     for kind in (
         PrivateClassifier, ParityPostprocessor, RandomizedParityPostprocessor, RateConstrainedClassifier,
-        FunctionalClassifier, GroupwiseClassifier,
+        FunctionalClassifier, GroupwiseClassifier, LagrangianClassifier,
     )
 }  # fmt: skip
 KINDS: dict[str, type] = {**CONSTRAINT_TYPES, Rule.name: Rule}

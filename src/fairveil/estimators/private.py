@@ -29,7 +29,7 @@ from fairveil.privacy.accounting import epsilon_of
 from fairveil.privacy.ledger import Ledger, session_ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
-from fairveil.privacy.veil import Records
+from fairveil.privacy.veil import AnyRecords
 from fairveil.training.descent import Descent
 from fairveil.training.planning import make_plan
 from fairveil.training.task import Progress, Recipe, quiet
@@ -91,6 +91,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     """
 
     _tuning: Tuning | None = None  # set by the front door, which alone offers a private choice
+    _protects = "record"
 
     def __init__(
         self,
@@ -153,10 +154,15 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         if hasattr(self, "_decider"):
             fitted: Front = self._decider.front
             return fitted
-        return open_front(self.schema_, self.sensitive, self.epsilon, self.delta, None, None)
+        return open_front(self.schema_, self.sensitive, self.epsilon, self.delta, None, None, self._protects)
 
     def _plan_for(self, front: Front) -> AnyPlan:
         if self._tuning is not None:
+            if front.task.hides_attribute:
+                raise InvalidParameter(
+                    "Expected no private choice among ways to train where an attribute alone is secret, got one; name "
+                    "one way."
+                )
             return tuned_plan(self._tuning, front.task, self.holdout)
         return make_plan(self._recipe_for(front), front.task, self.holdout)
 
@@ -166,9 +172,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     def _front(self, X: Any, y: Any) -> Front:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
-        return open_front(self.schema, self.sensitive, self.epsilon, self.delta, X, y)
+        return open_front(self.schema, self.sensitive, self.epsilon, self.delta, X, y, self._protects)
 
-    def _fit(self, front: Front, read: Callable[[], Records], progress: Progress) -> "PrivateClassifier":
+    def _fit(self, front: Front, read: Callable[[], AnyRecords], progress: Progress) -> "PrivateClassifier":
         """Settle the plan, ask the ledger, and only then read the records."""
         started = time.perf_counter()
         plan, ledger = self._plan_for(front), self._open_ledger()
@@ -186,7 +192,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _carried_out(
-        self, plan: AnyPlan, front: Front, records: Records, ledger: Ledger, progress: Progress
+        self, plan: AnyPlan, front: Front, records: AnyRecords, ledger: Ledger, progress: Progress
     ) -> Trained:
         coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
         rng, purpose = public_coins(self.random_state), f"fit of {type(self).__name__}"
@@ -194,7 +200,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             recipe = self._recipe_for(front)
             return carry_out(plan, recipe, front.task, records, ledger, coins, rng, progress, purpose)
         tuning: Any = self._tuning
-        tuned = carry_out_tuned(plan, tuning, front.task, records, ledger, coins, rng, purpose)
+        whole: Any = records  # a choice is refused where an attribute alone is secret
+        tuned = carry_out_tuned(plan, tuning, front.task, whole, ledger, coins, rng, purpose)
         self.candidate_ = tuned.candidate
         return tuned.trained
 
@@ -206,7 +213,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
             raise InvalidParameter("Expected at least two classes in y, got one class.")
         return X, y
 
-    def _from_table(self, front: Front, X: Any, y: Any, sensitive_features: Any) -> Records:
+    def _from_table(self, front: Front, X: Any, y: Any, sensitive_features: Any) -> AnyRecords:
         if y is None:
             raise BadStructure("Expected labels y, got None.")
         if self.schema is None:
@@ -224,7 +231,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         self.feature_names_in_ = np.array(front.schema.feature_names, dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
 
-    def _from_file(self, front: Front, path: str | Path, delimiter: str) -> Records:
+    def _from_file(self, front: Front, path: str | Path, delimiter: str) -> AnyRecords:
         self.classes_ = typed_classes(front.schema.target.classes)
         self._name_features(front)
         return front.records_of_file(path, delimiter)

@@ -17,6 +17,7 @@ from fairveil.data.schema import Category, Number, Schema, Sensitive
 from fairveil.errors import BadStructure, InvalidParameter, MissingPublicFact
 from fairveil.estimators.given import GivenClassifier
 from fairveil.fairness.cells import Attribute, Population
+from fairveil.privacy.attribute import AttributeRecords, attribute_unit
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.task import Task
 
@@ -31,7 +32,7 @@ class Front:
     """The public side of a table: its schema, the sensitive columns if any are named, the budget.
 
     `predicts` says what the model is of (see `Task`); `given` is a classifier fitted elsewhere, whose probabilities
-    then stand in the place of encoded rows.
+    then stand in the place of encoded rows. `protects` says what is secret: whole records, or the attribute alone.
     """
 
     schema: Schema
@@ -40,6 +41,18 @@ class Front:
     delta: float
     predicts: str = "label"
     given: GivenClassifier | None = None
+    protects: str = "record"
+
+    def __post_init__(self) -> None:
+        if self.protects == "attribute":
+            self._check_secret()
+
+    @property
+    def unit(self) -> str:
+        """Whom or what one unit of privacy stands for."""
+        whose = "record" if self.schema.id_column is None else f"person by {self.schema.id_column}"
+        names = [entry.column for entry in self.sensitive]
+        return attribute_unit(names, whose) if self.protects == "attribute" else whose
 
     @property
     def encoder(self) -> Encoder:
@@ -64,7 +77,7 @@ class Front:
             n_public=self.schema.n_public,
             epsilon=self.epsilon,
             delta=self.delta,
-            unit="record" if self.schema.id_column is None else f"person by {self.schema.id_column}",
+            unit=self.unit,
             predicts=self.predicts,
         )
 
@@ -72,7 +85,27 @@ class Front:
         """Return the norm of an encoded row with its intercept, given what a scaled number adds to its square."""
         return math.sqrt(1 + sum(_square(column, scaled_square) for column in self.schema.columns.values()))
 
-    def records(self, X: Any, y: Any, sensitive_features: Any = None) -> MemoryRecords:
+    def _check_secret(self) -> None:
+        """Refuse an attribute that is no secret: what is public must not name it, or the columns it follows from."""
+        if not self.sensitive:
+            raise InvalidParameter(
+                "Expected a sensitive column, whose groups are the secret, got none; name one."
+            )
+        public = {
+            **dict.fromkeys(self.schema.columns, "a feature"),
+            **{rule.column: "a rule on rows ([[where]])" for rule in self.schema.where},
+            self.schema.target.column: "the target",
+        }
+        for entry in self.sensitive:
+            for name in (entry.column, *entry.sources):
+                if name in public:
+                    told = "is the secret" if name == entry.column else f"tells {entry.column!r}, the secret"
+                    raise InvalidParameter(
+                        f"Expected public columns that do not name the attribute, got {name!r} as {public[name]}, "
+                        f"which {told}; leave it out of what is public (a feature: schema.without({name!r}))."
+                    )
+
+    def records(self, X: Any, y: Any, sensitive_features: Any = None) -> MemoryRecords | AttributeRecords:
         """Return the encoded rows that count: those that the schema keeps and whose label and person are known."""
         targets, groups = self.encoder.targets(y), self.groups(X, sensitive_features)
         rows = self.rows(X, groups)
@@ -83,9 +116,14 @@ class Front:
             )
         persons = self._persons(X)
         keep = self._keep(X, len(rows)) & (True if persons is None else persons >= 0)
-        return MemoryRecords.keeping(rows, targets, groups, persons, keep)
+        return self._guarded(MemoryRecords.keeping(rows, targets, groups, persons, keep))
 
-    def records_of_file(self, path: str | Path, delimiter: str = ",") -> MemoryRecords:
+    def _guarded(self, records: MemoryRecords) -> MemoryRecords | AttributeRecords:
+        if self.protects == "attribute":
+            return AttributeRecords.of(records, self.people.codes)
+        return records
+
+    def records_of_file(self, path: str | Path, delimiter: str = ",") -> MemoryRecords | AttributeRecords:
         """Return the encoded rows of a file that count, read chunk by chunk."""
         if self.given is not None:
             raise InvalidParameter(
@@ -94,7 +132,8 @@ class Front:
         names = [entry.column for entry in self.sensitive]
         table = load_encoded(path, self.schema, names, delimiter=delimiter)
         groups = self._coded(list(table.groups.T), len(table.y))
-        return MemoryRecords(self._with_groups(table.X, groups), table.y, groups, table.persons)
+        rows = self._with_groups(table.X, groups)
+        return self._guarded(MemoryRecords(rows, table.y, groups, table.persons))
 
     def rows(self, X: Any, groups: NDArray[np.int16]) -> NDArray[np.float32]:
         """Return what the model reads of each row: its encoding, or what a given classifier says of it."""
@@ -166,7 +205,13 @@ def _sensitive_columns(X: Any, sensitive_features: Any, entries: tuple[Sensitive
 
 
 def open_front(
-    schema: Schema | None, sensitive: str | Sequence[str] | None, epsilon: float, delta: float, X: Any, y: Any
+    schema: Schema | None,
+    sensitive: str | Sequence[str] | None,
+    epsilon: float,
+    delta: float,
+    X: Any,
+    y: Any,
+    protects: str = "record",
 ) -> Front:
     """Return the public side; without a schema only at epsilon = infinity, where classes may be read from `y`."""
     names = [sensitive] if isinstance(sensitive, str) else list(sensitive or ())
@@ -184,7 +229,8 @@ def open_front(
             "Expected a schema whose facts are public, got a draft made from the rows; check each line, then approve "
             "it with 'fairveil schema approve FILE --yes'."
         )
-    return Front(schema, tuple(schema.sensitive_named(name) for name in names), epsilon, delta)
+    entries = tuple(schema.sensitive_named(name) for name in names)
+    return Front(schema, entries, epsilon, delta, protects=protects)
 
 
 def typed_classes(classes: tuple[str, ...]) -> NDArray[Any]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from fairveil import __version__
 from fairveil.certify.forecast import expected_tolerance
 from fairveil.certify.holdout import certify
+from fairveil.certify.neighbours import neighbour_of
 from fairveil.certify.statement import privacy_statement, total_sentence
-from fairveil.estimators.choosing import SHOWABLE, TOLERANCELESS, Wish
+from fairveil.estimators.choosing import OWN_RECIPES, SHOWABLE, TOLERANCELESS, Wish
 from fairveil.estimators.groupwise import NO_LOOK_PASSED, RATES_OF_CLASS_1, GroupwiseClassifier
 from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
@@ -20,7 +21,6 @@ from fairveil.privacy.accounting import Neighbours, epsilon_of
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
-from fairveil.training.groupwise import Groupwise
 
 if TYPE_CHECKING:
     from fairveil.estimators.fair import FairClassifier
@@ -53,7 +53,7 @@ def guarantee_of(wish: Wish, plan: Plan | TunedPlan) -> dict[str, Any]:
         "epsilon_spent": _finite(epsilon_of(charges, wish.delta)),
         "neighbours": Neighbours.ADD_OR_REMOVE_ONE.name,
         "epsilon_replace_one": _finite(epsilon_of(charges, wish.delta, Neighbours.REPLACE_ONE)),
-        "protects": "record",
+        "protects": wish.protects,
         "unit": "record" if wish.schema is None or wish.schema.id_column is None else "person",
         "aware": wish.aware,
         "sensitive": list(wish.sensitive),
@@ -74,7 +74,7 @@ def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str
     books = _books(ledger, wish.delta)
     total = (books["epsilon_spent_total"], books["epsilon_spent_total_replace_one"])
     facts["statement"]["total"] = (
-        UNKNOWN_BOOKS if _left_behind(ledger) else total_sentence(*total, wish.delta, facts["unit"])
+        UNKNOWN_BOOKS if _left_behind(ledger) else total_sentence(*total, wish.delta, neighbour_of(facts))
     )
     return facts | {
         "data": schema.name,
@@ -244,7 +244,9 @@ def _expected(wish: Wish, plan: Plan | TunedPlan, people: Population) -> float |
 def _planned_model(wish: Wish) -> str:
     if not _trains(wish):
         return "given"
-    trained = Groupwise() if wish.method == "fairdp" and wish.estimator is None else wish.estimator
+    trained = wish.estimator
+    if trained is None and wish.method in OWN_RECIPES:
+        trained = OWN_RECIPES[wish.method]()
     return str(getattr(getattr(trained, "descent", trained), "model", "linear"))
 
 

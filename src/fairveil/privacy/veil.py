@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fairveil._validate import check_positive
 from fairveil.coins import Coins
 from fairveil.errors import UnplannedRelease
+from fairveil.privacy.attribute import AttributeRecords, PublicRows, hides_attribute
 from fairveil.privacy.events import Charge
 from fairveil.privacy.laws import law_named
 from fairveil.privacy.ledger import Ledger, Receipt
@@ -34,7 +35,7 @@ from fairveil.privacy.rows import (
     check_registered,
 )
 
-__all__ = ["Batch", "Records", "Veil", "book", "open_veils"]
+__all__ = ["AnyRecords", "Batch", "Records", "Veil", "book", "open_veils"]
 
 BLOCK_ROWS = 2048
 """At most about how many rows are multiplied and summed at once in single precision."""
@@ -104,6 +105,10 @@ class Records(Protocol):
         """Return the exact minimiser of a regularised loss."""
 
 
+AnyRecords = Records | AttributeRecords
+"""Whole records, or records of which an attribute alone is secret."""
+
+
 class Bookable(Protocol):
     """What can be booked before it is carried out: the public numbers of a plan."""
 
@@ -133,37 +138,59 @@ def book(plan: Bookable, ledger: Ledger, coins: Coins, purpose: str) -> Receipt:
     return ledger.debit(charges, purpose, details, split)
 
 
-def open_veils(records: Records, plan: Plan, ledger: Ledger, coins: Coins, purpose: str) -> dict[str, "Veil"]:
+def open_veils(
+    records: AnyRecords, plan: Plan, ledger: Ledger, coins: Coins, purpose: str
+) -> dict[str, "Veil"]:
     """Book the plan, split the records, and return one veil for each part of the plan.
+
+    Where the plan hides an attribute alone, each veil holds the public rows of its piece beside it (`Veil.public`).
 
     Guarantees
     ----------
     The debit is on disk before the first coin is tossed. With coins that are not secret, or at epsilon = infinity,
     the entry says that the release is not private.
     """
+    if hides_attribute(plan.unit) != isinstance(records, AttributeRecords):
+        raise UnplannedRelease(
+            f"Expected records that keep secret what the plan hides ({plan.unit}), got others; no veil was opened."
+        )
     receipt = book(plan, ledger, coins, purpose)
-    arranged = _arranged(records, plan, coins)
+    pieces = _arranged(records, plan, coins)
+    veils = {}
+    for part in plan.parts:
+        arranged, public = pieces["" if part.share == 1 else part.piece]
+        veils[part.name] = Veil(arranged, part, receipt, coins, public)
+    return veils
+
+
+def _arranged(records: AnyRecords, plan: Plan, coins: Coins) -> dict[str, tuple[Records, PublicRows | None]]:
+    """Return each piece of the split, and everyone under no name, in a secret order that all its parts share."""
+    pieces: dict[str, AnyRecords] = {}
+    if plan.shares:
+        pieces |= records.split(plan.shares, coins)
+    if any(part.share == 1 for part in plan.parts):
+        pieces[""] = records
     return {
-        part.name: Veil(arranged["" if part.share == 1 else part.piece], part, receipt, coins)
-        for part in plan.parts
+        name: (piece.secret.arranged(coins), piece.public)
+        if isinstance(piece, AttributeRecords)
+        else (piece.arranged(coins), None)
+        for name, piece in pieces.items()
     }
 
 
-def _arranged(records: Records, plan: Plan, coins: Coins) -> dict[str, Records]:
-    """Return each piece of the split, and everyone under no name, in a secret order that all its parts share."""
-    pieces = dict(records.split(plan.shares, coins)) if plan.shares else {}
-    if any(part.share == 1 for part in plan.parts):
-        pieces[""] = records
-    return {name: piece.arranged(coins) for name, piece in pieces.items()}
-
-
 class Veil:
-    """What one part of the plan may see of its piece of the records, which lies in a secret order."""
+    """What one part of the plan may see of its piece of the records, which lies in a secret order.
 
-    def __init__(self, records: Records, part: Part, receipt: Receipt, coins: Coins) -> None:
+    `public` holds features and labels of the piece where an attribute alone is secret, and is None elsewhere.
+    """
+
+    def __init__(
+        self, records: Records, part: Part, receipt: Receipt, coins: Coins, public: PublicRows | None = None
+    ) -> None:
         if not isinstance(receipt, Receipt):
             raise UnplannedRelease("Expected the receipt of a debit, got none; open a veil with open_veils.")
         self.part = part
+        self.public = public
         self._open = {release.name: release for release in part.releases}
         self._records = records
         self._coins = coins

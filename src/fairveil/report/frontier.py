@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from fairveil.certify.neighbours import neighbour_of
 from fairveil.errors import InvalidParameter
 from fairveil.report.charts import Point, scatter_chart
 from fairveil.report.numbers import Shown, compact, level, percent, points, shown
@@ -17,14 +18,15 @@ from fairveil.report.words import awareness, gap_name, privacy_promise
 __all__ = ["frontier_of", "frontier_page"]
 
 NEEDED = (
-    "data", "created", "version", "constraint", "delta", "unit", "sensitive", "aware", "confidence", "n_planned",
+    "data", "created", "version", "constraint", "delta", "protects", "unit", "sensitive", "aware", "confidence",
+    "n_planned",
     "epsilon_spent_total", "epsilon_spent_total_replace_one", "points",
 )  # fmt: skip
 OF_POINT = (
     "method", "model", "epsilon", "tolerance", "accuracy", "gap", "smallest_tolerance_that_holds", "epsilon_spent",
     "seconds", "command",
 )  # fmt: skip
-KNOWN_METHODS = ("dp2dp", "raco", "parity", "functional", "fairdp", "dpsgd", "dpsgdf", "output")
+KNOWN_METHODS = ("dp2dp", "raco", "parity", "functional", "fairdp", "pfld", "dpsgd", "dpsgdf", "output")
 
 
 def frontier_of(summaries: Sequence[Mapping[str, Any]], n_planned: int | None = None) -> dict[str, Any]:
@@ -40,7 +42,18 @@ def frontier_of(summaries: Sequence[Mapping[str, Any]], n_planned: int | None = 
     if not summaries:
         raise InvalidParameter("Expected the summary of at least one training, got none; train first.")
     newest = summaries[-1]
-    shared = ("data", "created", "version", "constraint", "delta", "unit", "sensitive", "aware", "confidence")
+    shared = (
+        "data",
+        "created",
+        "version",
+        "constraint",
+        "delta",
+        "protects",
+        "unit",
+        "sensitive",
+        "aware",
+        "confidence",
+    )
     totals = ("epsilon_spent_total", "epsilon_spent_total_replace_one")
     return {
         **{name: newest[name] for name in shared},
@@ -114,7 +127,8 @@ def frontier_page(frontier: Mapping[str, Any]) -> str:
         given,
         awareness=awareness(given["sensitive"], given["aware"]),
         gap_name=gap_name(given["constraint"], given.get("against")),
-        promise=privacy_promise(given["epsilon_spent_total"], given["delta"], given["unit"]),
+        neighbour=neighbour_of(given),
+        promise=privacy_promise(given["epsilon_spent_total"], given["delta"], neighbour_of(given)),
         series=list(series.values()),
         panels=_panels(rows),
         rows=rows,

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from fairveil.certify.neighbours import neighbour_of
 from fairveil.report.charts import Dot, dot_chart
 from fairveil.report.course import course_of
 from fairveil.report.numbers import UNKNOWN, Shown, compact, level, percent, shown
@@ -26,10 +27,10 @@ __all__ = ["report_page"]
 
 NEEDED = (
     "data", "target", "classes", "positive", "created", "command", "method", "model", "constraint", "tolerance",
-    "against", "rules", "asked", "epsilon", "delta", "epsilon_spent", "epsilon_replace_one", "neighbours", "unit",
-    "aware", "sensitive", "n_public", "plan", "version", "epsilon_spent_total", "accuracy", "gap", "comparisons",
-    "confidence", "private_evaluation", "cautions", "seconds", "ratio", "groups", "certificate", "expected_tolerance",
-    "statement", "ledger", "timing", "noise_statements",
+    "against", "rules", "asked", "epsilon", "delta", "epsilon_spent", "epsilon_replace_one", "neighbours", "protects",
+    "unit", "aware", "sensitive", "n_public", "plan", "version", "epsilon_spent_total", "accuracy", "gap",
+    "comparisons", "confidence", "private_evaluation", "cautions", "seconds", "ratio", "groups", "certificate",
+    "expected_tolerance", "statement", "ledger", "timing", "noise_statements",
 )  # fmt: skip
 FIRST_RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 GROUPS_A_CHART = 20
@@ -73,7 +74,8 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
         overview=overview(given),
         gap_name=gap_name(given["constraint"], given["against"]),
         is_cap=given["constraint"].endswith("_cap"),
-        promise=privacy_promise(given["epsilon_spent"], given["delta"], given["unit"]),
+        neighbour=neighbour_of(given),
+        promise=privacy_promise(given["epsilon_spent"], given["delta"], neighbour_of(given)),
         verdict_kind=verdict_kind,
         claims=claims[:MOST_CLAIMS],
         more_claims=claims[MOST_CLAIMS:],

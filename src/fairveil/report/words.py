@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairveil.report.numbers import SPACE, compact, finite, percent, points, shown, whole
+from fairveil.certify.neighbours import Neighbour, neighbour_of
+from fairveil.report.numbers import SPACE, compact, finite, percent, points, shown
 
 __all__ = [
     "NOT_SAID",
@@ -129,15 +130,15 @@ def verdict_kind(verdict: str | None) -> str:
     return VERDICTS.get(verdict or "", "none")
 
 
-def privacy_promise(epsilon: Any, delta: Any, unit: str) -> str:
+def privacy_promise(epsilon: Any, delta: Any, neighbour: Neighbour) -> str:
     """Return what epsilon and delta promise, in one sentence."""
     spent = finite(epsilon)
     if spent is None:
         return "No privacy is claimed. Whoever sees the model or this page may learn about single people in the data."
     factor = compact(math.exp(spent), 2) if spent < 700 else "more than 10³⁰⁰"
     promise = (
-        f"One {unit} more or less in the data changes the probability of any outcome by at most a factor of "
-        f"e^{compact(spent, 3)} = {factor}, plus delta{SPACE}={SPACE}{compact(delta)}."
+        f"{neighbour.moved[0].upper()}{neighbour.moved[1:]} changes the probability of any outcome by at most a "
+        f"factor of e^{compact(spent, 3)} = {factor}, plus delta{SPACE}={SPACE}{compact(delta)}."
     )
     return promise if spent < WEAK_EPSILON else f"{promise} So large a factor promises next to nothing."
 
@@ -186,8 +187,15 @@ def _private(summary: Mapping[str, Any]) -> str:
     spent = finite(summary["epsilon_spent"])
     if spent is None:
         return "The training was not private."
-    size = "" if summary["n_public"] is None else f" among {whole(summary['n_public'])}"
+    hidden = neighbour_of(summary).hidden
     return (
-        f"Whether any one {summary['unit']}{size} was in the data stays hidden up to epsilon {compact(spent, 3)} "
-        f"at delta {compact(summary['delta'])}."
+        f"{hidden[0].upper()}{hidden[1:]} stays hidden up to epsilon {compact(spent, 3)} at delta "
+        f"{compact(summary['delta'])}{_only(summary)}."
     )
+
+
+def _only(summary: Mapping[str, Any]) -> str:
+    """Return what is not hidden where an attribute alone is."""
+    if summary["protects"] != "attribute":
+        return ""
+    return "; features and labels are not hidden at all, and may tell it"

@@ -55,7 +55,7 @@ def _holdout_parts(recipe: Recipe, noise_multiplier: float, share: float, task: 
 
 def size_parts(task: Task) -> tuple[Part, ...]:
     """Return the noisy number of units that is bought where none is declared."""
-    if task.n_public is not None:
+    if task.n_public is not None or task.hides_attribute:
         return ()
     scale = 1 / (SIZE_SHARE * task.epsilon) if task.is_private else 0.0
     return (Part("size", (Release("size", "discrete_laplace", scale),)),)

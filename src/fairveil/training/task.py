@@ -14,6 +14,7 @@ from fairveil.fairness.final_check import FinalCheck
 from fairveil.fairness.trace import ConstraintTrace
 from fairveil.models.protocol import Array, Model
 from fairveil.models.rules import DecisionRule, MostLikely
+from fairveil.privacy.attribute import hides_attribute
 from fairveil.privacy.plan import Part
 from fairveil.privacy.veil import Veil
 
@@ -82,6 +83,11 @@ class Task:
     def n_outputs(self) -> int:
         """The number of logits: classes, or pairs of group and class."""
         return self.n_classes * (len(self.people.codes) if self.predicts == "joint" else 1)
+
+    @property
+    def hides_attribute(self) -> bool:
+        """Whether the sensitive attribute alone is secret; features, labels and their number are then public."""
+        return hides_attribute(self.unit)
 
     @property
     def is_private(self) -> bool:

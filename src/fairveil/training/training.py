@@ -12,7 +12,7 @@ from fairveil.models.protocol import Array, Model
 from fairveil.models.rules import DecisionRule
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
-from fairveil.privacy.veil import Records, Veil, open_veils
+from fairveil.privacy.veil import AnyRecords, Veil, open_veils
 from fairveil.training.objectives import Everyone, Outcomes
 from fairveil.training.task import Fit, HoldoutReader, Progress, Recipe, Task, quiet
 
@@ -38,7 +38,7 @@ def carry_out(
     plan: Plan,
     recipe: Recipe,
     task: Task,
-    records: Records,
+    records: AnyRecords,
     ledger: Ledger,
     coins: Coins,
     rng: np.random.Generator,
@@ -91,7 +91,13 @@ def release_outcomes(
 
 
 def size_of(veils: dict[str, Veil], task: Task) -> float:
-    """Return the declared number of units, or a noisy one bought for the purpose; at least 1, as a divisor must be."""
+    """Return the declared number of units, or a noisy one bought for the purpose; at least 1, as a divisor must be.
+
+    Where an attribute alone is secret, the number is public as it is.
+    """
+    if task.hides_attribute:
+        pieces = {veil.part.piece: veil.public.n_units for veil in veils.values() if veil.public is not None}
+        return float(max(1, sum(pieces.values())))
     if task.n_public is not None:
         return float(task.n_public)
     return max(1.0, float(veils["size"].draw().release_counts(Everyone(), name="size")[0]))

@@ -1,0 +1,115 @@
+"""When only the sensitive attribute of each record is secret: features and labels are public, the attribute is not.
+
+Two data sets are neighbours if they differ in whether the attribute of one unit is known. A unit whose attribute is
+unknown has no part in any noisy sum, so the veil works on the units whose attribute is known, one of them more or less;
+the change from one group to another is one taken away and one added. What is computed from features and labels alone
+crosses without noise, through `PublicRows`, which never hold an attribute.
+
+Batches of the two sides are drawn apart: a public sum over a batch reveals its members, and coins that are known
+amplify nothing (docs/proofs/attribute.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.coins import Coins
+from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.rows import Floats
+
+__all__ = ["AttributeRecords", "PublicRows", "attribute_unit", "hides_attribute"]
+
+ATTRIBUTE = "attribute "
+
+
+def attribute_unit(names: Sequence[str], whose: str) -> str:
+    """Return the unit of protection: the attributes of these names, of each record or person.
+
+    Examples
+    --------
+    >>> attribute_unit(["sex", "race"], "person by id")
+    'attribute sex + race of each person by id'
+    """
+    return f"{ATTRIBUTE}{' + '.join(names)} of each {whose}"
+
+
+def hides_attribute(unit: str) -> bool:
+    """Return whether a unit of protection is an attribute and not a whole record or person."""
+    return unit.startswith(ATTRIBUTE)
+
+
+class PublicRows:
+    """Features and labels of all units of a piece; of everyone the attribute is unknown here.
+
+    Draws come from public coins: whatever is computed from them may be shown, their members included.
+    """
+
+    def __init__(self, records: MemoryRecords) -> None:
+        self._records = replace(records, cells=np.full_like(records.cells, -1))
+
+    @property
+    def X(self) -> Floats:
+        """All features, one row a record."""
+        return self._records.X
+
+    @property
+    def y(self) -> NDArray[np.int16]:
+        """All labels."""
+        return self._records.y
+
+    @property
+    def n_units(self) -> int:
+        """How many units there are; public, unlike the number of those whose attribute is known."""
+        return self._records.units.count
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """What each row counts: 1, or one over the number of rows of its person."""
+        persons = self._records.persons
+        if persons is None:
+            return np.ones(len(self.y))
+        _, places, sizes = np.unique(persons, return_inverse=True, return_counts=True)
+        return 1 / sizes[places]
+
+    def sample(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return row numbers drawn by public coins, each row as often as its weight says."""
+        if self._records.persons is None:
+            return rng.integers(0, max(1, len(self.y)), n_rows if len(self.y) else 0)
+        return rng.choice(len(self.y), n_rows, p=self.weights / self.weights.sum())
+
+    def __repr__(self) -> str:
+        return f"PublicRows({self.n_units} units)"
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeRecords:
+    """Records whose cells alone are secret; -1 stands for an unknown attribute."""
+
+    records: MemoryRecords
+
+    @classmethod
+    def of(cls, records: MemoryRecords, known: NDArray[np.integer]) -> "AttributeRecords":
+        """Return the records with every cell that is not among the `known` ones taken as unknown."""
+        cells = np.where(np.isin(records.cells, known), records.cells, -1)
+        return cls(replace(records, cells=cells.astype(records.cells.dtype)))
+
+    @property
+    def public(self) -> PublicRows:
+        """What may be read without noise."""
+        return PublicRows(self.records)
+
+    @property
+    def secret(self) -> MemoryRecords:
+        """The records whose attribute is known: one of them more or less is what must not show."""
+        records = self.records
+        return MemoryRecords.keeping(records.X, records.y, records.cells, records.persons, records.cells >= 0)
+
+    def split(self, shares: Mapping[str, float], coins: Coins) -> dict[str, "AttributeRecords"]:
+        """Return disjoint parts; which unit fell into which is no secret, since features and labels show it."""
+        return {name: AttributeRecords(piece) for name, piece in self.records.split(shares, coins).items()}
+
+    def __repr__(self) -> str:
+        return "AttributeRecords(<private>)"

@@ -1,0 +1,275 @@
+"""The side of PF-LD that reads the attribute: released numbers in, the rates of groups and what pulls at them out.
+
+`Estimated` reads it a few times: once sums of gradients, from which the chance of every public row to be in every cell
+follows, and counts of decisions at each look, which put the rates right. Between looks all steps are public.
+`Released` reads it at every step, as the paper does: counts, then the weighted gradient of the groups.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.fairness.against_all import AgainstAll
+from fairveil.models.protocol import Array, Model
+from fairveil.privacy.attribute import PublicRows
+from fairveil.privacy.veil import Batch, Veil
+from fairveil.training.attribute_rows import BasisSums, GroupPull, LongGradients, SteadyDecisions
+from fairveil.training.clipping_error import Tails, best_clip_norm
+from fairveil.training.memberships import basis_for, memberships, public_lengths
+from fairveil.training.objectives import Decisions, SoftDecisions
+
+__all__ = ["Estimated", "GroupSide", "Rates", "Released"]
+
+Floats = NDArray[np.float64]
+
+CLIP_QUANTILE = 0.3
+"""The primal bound that is taken where none is given: this quantile of the lengths of all public rows' vectors."""
+
+RECENT = 2.0
+"""The newest look counts RECENT / (looks + RECENT - 1) of what looks say together."""
+
+AVERAGED = 0.75
+"""About how much of all looks that weighting keeps."""
+
+LEAST = 2.0
+"""A cell is taken to hold at least so many standard deviations of its noisy count."""
+
+TOLD = 4.0
+"""A cell with fewer is lost in its noise, and nothing is said of it."""
+
+SMOOTHING = 0.95
+"""Of counts that are released at every step."""
+
+SHORTEST = 1e-9
+"""No bound is smaller."""
+
+GRID = np.geomspace(0.05, 1.0, 25)
+"""Edges at which lengths are counted, over the largest public length."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rates:
+    """What is known of the groups: counts (cells x classes) of the decisions at hand, and the error of their shares.
+
+    The error of a cell that is lost in its noise is infinite.
+    """
+
+    counts: Floats
+    errors: Floats
+
+
+class GroupSide(Protocol):
+    """What the loop needs to know of the groups."""
+
+    def look(self, params: Array) -> "GroupSide":
+        """Return what is known after the attribute was read once more, as the plan allows."""
+
+    def rates(self, decisions: NDArray[np.integer]) -> Rates:
+        """Return counts of the groups for the decisions about all public rows."""
+
+    def tilts(self, pull: Floats) -> Floats | None:
+        """Return what pulls at each public row for the groups' sake, (rows, classes); None: `gradient` says it."""
+
+    def gradient(self, params: Array, pull: Floats) -> Floats | None:
+        """Return the groups' part of the gradient of the mean objective; None: `tilts` says it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    """Chances of public rows, put right by counts.
+
+    `shares` is the part that each public row makes up of each cell, `residual` what looks counted beyond it.
+    """
+
+    veils: Mapping[str, Veil]
+    public: PublicRows
+    model: Model
+    sides: AgainstAll
+    bound: float | str | None
+    clip_norm: float
+    n_looks: int
+    seen: Floats
+    shares: Floats
+    residual: Floats
+
+    @classmethod
+    def start(
+        cls,
+        veils: Mapping[str, Veil],
+        public: PublicRows,
+        model: Model,
+        sides: AgainstAll,
+        bound: float | str | None,
+    ) -> "Estimated":
+        """Return what is known before the first look: nothing."""
+        n_cells = sides.n_cells
+        nothing = np.zeros((n_cells, model.n_classes))
+        shares = np.zeros((n_cells, len(public.y)))
+        return cls(veils, public, model, sides, bound, math.nan, 0, np.zeros(n_cells), shares, nothing)
+
+    @property
+    def _noise(self) -> float:
+        """The standard deviation of each count of a look."""
+        return self.veils["train"].part.releases[0].noise_multiplier
+
+    @property
+    def _sizes(self) -> Floats:
+        """The noisy number of units in each cell, at least what can be told from noise."""
+        n_looks = max(1, self.n_looks)
+        return _at_least(self.seen / n_looks, self._noise_of_sizes)
+
+    @property
+    def _noise_of_sizes(self) -> float:
+        return self._noise * math.sqrt(self.model.n_classes / max(1, self.n_looks))
+
+    @property
+    def _errors(self) -> Floats:
+        """The standard error of what looks say of each cell's shares."""
+        return self._noise / math.sqrt(max(1.0, AVERAGED * self.n_looks)) / self._sizes
+
+    def look(self, params: Array) -> "Estimated":
+        """Release the decisions of each cell; the first time the sums of gradients too."""
+        sides, model = self.sides, self.model
+        asked = SteadyDecisions(model, params, sides.groups.cells, sides.n_cells)
+        counts = self.veils["train"].draw().release_counts(asked, "decisions").reshape(-1, model.n_classes)
+        known = replace(self, n_looks=self.n_looks + 1, seen=self.seen + counts.sum(axis=1))
+        if known.n_looks == 1:
+            known = known._estimated(params)
+        decisions = model.logits(params, self.public.X).argmax(axis=0)
+        measured = np.clip(counts / known._sizes[:, None], 0.0, 1.0)
+        newest = measured - known.shares @ self._decided(decisions)
+        weight = min(1.0, RECENT / (known.n_looks + RECENT - 1))
+        return replace(known, residual=(1 - weight) * self.residual + weight * newest)
+
+    def _decided(self, decisions: NDArray[np.integer]) -> Floats:
+        """Return the weight of each public row in the column of its decision."""
+        return (decisions[:, None] == np.arange(self.model.n_classes)) * self.public.weights[:, None]
+
+    def _estimated(self, params: Array) -> "Estimated":
+        """Release the sums of each cell and work out what part of it each public row makes up."""
+        sides, public = self.sides, self.public
+        sums = basis_for(public, self.model, params, sides.groups.cells, sides.n_cells)
+        batch, part = self.veils["sums"].draw(), self.veils["sums"].part
+        noise = next(one.noise_multiplier for one in part.releases if one.name == "sums")
+        clip_norm = self._clip_norm(batch, sums, noise)
+        released = batch.release_histogram(sums, clip_norm, "sums")
+        chances = memberships(
+            public, sums, released, noise * clip_norm, clip_norm, self._sizes, sides.cell_labels
+        )
+        shares = chances / np.maximum(chances @ public.weights, 1.0)[:, None]
+        return replace(self, clip_norm=clip_norm, shares=shares)
+
+    def _clip_norm(self, batch: Batch, sums: BasisSums, noise: float) -> float:
+        """Return the primal bound: as given, by counts of long gradients in each group, or by those of all rows."""
+        if isinstance(self.bound, float):
+            return self.bound
+        lengths = public_lengths(self.public, sums)
+        if self.bound is None:
+            return float(max(np.quantile(lengths, CLIP_QUANTILE), SHORTEST)) if len(lengths) else 1.0
+        edges = GRID * max(float(lengths.max(initial=0.0)), SHORTEST)
+        counts = batch.release_counts(LongGradients(sums, edges), "lengths").reshape(-1, len(edges) + 1)
+        alike = np.full(len(counts), 1 / len(counts))
+        spread = noise * float(np.sqrt(np.square(alike / self._sizes).sum()))
+        return best_clip_norm(Tails.from_counts(edges, counts), alike, spread, sums.n_values)
+
+    def rates(self, decisions: NDArray[np.integer]) -> Rates:
+        """Return the decisions of the estimated members, put right by what looks counted beyond noise."""
+        errors = self._errors
+        # James and Stein: what may be noise alone is left alone
+        trust = np.maximum(0.0, 1 - np.square(errors)[:, None] / np.maximum(self.residual**2, 1e-12))
+        shares = np.clip(self.shares @ self._decided(decisions) + trust * self.residual, 0.0, 1.0)
+        told = self._sizes >= TOLD * self._noise_of_sizes
+        return Rates(shares * self._sizes[:, None], np.where(told, errors, np.inf))
+
+    def tilts(self, pull: Floats) -> Floats:
+        """Return the pull on each row: that of its cells, by the part that it makes up of them."""
+        return (self.shares * self._sizes[:, None]).T @ pull
+
+    def gradient(self, params: Array, pull: Floats) -> None:
+        """Return nothing: tilts say it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """Counts and the gradient of the groups at every step (Equations 8 and 10, put right).
+
+    `total` and `weight` smooth counts over batches of about `expected` people; `squares` says how much noise is left.
+    """
+
+    veil: Veil
+    expected: float
+    model: Model
+    sides: AgainstAll
+    clip_norm: float
+    dual_bound: float | None
+    batch: Batch | None
+    total: Floats
+    weight: float = 0.0
+    squares: float = 0.0
+
+    @classmethod
+    def start(
+        cls,
+        veil: Veil,
+        size: float,
+        model: Model,
+        sides: AgainstAll,
+        clip_norm: float,
+        dual_bound: float | None,
+    ) -> "Released":
+        """Return what is known before the first step: nothing."""
+        (rate,) = veil.part.sampling_rates.values()
+        nothing = np.zeros((sides.n_cells, model.n_classes))
+        return cls(veil, max(1.0, rate * size), model, sides, clip_norm, dual_bound, None, nothing)
+
+    def look(self, params: Array) -> "Released":
+        """Draw the batch of the step and release the decisions of each cell in it, or their soft scores."""
+        batch = self.veil.draw()
+        return replace(
+            self,
+            batch=batch,
+            total=SMOOTHING * self.total + self._measured(batch, params),
+            weight=SMOOTHING * self.weight + 1,
+            squares=SMOOTHING**2 * self.squares + 1,
+        )
+
+    def _measured(self, batch: Batch, params: Array) -> Floats:
+        cells, n_cells = self.sides.groups.cells, self.sides.n_cells
+        if self.dual_bound is not None:
+            soft = SoftDecisions(self.model, params, cells.ravel(), n_cells)
+            return batch.release_histogram(soft, self.dual_bound, "decisions")
+        hard = Decisions(self.model, params, cells.ravel(), n_cells)
+        return batch.release_counts(hard, "decisions").reshape(self.total.shape)
+
+    def rates(self, decisions: NDArray[np.integer]) -> Rates:
+        """Return the smoothed counts of released batches."""
+        counts = self.total / self.weight
+        bound = 1.0 if self.dual_bound is None else self.dual_bound
+        noise = self.veil.part.releases[0].noise_multiplier * bound * math.sqrt(self.squares) / self.weight
+        sizes, of_sizes = counts.sum(axis=1), noise * math.sqrt(self.model.n_classes)
+        errors = noise / _at_least(sizes, of_sizes)
+        return Rates(counts, np.where(sizes >= TOLD * of_sizes, errors, np.inf))
+
+    def tilts(self, pull: Floats) -> None:
+        """Return nothing: the gradient says it."""
+
+    def gradient(self, params: Array, pull: Floats) -> Floats:
+        """Release sum_i w_i clip(grad h_i, C_p) over the batch, w public: no record adds more than max |w| C_p."""
+        assert self.batch is not None
+        weights = self.expected * pull
+        table = np.vstack([weights, np.zeros(weights.shape[1])])
+        objective = GroupPull(
+            table.take(self.sides.groups.cells.ravel(), axis=0, mode="wrap").astype(np.float32)
+        )
+        heaviest = float(np.ptp(weights, axis=1).max())
+        bound = max(heaviest * self.clip_norm, SHORTEST) if math.isfinite(self.clip_norm) else math.inf
+        return self.batch.release_gradient(self.model, params, objective, bound) / self.expected
+
+
+def _at_least(sizes: Floats, noise: float) -> Floats:
+    """Return the sizes of cells, at least what can be told from noise of this standard deviation."""
+    return np.maximum(sizes, 1 + LEAST * noise)
