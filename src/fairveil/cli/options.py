@@ -181,7 +181,9 @@ HowToTrain = Annotated[
         "attribute alone is secret, the gap is measured; dpsgd, dpsgdf, output: private only, the gap is measured."
     ),
 ]
-WhatToTrain = Annotated[ModelKind | None, typer.Option(help="What to train [default: linear, fairdp mlp].")]
+WhatToTrain = Annotated[
+    ModelKind | None, typer.Option(help="What to train [default: linear; fairdp, pfld: mlp].")
+]
 NormBound = Annotated[
     float | None,
     typer.Option(

@@ -25,7 +25,8 @@ def results(summary: dict[str, Any], out: Path, ledger: Path, delimiter: str = "
         )
     gap = summary["constraint"].replace("_", " ")
     lines = [
-        f"Trained a {_private(summary)} {summary['model']} classifier on {summary['data']} ({summary['method']}).",
+        f"Trained a {_private(summary)} {summary['model']} classifier on {summary['data']} ({summary['method']})"
+        f"{_hides(summary)}.",
         f"  decisions  {what_is_read(summary)}",
         f"  accuracy   {_interval(summary['accuracy'], level)}, {measured}",
         f"  gap        {_interval(summary['gap'], level)}, {gap}{_asked(summary)}",
@@ -90,7 +91,8 @@ def _timing(summary: dict[str, Any]) -> str:
 
 def _asked(summary: dict[str, Any]) -> str:
     if not summary["asked"]:
-        return f"; {summary['method']} does not bound it"
+        aimed = "brings it towards 0 and" if summary["method"] == "pfld" else "does not bound it:"
+        return f"; {summary['method']} {aimed} measures it"
     return (
         "; measured, not bounded" if summary["tolerance"] is None else f"; asked for {summary['tolerance']:g}"
     )
@@ -136,6 +138,15 @@ def _number(value: float | None) -> str:
 
 def _private(summary: dict[str, Any]) -> str:
     return "NON-PRIVATE" if summary["epsilon"] is None else "private"
+
+
+def _hides(summary: dict[str, Any]) -> str:
+    """Return what is hidden where that is not whole records."""
+    if summary["protects"] != "attribute" or summary["epsilon"] is None:
+        return ""
+    return (
+        f": hides {' and '.join(summary['sensitive'])} and nothing else, features and labels are public here"
+    )
 
 
 def _interval(interval: dict[str, float | None], level: str) -> str:

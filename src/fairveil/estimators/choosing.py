@@ -60,6 +60,13 @@ RECIPES = (Descent, OutputPerturbation, Groupwise, Functional, LagrangianDual)
 OWN_RECIPES: dict[str, type] = {"fairdp": Groupwise, "functional": Functional, "pfld": LagrangianDual}
 """Methods with a way to train of their own."""
 
+CONSTRAINED: dict[str, Any] = {
+    "functional": FunctionalClassifier,
+    "pfld": LagrangianClassifier,
+    "raco": RateConstrainedClassifier,
+}
+"""Estimators that train under what is asked."""
+
 KNOBS = {"fairdp": "norm_bound", "pfld": "lambda_max"}
 """What methods without a tolerance have in its place."""
 
@@ -165,16 +172,18 @@ class Wish:
         if self.method == "parity":
             return RandomizedParityPostprocessor(self.estimator, self._parity(), **common)
         self._check_reads(schema)
+        if self.method in CONSTRAINED:
+            return CONSTRAINED[self.method](self.constraints, training=self._training(), **common)
+        kind = GroupwiseClassifier if self.method == "fairdp" else PrivateClassifier
+        return kind(training=self._training(), **common)
+
+    def _training(self) -> Any:
+        """Return how the method trains, as was asked or by its own default."""
         if self.method == "functional":
-            return FunctionalClassifier(self.constraints, training=self._functional(), **common)
-        if self.method == "fairdp":
-            return GroupwiseClassifier(training=self._own(), **common)
-        if self.method == "pfld":
-            return LagrangianClassifier(self.constraints, training=self._own(), **common)
+            return self._functional()
         if self.method == "raco":
-            training = RateConstrained(descent=self._descent(), headroom=self.headroom)
-            return RateConstrainedClassifier(self.constraints, training=training, **common)
-        return PrivateClassifier(training=self._unbounded(), **common)
+            return RateConstrained(descent=self._descent(), headroom=self.headroom)
+        return self._own() if self.method in OWN_RECIPES else self._unbounded()
 
     def tuning(self, asked: Tuning) -> Tuning:
         """Return the choice among whole recipes that a choice among ways to train stands for."""

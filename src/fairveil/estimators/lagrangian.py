@@ -1,5 +1,6 @@
 """LagrangianClassifier: a fair classifier that hides the sensitive attribute, and nothing else."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +55,9 @@ class LagrangianClassifier(PrivateClassifier):
     Attributes
     ----------
     constraint_trace_ : ConstraintTrace
-        The course of every gap and its multiplier over the releases; ``constraint_trace_.frame()`` to plot it.
+        The course of every gap and its multiplier over the steps; ``constraint_trace_.frame()`` to plot it.
+    clip_norm_ : float
+        The primal bound C_p that was used.
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
         As in `PrivateClassifier`.
 
@@ -106,10 +109,11 @@ class LagrangianClassifier(PrivateClassifier):
     def _keep(self, front: Front, trained: Trained) -> None:
         super()._keep(front, trained)
         self.constraint_trace_: ConstraintTrace | None = trained.fit.trace
+        self.clip_norm_: float = trained.fit.sheet.clip_norm
 
     @classmethod
     def load(cls, folder: str | Path) -> "LagrangianClassifier":
         """Return a fitted rule from its folder; it predicts, and is not for fitting again (its ledger is sealed)."""
         rule = super().load(folder)
-        rule.constraint_trace_ = None
+        rule.constraint_trace_, rule.clip_norm_ = None, math.nan
         return rule

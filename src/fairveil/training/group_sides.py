@@ -65,6 +65,10 @@ class Rates:
 class GroupSide(Protocol):
     """What the loop needs to know of the groups."""
 
+    @property
+    def clip_norm(self) -> float:
+        """The primal bound that is used."""
+
     def look(self, params: Array) -> "GroupSide":
         """Return what is known after the attribute was read once more, as the plan allows."""
 

@@ -28,7 +28,7 @@ from fairveil.training.descent import Descent
 from fairveil.training.group_sides import Estimated, GroupSide, Released
 from fairveil.training.task import Fit, Progress, Task, quiet
 
-__all__ = ["LagrangianDual"]
+__all__ = ["DualSheet", "LagrangianDual"]
 
 Floats = NDArray[np.float64]
 
@@ -70,6 +70,13 @@ class Dual(NamedTuple):
     """Where the multipliers stand: past differences added up, and what pulls now."""
 
     sums: Floats
+    multipliers: Floats
+
+
+class DualSheet(NamedTuple):
+    """What else a training tells: the primal bound it used, and the last multipliers."""
+
+    clip_norm: float
     multipliers: Floats
 
 
@@ -259,7 +266,7 @@ class _Course:
             params, state = optimizer.step(params, gradient if own is None else gradient + own, state)
             if step >= length - max(1, round(LAST * length)):
                 average = average.add(params)
-        return Fit(average.value(), self._told(trace), sheet=side)
+        return Fit(average.value(), self._told(trace), sheet=DualSheet(side.clip_norm, dual.multipliers))
 
     def _decay(self, size: float) -> float:
         return min(DECAY * self.model.n_params / size, LARGEST_DECAY)
