@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fairveil.data.check import Finding, check_table
-from fairveil.data.datasets import dataset_path, dataset_schema
+from fairveil.data.datasets import dataset_path, dataset_schema, load_dataset
 from fairveil.data.schema import Schema, Target, Where
 from fairveil.errors import BadStructure
 
@@ -66,3 +66,16 @@ def test_structure_fails_as_it_does_in_training(tmp_path: Path, schema: Schema) 
     path.write_text("age,pay\n1,2\n")
     with pytest.raises(BadStructure, match="hours"):
         check_table(path, schema)
+
+
+@pytest.mark.parametrize(("told", "is_found"), [("Husband", True), (None, False)])
+def test_a_feature_that_gives_a_group_away_is_shown_to_the_holder(
+    tmp_path: Path, told: str | None, is_found: bool
+) -> None:
+    people = load_dataset("adult")
+    table = people.X.head(400).assign(income=people.y.head(400))
+    if told:
+        table["relationship"] = table["sex"].map({"Male": told, "Female": "Wife"})
+    table.to_csv(tmp_path / "people.csv", index=False)
+    found = [one for one in check_table(tmp_path / "people.csv", people.schema) if "tells" in one.what]
+    assert [(one.column, one.count) for one in found] == ([("relationship", 400)] if is_found else [])

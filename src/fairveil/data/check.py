@@ -21,6 +21,7 @@ from fairveil.data.loaders import columns_needed
 from fairveil.data.row_rules import meets
 from fairveil.data.schema import Schema
 from fairveil.data.tables import CHUNK_ROWS, Chunk, read_chunks
+from fairveil.data.telling_columns import Seen, given_away, see
 from fairveil.data.values import Cells, MissingCells, canonical_text, map_cells, numbers_of
 
 __all__ = ["Finding", "check_table"]
@@ -72,14 +73,23 @@ def check_table(path: str | Path, schema: Schema, *, delimiter: str = ",") -> li
     """
     columns = dict.fromkeys([*columns_needed(schema), *(entry.column for entry in schema.sensitive)])
     counts: Counter[Place] = Counter()
+    seen: Seen = Counter()
     for chunk in read_chunks(path, list(columns), CHUNK_ROWS, delimiter):
         for place, count in _tally(chunk, Encoder(schema)):
             counts[place] += count
+        seen.update(see(chunk.frame, Encoder(schema)))
     n_rows = counts.pop(_COUNTED)
     findings = [
         Finding(place.column, place.what, count, place.rule) for place, count in counts.items() if count
     ]
-    return [*findings, *_size_findings(schema, n_rows)]
+    return [*findings, *_telling_findings(schema, seen), *_size_findings(schema, n_rows)]
+
+
+def _telling_findings(schema: Schema, seen: Seen) -> Iterator[Finding]:
+    for entry in schema.sensitive:
+        for name, (count, share) in given_away(seen, entry).items():
+            rule = f"where {entry.column} alone is secret it is no secret: leave this feature out"
+            yield Finding(name, f"rows whose {entry.column} it tells ({share:.1%})", count, rule)
 
 
 _COUNTED = Place("", "rows that count", "they are what training sees")

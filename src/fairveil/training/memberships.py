@@ -37,8 +37,10 @@ def basis_for(
     public: PublicRows, model: Model, params: Array, cells: NDArray[np.int64], n_cells: int
 ) -> BasisSums:
     """Return the vectors to be summed, in a basis that follows from features and parameters alone."""
-    slopes = _slopes(public, model, params)
-    weights = slopes * public.weights
+    if not len(public.y):
+        none = np.zeros((public.X.shape[1], 0))
+        return BasisSums(model, params, cells, n_cells, np.zeros(len(none)), none, CONSTANT)
+    weights = _slopes(public, model, params) * public.weights
     weights /= weights.sum()
     centre = weights @ public.X.astype(np.float64)
     centred = public.X - centre
