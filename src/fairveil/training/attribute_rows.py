@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from fairveil.models.losses import softmax
 from fairveil.models.protocol import Model
-from fairveil.models.steady import steady_logits, steady_product
+from fairveil.models.steady import steady_logits
 from fairveil.privacy.rows import Floats, Rows, row_function
 
-__all__ = ["BasisSums", "GroupPull", "LongGradients", "SteadyDecisions", "soft_pull"]
+__all__ = ["BasisSums", "GroupPull", "LongGradients", "SteadyDecisions", "gradient_lengths", "soft_pull"]
 
 Doubles = NDArray[np.float64]
 
@@ -105,22 +105,41 @@ class BasisSums:
 @row_function
 @dataclass(frozen=True, eq=False)
 class LongGradients:
-    """The (cell, bin) of the length of each record's vector, between public edges: what a clip norm is chosen by."""
+    """The (cell, bin) of the length of each record's gradient, between public edges: what a clip norm is chosen by."""
 
-    sums: BasisSums
+    model: Model
+    params: Floats
+    cells: NDArray[np.int64]
+    n_counted: int
     edges: Doubles
 
     @property
     def n_cells(self) -> int:
         """One count for each cell and bin."""
-        return self.sums.n_cells * (len(self.edges) + 1)
+        return self.n_counted * (len(self.edges) + 1)
 
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return cell x bins + bin of each row, negative for none."""
-        sums = self.sums
-        turned = steady_product(sums.axes.T, (rows.X - sums.centre).T)
-        slopes = sums.slopes_of(steady_logits(sums.model, sums.params, rows.X))
-        lengths = slopes * np.sqrt(np.square(turned).sum(axis=0) + sums.constant**2)
+        activations = rows.forward(self.model, self.params)
+        lengths = gradient_lengths(self.model, self.params, rows.X, activations)
         bins = np.searchsorted(self.edges, lengths, side="left")
-        cells, n_bins = sums.cells_of(rows), len(self.edges) + 1
+        cells, n_bins = (
+            self.cells.ravel().take(rows.joint(self.model.n_classes), mode="wrap"),
+            len(self.edges) + 1,
+        )
         return np.where(cells >= 0, cells * n_bins + bins, -1)
+
+
+def gradient_lengths(
+    model: Model, params: Floats, X: Floats, activations: tuple[Floats, ...] | None = None
+) -> Floats:
+    """Return the length of the gradient of each record's soft decision, of the class where it is longest."""
+    activations = model.forward(params, X) if activations is None else activations
+    soft = softmax(activations[-1])
+    lengths = np.zeros(len(X), dtype=np.float32)
+    for k in range(1 if len(soft) == 2 else len(soft)):
+        tilts = np.zeros_like(soft)
+        tilts[k] = 1.0
+        pull = soft * (tilts - soft[k])
+        lengths = np.maximum(lengths, model.gradient_norms(params, X, pull, activations=activations))
+    return lengths

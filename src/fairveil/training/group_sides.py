@@ -17,7 +17,13 @@ from fairveil.fairness.against_all import AgainstAll
 from fairveil.models.protocol import Array, Model
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.veil import Batch, Veil
-from fairveil.training.attribute_rows import BasisSums, GroupPull, LongGradients, SteadyDecisions
+from fairveil.training.attribute_rows import (
+    BasisSums,
+    GroupPull,
+    LongGradients,
+    SteadyDecisions,
+    gradient_lengths,
+)
 from fairveil.training.clipping_error import Tails, best_clip_norm
 from fairveil.training.memberships import basis_for, memberships, public_lengths
 from fairveil.training.objectives import Decisions, SoftDecisions
@@ -93,7 +99,7 @@ class Estimated:
     public: PublicRows
     model: Model
     sides: AgainstAll
-    bound: float | str | None
+    bound: float | None
     clip_norm: float
     n_looks: int
     seen: Floats
@@ -107,7 +113,7 @@ class Estimated:
         public: PublicRows,
         model: Model,
         sides: AgainstAll,
-        bound: float | str | None,
+        bound: float | None,
     ) -> "Estimated":
         """Return what is known before the first look: nothing."""
         n_cells = sides.n_cells
@@ -157,28 +163,19 @@ class Estimated:
         """Release the sums of each cell and work out what part of it each public row makes up."""
         sides, public = self.sides, self.public
         sums = basis_for(public, self.model, params, sides.groups.cells, sides.n_cells)
-        batch, part = self.veils["sums"].draw(), self.veils["sums"].part
-        noise = next(one.noise_multiplier for one in part.releases if one.name == "sums")
-        clip_norm = self._clip_norm(batch, sums, noise)
-        released = batch.release_histogram(sums, clip_norm, "sums")
+        noise = self.veils["sums"].part.releases[0].noise_multiplier
+        clip_norm = self._usual_length(sums) if self.bound is None else self.bound
+        released = self.veils["sums"].draw().release_histogram(sums, clip_norm, "sums")
         chances = memberships(
             public, sums, released, noise * clip_norm, clip_norm, self._sizes, sides.cell_labels
         )
         shares = chances / np.maximum(chances @ public.weights, 1.0)[:, None]
         return replace(self, clip_norm=clip_norm, shares=shares)
 
-    def _clip_norm(self, batch: Batch, sums: BasisSums, noise: float) -> float:
-        """Return the primal bound: as given, by counts of long gradients in each group, or by those of all rows."""
-        if isinstance(self.bound, float):
-            return self.bound
+    def _usual_length(self, sums: BasisSums) -> float:
+        """Return a primal bound by the lengths of all rows, which are public; what is cut is known and no bias."""
         lengths = public_lengths(self.public, sums)
-        if self.bound is None:
-            return float(max(np.quantile(lengths, CLIP_QUANTILE), SHORTEST)) if len(lengths) else 1.0
-        edges = GRID * max(float(lengths.max(initial=0.0)), SHORTEST)
-        counts = batch.release_counts(LongGradients(sums, edges), "lengths").reshape(-1, len(edges) + 1)
-        alike = np.full(len(counts), 1 / len(counts))
-        spread = noise * float(np.sqrt(np.square(alike / self._sizes).sum()))
-        return best_clip_norm(Tails.from_counts(edges, counts), alike, spread, sums.n_values)
+        return float(max(np.quantile(lengths, CLIP_QUANTILE), SHORTEST)) if len(lengths) else 1.0
 
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
         """Return the decisions of the estimated members, put right by what looks counted beyond noise."""
@@ -204,8 +201,9 @@ class Released:
     `total` and `weight` smooth counts over batches of about `expected` people; `squares` says how much noise is left.
     """
 
-    veil: Veil
+    veils: Mapping[str, Veil]
     expected: float
+    public: PublicRows
     model: Model
     sides: AgainstAll
     clip_norm: float
@@ -218,28 +216,52 @@ class Released:
     @classmethod
     def start(
         cls,
-        veil: Veil,
-        size: float,
+        veils: Mapping[str, Veil],
+        public: PublicRows,
         model: Model,
         sides: AgainstAll,
         clip_norm: float,
         dual_bound: float | None,
     ) -> "Released":
-        """Return what is known before the first step: nothing."""
-        (rate,) = veil.part.sampling_rates.values()
+        """Return what is known before the first step: nothing. A clip norm that is NaN is chosen at the first one."""
+        (rate,) = veils["train"].part.sampling_rates.values()
         nothing = np.zeros((sides.n_cells, model.n_classes))
-        return cls(veil, max(1.0, rate * size), model, sides, clip_norm, dual_bound, None, nothing)
+        expected = max(1.0, rate * public.n_units)
+        return cls(veils, expected, public, model, sides, clip_norm, dual_bound, None, nothing)
 
     def look(self, params: Array) -> "Released":
         """Draw the batch of the step and release the decisions of each cell in it, or their soft scores."""
-        batch = self.veil.draw()
+        known = self if not math.isnan(self.clip_norm) else replace(self, clip_norm=self._chosen(params))
+        batch = self.veils["train"].draw()
         return replace(
-            self,
+            known,
             batch=batch,
             total=SMOOTHING * self.total + self._measured(batch, params),
             weight=SMOOTHING * self.weight + 1,
             squares=SMOOTHING**2 * self.squares + 1,
         )
+
+    def _chosen(self, params: Array) -> float:
+        """Return the primal bound with the least error of the groups' mean gradients over the run (Theorem 4).
+
+        By noisy counts of long gradients in each cell where the plan has them, else by those of all rows.
+        """
+        lengths = gradient_lengths(self.model, params, self.public.X)
+        edges = GRID * max(float(lengths.max(initial=0.0)), SHORTEST)
+        bins = np.searchsorted(edges, lengths, side="left")
+        counts = np.bincount(bins, self.public.weights, len(edges) + 1)[None].astype(np.float64)
+        sizes = counts.sum() / self.sides.n_cells
+        if "lengths" in self.veils:
+            asked = LongGradients(self.model, params, self.sides.groups.cells, self.sides.n_cells, edges)
+            released = self.veils["lengths"].draw().release_counts(asked, "lengths")
+            counts = released.reshape(-1, len(edges) + 1)
+            noise = self.veils["lengths"].part.releases[0].noise_multiplier * math.sqrt(len(edges) + 1)
+            sizes = float(_at_least(counts.sum(axis=1), noise).min())
+        part = self.veils["train"].part
+        (rate,) = part.sampling_rates.values()
+        noise = part.releases[1].noise_multiplier / (rate * math.sqrt(part.n_steps) * max(1.0, sizes))
+        tails = Tails.from_counts(edges, counts)
+        return best_clip_norm(tails, np.full(len(counts), 1 / len(counts)), noise, self.model.n_params)
 
     def _measured(self, batch: Batch, params: Array) -> Floats:
         cells, n_cells = self.sides.groups.cells, self.sides.n_cells
@@ -253,7 +275,12 @@ class Released:
         """Return the smoothed counts of released batches."""
         counts = self.total / self.weight
         bound = 1.0 if self.dual_bound is None else self.dual_bound
-        noise = self.veil.part.releases[0].noise_multiplier * bound * math.sqrt(self.squares) / self.weight
+        noise = (
+            self.veils["train"].part.releases[0].noise_multiplier
+            * bound
+            * math.sqrt(self.squares)
+            / self.weight
+        )
         sizes, of_sizes = counts.sum(axis=1), noise * math.sqrt(self.model.n_classes)
         errors = noise / _at_least(sizes, of_sizes)
         return Rates(counts, np.where(sizes >= TOLD * of_sizes, errors, np.inf))

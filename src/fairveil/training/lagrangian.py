@@ -26,6 +26,7 @@ from fairveil.privacy.veil import Veil
 from fairveil.training.attribute_rows import soft_pull
 from fairveil.training.descent import Descent
 from fairveil.training.group_sides import Estimated, GroupSide, Released
+from fairveil.training.planning import precision_of
 from fairveil.training.task import Fit, Progress, Task, quiet
 
 __all__ = ["DualSheet", "LagrangianDual"]
@@ -57,13 +58,10 @@ LAST = 0.15
 """The share of the last steps whose parameters are averaged."""
 
 LOOK_SHARE, LENGTH_SHARE = 0.5, 0.1
-"""Of the precision: for the counts of all looks; of the rest, for lengths where the primal bound is chosen by them."""
+"""Of the precision: for the counts of all looks; for lengths, over that of the steps, where they choose a bound."""
 
 COUNT_NOISE = 1.5
 """Noise on counts over that on the gradient, where both are released at every step."""
-
-TYPICAL_CLIP = 0.25
-"""The primal bound of released gradients, over the typical norm of an encoded row: no slope p (1 - p) is above 1/4."""
 
 
 class Dual(NamedTuple):
@@ -99,7 +97,8 @@ class LagrangianDual:
         paper does. None is the first under privacy and the second without, which is F-LD.
     primal_bound : float or "private", optional
         C_p, to which each record's gradient is clipped. None follows from all rows' gradients, which are public here;
-        "private" from noisy counts of long gradients in each group (Theorem 4).
+        "private", with "gradients" only, from noisy counts of long gradients in each group (Theorem 4). Memberships are
+        estimated from the vectors as they were clipped, so that clipping costs them no bias.
     dual_bound : float, optional
         C_d. None lets multipliers follow decisions, whose counts are bounded as they are; a number lets them follow
         soft scores, clipped to it, as the paper does (with "gradients" only).
@@ -146,9 +145,10 @@ class LagrangianDual:
             raise InvalidParameter(
                 'Expected dual_bound with primal="gradients" only, got it with "memberships", which counts decisions.'
             )
-        if self.primal_for(task) == "gradients" and self.primal_bound == "private":
+        if self.primal_for(task) == "memberships" and self.primal_bound == "private":
             raise InvalidParameter(
-                'Expected primal_bound="private" with primal="memberships", got it with "gradients"; give a number.'
+                'Expected primal_bound="private" with primal="gradients" only, got it with "memberships", to which '
+                "clipping costs no bias; leave it open."
             )
 
     def primal_for(self, task: Task) -> str:
@@ -169,17 +169,14 @@ class LagrangianDual:
                 Release("decisions", "gaussian", COUNT_NOISE * noise_multiplier),
                 Release("gradient", "gaussian", noise_multiplier),
             )
-            return (Part("train", releases, share, {-1: self.descent.rate_for(task)}, self.length),)
+            steps = Part("train", releases, share, {-1: self.descent.rate_for(task)}, self.length)
+            return (steps, _length_part(steps)) if self.primal_bound == "private" else (steps,)
         n_looks = min(self.n_looks, self.length)
         looks = Release("decisions", "gaussian", noise_multiplier * math.sqrt(n_looks / LOOK_SHARE))
-        rest = 1 - LOOK_SHARE
-        lengths = LENGTH_SHARE if self.primal_bound == "private" else 0.0
-        sums = [Release("sums", "gaussian", noise_multiplier / math.sqrt(rest * (1 - lengths)))]
-        if lengths:
-            sums.append(Release("lengths", "gaussian", noise_multiplier / math.sqrt(rest * lengths)))
+        sums = Release("sums", "gaussian", noise_multiplier / math.sqrt(1 - LOOK_SHARE))
         return (
             Part("train", (looks,), share, n_steps=n_looks),
-            Part("sums", tuple(sums), share, piece="train"),
+            Part("sums", (sums,), share, piece="train"),
         )
 
     def train(
@@ -203,21 +200,20 @@ class LagrangianDual:
                 "Expected people of whom the attribute alone is secret, got whole records; use LagrangianClassifier."
             )
         model, sides = self.model_for(task), against_all(self.constraint, task.people)
-        side = self._side(veils, public, model, sides, task, size)
+        side = self._side(veils, public, model, sides, task)
         course = _Course(self, public, model, sides)
         params = course.warm_up(rng, size)
         return course.run(params, side, size, rng, progress)
 
     def _side(
-        self, veils: Mapping[str, Veil], public: PublicRows, model: Model, sides: AgainstAll, task: Task, size: float
-    ) -> GroupSide:  # fmt: skip
+        self, veils: Mapping[str, Veil], public: PublicRows, model: Model, sides: AgainstAll, task: Task
+    ) -> GroupSide:
+        bound = self.primal_bound if isinstance(self.primal_bound, float) else None
         if self.primal_for(task) == "memberships":
-            return Estimated.start(veils, public, model, sides, self.primal_bound)
-        bound = self.primal_bound
-        clip_norm = bound if isinstance(bound, float) else TYPICAL_CLIP * math.sqrt(2) * task.usual_norm
-        if bound is None and not task.is_private:
-            clip_norm = math.inf
-        return Released.start(veils["train"], size, model, sides, clip_norm, self.dual_bound)
+            return Estimated.start(veils, public, model, sides, bound)
+        if bound is None:
+            bound = math.nan if task.is_private else math.inf
+        return Released.start(veils, public, model, sides, bound, self.dual_bound)
 
     def looks_at(self, step: int, side: GroupSide) -> bool:
         """Return whether the attribute is read before this step."""
@@ -225,6 +221,13 @@ class LagrangianDual:
             return True
         n_looks = min(self.n_looks, self.length)
         return step * n_looks // self.length != (step - 1) * n_looks // self.length
+
+
+def _length_part(steps: Part) -> Part:
+    """Return one look at how long gradients are in each cell, at its share of the precision of the steps."""
+    precision = LENGTH_SHARE * precision_of(steps)
+    noise = 1 / math.sqrt(precision) if precision else 0.0
+    return Part("lengths", (Release("lengths", "gaussian", noise),), steps.share, piece=steps.piece)
 
 
 @dataclass(frozen=True, eq=False)
