@@ -72,7 +72,7 @@ def test_explanations_come_before_any_row_and_come_true(people, few, monkeypatch
     assert clf.ledger.entries == ()
     head, _, rest = told.partition("epsilon")
     assert ("may read sex" if aware else "do not read sex") in head and "certifies  probably a gap of" in head
-    assert "for one record added or removed" in rest and "for one replaced" in rest
+    assert "for one record added or removed" in rest and "for one record replaced by another" in rest
     for word in ("delta 1e-05", "rate all", "noise", "not hidden timing", "secret coins"):
         assert word in rest
     for part in plan.parts:

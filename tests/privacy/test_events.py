@@ -13,6 +13,7 @@ from fairveil.errors import DamagedLedger, InvalidParameter, UnsupportedEvent
 from fairveil.privacy.events import (
     ApproximateBox,
     BestOfRuns,
+    ByGroup,
     Charge,
     DiscreteGaussianRelease,
     DiscreteLaplaceRelease,
@@ -55,6 +56,7 @@ any_event = st.recursive(
         st.builds(Joint, st.lists(inner, min_size=1, max_size=3).map(tuple)),
         st.builds(PoissonSampled, rates, inner),
         st.builds(Repeated, inner, counts),
+        st.builds(ByGroup, inner),
         st.builds(
             BestOfRuns, st.tuples(st.lists(inner, min_size=1, max_size=2).map(tuple)), st.floats(0.1, 100)
         ),

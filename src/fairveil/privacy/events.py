@@ -9,6 +9,7 @@ from fairveil.errors import DamagedLedger, InvalidParameter, UnsupportedEvent
 __all__ = [
     "ApproximateBox",
     "BestOfRuns",
+    "ByGroup",
     "Charge",
     "DiscreteGaussianRelease",
     "DiscreteLaplaceRelease",
@@ -204,6 +205,20 @@ class Repeated(Event):
 
 
 @dataclass(frozen=True)
+class ByGroup(Event):
+    """The event on noisy sums that are kept apart by cells, where an attribute alone is secret.
+
+    A record adds the same vector to one cell, whatever its attribute: the attribute says which. So a change of the
+    attribute takes the record away from one sum and adds it to another, whose noises are independent.
+    """
+
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check_event("event", self.event)
+
+
+@dataclass(frozen=True)
 class BestOfRuns(Event):
     """The best of K independent runs, and nothing else of them; K is secret and Poisson(mean), given K >= 1.
 
@@ -255,6 +270,7 @@ _KINDS: dict[str, type[Event]] = {
     for kind in (
         GaussianRelease, LaplaceRelease, DiscreteLaplaceRelease, DiscreteGaussianRelease, RandomizedResponse,
         PureBox, ApproximateBox, NonPrivateRelease, UnpricedChoice, Joint, PoissonSampled, Repeated, BestOfRuns,
+        ByGroup,
     )
 }  # fmt: skip
 

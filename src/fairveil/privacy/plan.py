@@ -13,7 +13,16 @@ from typing import Any, Protocol
 from fairveil._validate import check_integer, check_probability
 from fairveil.errors import InvalidParameter
 from fairveil.privacy.accounting import epsilon_of
-from fairveil.privacy.events import Charge, Event, Joint, NonPrivateRelease, PoissonSampled, Repeated
+from fairveil.privacy.attribute import hides_attribute
+from fairveil.privacy.events import (
+    ByGroup,
+    Charge,
+    Event,
+    Joint,
+    NonPrivateRelease,
+    PoissonSampled,
+    Repeated,
+)
 from fairveil.privacy.laws import law_named
 from fairveil.privacy.mechanisms import public_scale
 from fairveil.privacy.pricing import count_uses
@@ -56,7 +65,8 @@ class Part:
 
     `piece` names the piece of the secret split that is read; empty means one of the part's own name. Parts that read
     one piece (training steps, then one further look at the same people) compose in sequence, pieces in parallel.
-    A part of share 1 reads everyone.
+    A part of share 1 reads everyone. `by_group` says that, where an attribute alone is secret, the one release of a
+    batch keeps sums apart by cells, and that what a record adds does not depend on its attribute, but for the cell.
     """
 
     name: str
@@ -65,6 +75,7 @@ class Part:
     rates: Mapping[int, float] | tuple[tuple[int, float], ...] = EVERYONE
     n_steps: int = 1
     piece: str = ""
+    by_group: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "piece", self.piece or self.name)
@@ -73,6 +84,10 @@ class Part:
         object.__setattr__(self, "rates", tuple(dict(self.rates).items()))
         for rate in self.sampling_rates.values():
             check_probability("sampling_rate", rate)
+        if self.by_group and len(self.releases) != 1:
+            raise InvalidParameter(
+                f"Expected one release a batch where sums are kept apart by group, got {len(self.releases)}."
+            )
 
     @property
     def sampling_rates(self) -> dict[int, float]:
@@ -84,7 +99,8 @@ class Part:
         """Return the part that `to_dict` wrote."""
         releases = tuple(Release(r["name"], r["law"], r["noise_multiplier"]) for r in facts["releases"])
         rates = {-1 if cell == ALL else int(cell): rate for cell, rate in facts["sampling_rates"].items()}
-        return cls(facts["part"], releases, facts["share"], rates, facts["n_steps"], facts.get("piece", ""))
+        more = (facts["n_steps"], facts.get("piece", ""), facts.get("by_group", False))
+        return cls(facts["part"], releases, facts["share"], rates, *more)
 
     @property
     def event(self) -> Event:
@@ -94,6 +110,8 @@ class Part:
         rate = max(self.sampling_rates.values())
         if rate < 1 and not any(isinstance(event, NonPrivateRelease) for event in events):
             step = PoissonSampled(rate, step)
+        if self.by_group and not isinstance(step, NonPrivateRelease):
+            step = ByGroup(step)
         return Repeated(step, self.n_steps) if self.n_steps > 1 else step
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,6 +120,7 @@ class Part:
         return {
             "part": self.name,
             **piece,
+            **({"by_group": True} if self.by_group else {}),
             "share": self.share,
             "sampling_rates": {
                 ALL if cell == -1 else str(cell): q for cell, q in self.sampling_rates.items()
@@ -134,6 +153,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         shares = self.shares
+        if any(part.by_group for part in self.parts) and not hides_attribute(self.unit):
+            raise InvalidParameter(
+                f"Expected sums apart by group to hide an attribute alone, got the unit {self.unit!r}: a record that "
+                "is replaced may stay in its group."
+            )
         for part in self.parts:
             if part.share < 1 and part.share != shares[part.piece]:
                 raise InvalidParameter(

@@ -74,6 +74,8 @@ def has_replace_pair(event: ev.Event) -> bool:
     if isinstance(event, ev.PoissonSampled):
         is_gaussian = gaussian_multiplier(event.event) is not None
         return is_gaussian or (event.rate == 1 and has_replace_pair(event.event))
+    if isinstance(event, ev.ByGroup):
+        return True
     if isinstance(event, ev.Repeated):
         return has_replace_pair(event.event)
     if isinstance(event, ev.BestOfRuns):
@@ -226,6 +228,15 @@ def _(event: ev.Joint, grid: float, neighbours: Neighbours) -> Losses:
         return loss_distribution(ev.GaussianRelease(multiplier), grid, neighbours)
     uses = sum((count_uses(release) for release in event.releases), Counter[ev.Event]())
     return composed(uses, grid, neighbours)
+
+
+@loss_distribution.register
+def _(event: ev.ByGroup, grid: float, neighbours: Neighbours) -> Losses:
+    apart = _one_use(event.event, grid, Neighbours.ADD_OR_REMOVE_ONE)
+    if neighbours is Neighbours.ADD_OR_REMOVE_ONE:
+        return apart
+    # one sum loses the record, another gains it, and their noises are independent
+    return compose(apart, Losses(apart.add, apart.remove))
 
 
 @loss_distribution.register

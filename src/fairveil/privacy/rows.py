@@ -188,7 +188,10 @@ class VectorFunction(Protocol):
 
 @runtime_checkable
 class HistogramFunction(Protocol):
-    """Puts each row into one of `n_cells` cells, or none (-1), and turns it into `n_values` numbers to add there."""
+    """Puts each row into one of `n_cells` cells, or none (-1), and turns it into `n_values` numbers to add there.
+
+    A function whose numbers do not depend on the row's own cell may say so by a class attribute `adds_alike`.
+    """
 
     @property
     def n_cells(self) -> int:

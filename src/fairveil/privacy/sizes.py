@@ -181,6 +181,11 @@ def _(event: ev.PoissonSampled) -> Size:
 
 
 @rough_size.register
+def _(event: ev.ByGroup) -> Size:
+    return rough_size(event.event)
+
+
+@rough_size.register
 def _(event: ev.BestOfRuns) -> Size:
     sizes = [_in_sequence(way) for way in event.ways]
     # runs better than the one seen shift its loss by at most mean x total variation, which is at most tanh(pure / 2)

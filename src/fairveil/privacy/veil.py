@@ -217,7 +217,7 @@ class Veil:
         drawn = next(self._batches)
         if self._keeps:
             drawn = self._records.keep_blocks(drawn, self._n_blocks)
-        return Batch(self._records, drawn, self._n_blocks, self._open, self._coins)
+        return Batch(self._records, drawn, self._n_blocks, self._open, self._coins, self.part.by_group)
 
     def __repr__(self) -> str:
         return f"Veil({self.part.name!r}, {self._n_left} draws left)"
@@ -226,11 +226,18 @@ class Veil:
 class Batch:
     """One draw: each planned release can be had once."""
 
-    __slots__ = ("_coins", "_drawn", "_n_blocks", "_open", "_records")
+    __slots__ = ("_by_group", "_coins", "_drawn", "_n_blocks", "_open", "_records")
 
     def __init__(
-        self, records: Records, drawn: Any, n_blocks: int, releases: Mapping[str, Release], coins: Coins
+        self,
+        records: Records,
+        drawn: Any,
+        n_blocks: int,
+        releases: Mapping[str, Release],
+        coins: Coins,
+        by_group: bool = False,
     ) -> None:
+        self._by_group = by_group
         self._records = records
         self._drawn = drawn
         self._n_blocks = n_blocks
@@ -277,7 +284,7 @@ class Batch:
 
     def release_counts(self, function: CellFunction, name: str = "counts") -> NDArray[np.float64]:
         """Return noisy counts per cell: a record adds 1 to one cell at most."""
-        release = self._use(name, is_whole=True)
+        release = self._use(name, is_whole=True, is_apart=True)
         check_registered(function)
         return self._noisy(self._records.count_cells(self._drawn, function, self._n_blocks), release, 1.0)
 
@@ -288,7 +295,7 @@ class Batch:
 
         The vector is bounded to `bound`, in the norm of the planned law (Gaussian L2, Laplace L1).
         """
-        release = self._use(name)
+        release = self._use(name, is_apart=getattr(function, "adds_alike", False))
         check_registered(function)
         bound = check_positive("bound", bound)
         norm = law_named(release.law).norm
@@ -333,8 +340,15 @@ class Batch:
             return total.astype(np.float64)
         return law_named(release.law).add(total, release.noise_multiplier * sensitivity, self._coins)
 
-    def _use(self, name: str, *, norm: int | None = None, is_whole: bool = False) -> Release:
-        """Take a release off the plan; its law must fit the norm that was bounded, and sums that are not whole."""
+    def _use(
+        self, name: str, *, norm: int | None = None, is_whole: bool = False, is_apart: bool = False
+    ) -> Release:
+        """Take a release off the plan; its law must fit the norm that was bounded, and sums that are not whole.
+
+        Where sums are planned apart by group, it must keep them so: in cells, with a vector that no attribute decides.
+        """
+        if self._by_group and not is_apart:
+            raise UnplannedRelease(f"Expected sums that are kept apart by group, got others for {name!r}.")
         release = self._open.pop(name, None)
         if release is None:
             raise UnplannedRelease(

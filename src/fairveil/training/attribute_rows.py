@@ -1,6 +1,7 @@
 """Row functions of PF-LD: what is asked of rows whose attribute is secret. Their features and labels are public."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,10 @@ class BasisSums:
 
     By the weights of a linear score the gradient is the slope of the decision times the features; `axes` turns
     features, less `centre`, into the basis, and `constant` stands last. The slope is that of the model's own decision.
+    A record adds the same vector whatever its group (`adds_alike`).
     """
+
+    adds_alike: ClassVar[bool] = True
 
     model: Model
     params: Floats

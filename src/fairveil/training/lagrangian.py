@@ -175,8 +175,8 @@ class LagrangianDual:
         looks = Release("decisions", "gaussian", noise_multiplier * math.sqrt(n_looks / LOOK_SHARE))
         sums = Release("sums", "gaussian", noise_multiplier / math.sqrt(1 - LOOK_SHARE))
         return (
-            Part("train", (looks,), share, n_steps=n_looks),
-            Part("sums", (sums,), share, piece="train"),
+            Part("train", (looks,), share, n_steps=n_looks, by_group=True),
+            Part("sums", (sums,), share, piece="train", by_group=True),
         )
 
     def train(
@@ -227,7 +227,8 @@ def _length_part(steps: Part) -> Part:
     """Return one look at how long gradients are in each cell, at its share of the precision of the steps."""
     precision = LENGTH_SHARE * precision_of(steps)
     noise = 1 / math.sqrt(precision) if precision else 0.0
-    return Part("lengths", (Release("lengths", "gaussian", noise),), steps.share, piece=steps.piece)
+    lengths = Release("lengths", "gaussian", noise)
+    return Part("lengths", (lengths,), steps.share, piece=steps.piece, by_group=True)
 
 
 @dataclass(frozen=True, eq=False)

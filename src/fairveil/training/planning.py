@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from fairveil.errors import InvalidParameter
+from fairveil.privacy.attribute import hides_attribute
 from fairveil.privacy.calibration import calibrate
 from fairveil.privacy.events import Event
 from fairveil.privacy.plan import Part, Plan, Release
@@ -45,12 +46,12 @@ def make_counting_plan(epsilon: float, delta: float, unit: str) -> Plan:
     std = 0.0
     if math.isfinite(epsilon):
         std = calibrate(lambda noise: [outcomes_part(noise, 1.0).event], epsilon, delta)
-    return Plan((outcomes_part(std, 1.0),), epsilon, delta, unit)
+    return Plan((outcomes_part(std, 1.0, hides_attribute(unit)),), epsilon, delta, unit)
 
 
 def _holdout_parts(recipe: Recipe, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
     more = recipe.holdout_parts(noise_multiplier, share, task) if isinstance(recipe, HoldoutReader) else ()
-    return (outcomes_part(noise_multiplier, share), *more)
+    return (outcomes_part(noise_multiplier, share, task.hides_attribute), *more)
 
 
 def size_parts(task: Task) -> tuple[Part, ...]:
@@ -61,10 +62,10 @@ def size_parts(task: Task) -> tuple[Part, ...]:
     return (Part("size", (Release("size", "discrete_laplace", scale),)),)
 
 
-def outcomes_part(std: float, share: float) -> Part:
+def outcomes_part(std: float, share: float, by_group: bool = False) -> Part:
     """Return the one look at people held out: how the released rule decides, by group and label."""
     # Gaussian, because the outcomes of several runs on the same people then compose as gently as their trainings do.
-    return Part("holdout", (Release("outcomes", "discrete_gaussian", std),), share)
+    return Part("holdout", (Release("outcomes", "discrete_gaussian", std),), share, by_group=by_group)
 
 
 def calibrated_parts(
