@@ -57,7 +57,7 @@ DECAY, LARGEST_DECAY = 0.006, 2e-3
 LAST = 0.15
 """The share of the last steps whose parameters are averaged."""
 
-LOOK_SHARE, LENGTH_SHARE = 0.5, 0.1
+LOOK_SHARE, LENGTH_SHARE = 0.5, 0.04
 """Of the precision: for the counts of all looks; for lengths, over that of the steps, where they choose a bound."""
 
 COUNT_NOISE = 1.5
