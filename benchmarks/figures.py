@@ -12,7 +12,10 @@ K = 6 classes, d = 20 features, 10,000 rows a run: 80 % to fit (where a method n
     descent         DP2DP's own descent, put right, on a pool of its own: without noise, and at epsilon
     ours            ParityPostprocessor's default at epsilon
 
+`--paper pfld` draws Figures 2 and 3 of PF-LD instead, on real data (`attribute_figures.py`).
+
     python benchmarks/figures.py --runs 30 --out figures --json
+    python benchmarks/figures.py --paper pfld --dataset bank --runs 10 --out figures --json
 """
 
 import os
@@ -30,6 +33,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
+import attribute_figures
 from fairveil import (
     DemographicParity,
     Ledger,
@@ -165,20 +169,9 @@ def rounded(value: object) -> object:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument(
-        "--programs", type=int, default=1, help="runs of a setting that solve the linear program"
-    )
-    parser.add_argument("--epsilon", type=float, default=0.46)
-    parser.add_argument("--headroom", type=float, default=0.0, help="of ours; 0 aims at the tolerance itself")
-    parser.add_argument("--out", type=Path, help="a folder for the figure; none draws nothing")
-    parser.add_argument("--json", action="store_true", help="print the JSON object only")
-    options = parser.parse_args()
-    started, rows = time.perf_counter(), []
+def synthetic(options: argparse.Namespace) -> dict:
+    """Return the rows of DP2DP's Figure 1 and where it is drawn."""
+    rows = []
     settings = [(0.75, tolerance) for tolerance in TOLERANCES] + [(bias, 0.0) for bias in BIASES]
     for bias, tolerance in settings:
         rows.append(measured(bias, tolerance, options))
@@ -190,8 +183,33 @@ def main() -> None:
         what: max(sign * (row[ours][what] - row["exact"][what]) for row in rows)
         for what, sign in (("gap", 1), ("accuracy", -1))
     }
-    answer = {"rows": [rounded(row) for row in rows], "worst_over_exact": rounded(worst), "figures": paths}
-    print(json.dumps(answer | {"seconds": round(time.perf_counter() - started, 1)}, allow_nan=False))
+    return {"rows": [rounded(row) for row in rows], "worst_over_exact": rounded(worst), "figures": paths}
+
+
+PAPERS = {"dp2dp": (synthetic, 30, 0.46), "pfld": (attribute_figures.answer, 10, 1.0)}
+"""What draws the figures of each paper, and its own number of runs and epsilon."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--paper", default="dp2dp", choices=sorted(PAPERS))
+    parser.add_argument("--runs", type=int, help="30, for pfld 10")
+    parser.add_argument(
+        "--programs", type=int, default=1, help="runs of a setting that solve the linear program"
+    )
+    parser.add_argument("--epsilon", type=float, help="0.46, for pfld (Figure 3) 1")
+    parser.add_argument("--headroom", type=float, default=0.0, help="of ours; 0 aims at the tolerance itself")
+    parser.add_argument("--out", type=Path, help="a folder for the figure; none draws nothing")
+    attribute_figures.add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print the JSON object only")
+    options = parser.parse_args()
+    started, (answer, runs, epsilon) = time.perf_counter(), PAPERS[options.paper]
+    options.runs = runs if options.runs is None else options.runs
+    options.epsilon = epsilon if options.epsilon is None else options.epsilon
+    found = answer(options)
+    print(json.dumps(found | {"seconds": round(time.perf_counter() - started, 1)}, allow_nan=False))
 
 
 if __name__ == "__main__":

@@ -14,11 +14,16 @@ With `--frontier` the functional mechanism is fitted once a split, at `--toleran
 has a row of its own: the model that was derived from the same release, beside one "retrained" at that tolerance from a
 budget of its own. "ledger_epsilon" is what the books say after all models were derived, "fitted_epsilon" before.
 
+PF-LD hides the attribute alone; its epsilon is that of a change a -> a' ("epsilon_known_unknown": what the classifier
+was given), "floor" the gap when groups are shuffled, which is chance alone. `--rivals` puts its rivals beside it:
+measured now, or from a file of what `rivals.py` printed.
+
     python benchmarks/quality.py --dataset adult --method raco --epsilon 1 --tolerance 0.05 --runs 10 --json
     python benchmarks/quality.py --dataset adult --method dp2dp --epsilon 0.5,1,3 --runs 20 --json
     python benchmarks/quality.py --schema benchmarks/schemas/adult_fairdp.toml --split original --method fairdp \\
         --epsilon 1.1 --norm-bound 0.3,1,3 --runs 10 --json
     python benchmarks/quality.py --method functional --epsilon 1 --frontier 0,0.05,0.1 --runs 10 --json
+    python benchmarks/quality.py --method pfld --dataset bank --constraint equalized_odds --rivals --runs 10 --json
 """
 
 import os
@@ -35,6 +40,7 @@ import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import attribute
 import fairveil
 from fairveil import (
     Descent,
@@ -75,9 +81,11 @@ UNBOUNDED = {
     "output": lambda model: OutputPerturbation(),
 }
 RULES = ("dp2dp", "parity")
-NEWER = ("fairdp", "functional")
+NEWER = ("fairdp", "functional", "pfld")
+OWN_MODELS = {"fairdp": fairveil.Groupwise().descent.model, "pfld": fairveil.LagrangianDual().descent.model}
 METHODS = sorted([*UNBOUNDED, *RULES, *NEWER, "raco"])
 SOLVERS = {"auto": None, "histogram": ScoreHistogram(), "steps": DualSteps(), "descent": NoisyDescent()}
+SWEPT = ("tolerance", "clip_norm", "norm_bound", "rounds", "lambda_max")
 FRONTIER_TOLERANCE = 0.05
 """What the one fit behind a frontier is asked for, where nothing else is said."""
 
@@ -113,6 +121,7 @@ class Setting:
     divisors: str
     weighting: str
     rounds: int
+    lambda_max: float
 
     @property
     def asked(self) -> Constraint:
@@ -155,6 +164,10 @@ class Setting:
             asked, self.epsilon, self.delta, how, schema, sensitive, ledger=Ledger()
         )
 
+    def pfld(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
+        how = attribute.recipe_of(self.model, self.lambda_max)
+        return attribute.classifier(self.asked, self.epsilon, self.delta, how, schema)
+
 
 def fitted(splits: Splits, setting: Setting, run: int) -> PrivateClassifier:
     bench, (train, _) = splits.bench, splits(run)
@@ -195,19 +208,23 @@ def measure(splits: Splits, options: argparse.Namespace, setting: Setting, twins
         mean_figures(splits, options, setting.asked, some)
         for some in (answers, [twin.answer(positive) for twin in twins])
     )
-    accuracy, gap = ours["accuracy"], ours["gap"]
     return {
-        **described(splits, options, setting),
-        "accuracy_mean": accuracy[0], "accuracy_low": accuracy[1], "accuracy_high": accuracy[2],
-        "gap_mean": gap[0], "gap_low": gap[1], "gap_high": gap[2], "gap_largest": ours["gap_largest"][0],
-        "auc_pr": ours["auc_pr"][0], "roc_auc": ours["roc_auc"][0],
-        "gap_mean_of_two": ours["equalized_odds_mean"][0],
+        **described(splits, options, setting), **with_ends(ours), "runs": options.runs, "seconds_per_run": seconds,
+        "auc_pr": ours["auc_pr"][0], "roc_auc": ours["roc_auc"][0], "gap_mean_of_two": ours["equalized_odds_mean"][0],
         "nonprivate_accuracy": theirs["accuracy"][0], "nonprivate_gap": theirs["gap"][0],
         "nonprivate_auc_pr": theirs["auc_pr"][0], "nonprivate_roc_auc": theirs["roc_auc"][0],
         "nonprivate_gap_mean_of_two": theirs["equalized_odds_mean"][0],
         **fair_twin(splits, options, setting, twins),
-        "runs": options.runs, "seconds_per_run": seconds, "evaluation": "exact, on public held-out rows",
-        **published(options, setting),
+        "evaluation": "exact, on public held-out rows",
+        **published(options, setting), **attribute.more_figures(splits, options, setting, answers),
+    }  # fmt: skip
+
+
+def with_ends(ours: dict) -> dict:
+    accuracy, gap = ours["accuracy"], ours["gap"]
+    return {
+        "accuracy_mean": accuracy[0], "accuracy_low": accuracy[1], "accuracy_high": accuracy[2],
+        "gap_mean": gap[0], "gap_low": gap[1], "gap_high": gap[2], "gap_largest": ours["gap_largest"][0],
     }  # fmt: skip
 
 
@@ -235,13 +252,10 @@ def measure_frontier(splits: Splits, options: argparse.Namespace, setting: Setti
 
 
 def frontier_figures(ours: dict, theirs: dict, tolerance: float) -> dict:
-    accuracy, gap = ours["accuracy"], ours["gap"]
-    return {
-        "accuracy_mean": accuracy[0], "accuracy_low": accuracy[1], "accuracy_high": accuracy[2],
-        "gap_mean": gap[0], "gap_low": gap[1], "gap_high": gap[2], "gap_largest": ours["gap_largest"][0],
-        "gap_above_tolerance": gap[0] - tolerance,
+    return with_ends(ours) | {
+        "gap_above_tolerance": ours["gap"][0] - tolerance,
         "retrained_accuracy": theirs["accuracy"][0], "retrained_gap": theirs["gap"][0],
-        "accuracy_over_retrained": accuracy[0] - theirs["accuracy"][0],
+        "accuracy_over_retrained": ours["accuracy"][0] - theirs["accuracy"][0],
     }  # fmt: skip
 
 
@@ -249,7 +263,7 @@ def described(splits: Splits, options: argparse.Namespace, setting: Setting) -> 
     """Return what was asked for: common choices, then those of the method."""
     own = {
         "dp2dp": ("solver", "part", "decoupled"), "parity": ("solver", "part", "decoupled", "mode"),
-        "fairdp": ("norm_bound", "divisors"), "functional": ("weighting", "rounds"),
+        "fairdp": ("norm_bound", "divisors"), "functional": ("weighting", "rounds"), "pfld": ("lambda_max",),
     }  # fmt: skip
     return {
         "dataset": options.dataset if not options.schema else Path(options.schema).stem,
@@ -288,18 +302,14 @@ def add_own_options(parser: argparse.ArgumentParser, several: str) -> None:
     parser.add_argument("--clip-norm", help=f"{several}; raco only")
     fairdp, functional = fairveil.Groupwise(), fairveil.Functional()
     parser.add_argument("--norm-bound", help=f"{several}; fairdp only: of the last layer")
-    parser.add_argument(
-        "--divisors", default=fairdp.divisors, choices=["group", "common"], help="fairdp only"
-    )
+    parser.add_argument("--divisors", default=fairdp.divisors, choices=["group", "common"], help="fairdp")
     parser.add_argument(
         "--weighting", default=functional.weighting, choices=["people", "groups"], help="functional only"
     )
-    parser.add_argument(
-        "--rounds", default=f"{functional.rounds}", help=f"{several}; functional only: releases"
-    )
-    parser.add_argument(
-        "--frontier", type=numbers, help=f"{several}; functional only: tolerances of one release"
-    )
+    parser.add_argument("--rounds", default=f"{functional.rounds}", help=f"{several}; functional: releases")
+    parser.add_argument("--frontier", type=numbers, help=f"{several}; functional: tolerances of one release")
+    parser.add_argument("--lambda-max", help=f"{several}; pfld: the largest multiplier")
+    parser.add_argument("--rivals", nargs="?", const="", help="pfld: its rivals, or a file of their rows")
     parser.add_argument("--no-look", action="store_true", help="raco without its last look")
 
 
@@ -311,7 +321,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--dataset", default="adult")
     parser.add_argument("--schema", help="a schema file for another task on the same rows")
     parser.add_argument("--method", default="dpsgd", choices=METHODS)
-    parser.add_argument("--model", choices=["linear", "mlp"], help="linear, for fairdp mlp")
+    parser.add_argument("--model", choices=["linear", "mlp"], help="linear, for fairdp and pfld mlp")
     parser.add_argument("--constraint", default="demographic_parity", choices=sorted(CONSTRAINT_TYPES))
     parser.add_argument("--against", default="pairs", choices=["pairs", "rest"])
     parser.add_argument("--sensitive", help=several)
@@ -321,13 +331,9 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--tolerance", help=f"{several}; 0 for dp2dp and parity")
     add_own_options(parser, several)
-    parser.add_argument(
-        "--smallest-group", type=int, default=0, help="leave out bounds on fewer held-out rows"
-    )
+    parser.add_argument("--smallest-group", type=int, default=0, help="no bound on fewer held-out rows")
     parser.add_argument("--published", help="a CSV of published curves to print beside ours")
-    parser.add_argument(
-        "--split", default="random", choices=["random", "original"], help="original: the source's"
-    )
+    parser.add_argument("--split", default="random", choices=["random", "original"], help="or the source's")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="of the splits")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
@@ -339,8 +345,8 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
         if options.method != "functional":
             parser.error(f"Expected --method functional for a frontier, got {options.method}.")
         options.tolerance = options.tolerance or f"{FRONTIER_TOLERANCE}"
-    if options.model is None:
-        options.model = fairveil.Groupwise().descent.model if options.method == "fairdp" else Descent().model
+    options.model = options.model or OWN_MODELS.get(options.method, Descent().model)
+    options.lambda_max = options.lambda_max or f"{fairveil.LagrangianDual().lambda_max}"
     if options.norm_bound is None:
         options.norm_bound = f"{fairveil.Groupwise(Descent(model=options.model)).largest_norm}"
     return options
@@ -349,15 +355,15 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
 def settings_of(options: argparse.Namespace) -> list[Setting]:
     if options.method == "raco" and options.tolerance is None:
         raise SystemExit("Expected --tolerance for raco, got none.")
-    asked = (options.epsilon, options.tolerance, options.clip_norm, options.norm_bound, options.rounds)
+    asked = (options.epsilon, *map(vars(options).get, SWEPT))
     several = [(None,) if text is None else numbers(text) for text in asked]
     return [
         Setting(
             options.method, options.model, options.constraint, options.against, epsilon, options.delta, tolerance,
             clip_norm, not options.no_look, options.aware, options.solver, options.part, options.decoupled,
-            options.mode, norm_bound, options.divisors, options.weighting, int(rounds),
+            options.mode, norm_bound, options.divisors, options.weighting, int(rounds), most,
         )
-        for epsilon, tolerance, clip_norm, norm_bound, rounds in itertools.product(*several)
+        for epsilon, tolerance, clip_norm, norm_bound, rounds, most in itertools.product(*several)
     ]  # fmt: skip
 
 
@@ -383,9 +389,7 @@ def main() -> None:
 
 
 def line_of(row: dict) -> str:
-    own = " ".join(
-        f"{name} {row[name]}" for name in ("tolerance", "clip_norm", "norm_bound", "rounds") if name in row
-    )
+    own = " ".join(f"{name} {row[name]}" for name in SWEPT if name in row)
     return f"# epsilon {row['epsilon']} {own}: accuracy {row['accuracy_mean']:.4f} gap {row['gap_mean']:.4f}"
 
 

@@ -9,8 +9,12 @@ most 1 where the time grows at most linearly. "functional_train_s" is a whole fi
 constraint, from the table to the model, "functional_solve_s" the part after encoding, "functional_frontier_s" 20 models
 for 20 tolerances from what it released.
 
+"pfld" is a step of PF-LD as its paper makes it, linear on Adult: the public gradient, decisions counted and groups'
+gradients released from a batch of 256 people ("_2048": of so many), the dual step in its turn; "fld" is the same step
+at epsilon = infinity, without noise and clipping.
+
     python benchmarks/speed.py --json
-    python benchmarks/speed.py --parts groupwise,functional --json
+    python benchmarks/speed.py --parts groupwise,functional,lagrangian --json
 """
 
 import os
@@ -19,13 +23,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
+import itertools
 import json
 import math
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -34,8 +39,9 @@ from typing import Any
 import numpy as np
 
 import peers
-from fairveil import DemographicParity, FunctionalClassifier, Groupwise, load_dataset
+from fairveil import DemographicParity, FunctionalClassifier, Groupwise, LagrangianDual, load_dataset
 from fairveil.coins import secret_coins
+from fairveil.estimators.tables import open_front
 from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import Parity, constrain
 from fairveil.models import Adam, LinearSoftmax, Model, Perceptron, Sgd
@@ -49,6 +55,7 @@ from fairveil.privacy.veil import open_veils
 from fairveil.training.ascent import PULL_EVERY, Ascent
 from fairveil.training.descent import Descent
 from fairveil.training.groupwise import ADAM_RATE, GroupScale
+from fairveil.training.lagrangian import DUAL_EVERY
 from fairveil.training.objectives import CrossEntropy
 from fairveil.training.rate_constrained import RateConstrained
 from fairveil.training.task import Task
@@ -159,6 +166,38 @@ class OursGroupwise(Ours):
             params, self.state = self.optimizer.step(self.params, gradient, self.state)
             self.params = bounded_last_layer(self.model, params, self.recipe.largest_norm)
         return 1e3 * (time.perf_counter() - start) / GROUP
+
+
+class OursLagrangian:
+    """Our PF-LD step with released gradients, as training makes it; F-LD's where it is not private."""
+
+    def __init__(self, model: str, batch: int, is_private: bool) -> None:
+        people, epsilon = load_dataset("adult"), 1.0 if is_private else math.inf
+        self.size, schema = len(people.y), people.schema.without("sex")
+        length, rate = DUAL_EVERY * (GROUP + 1), batch / self.size
+        own = replace(LagrangianDual().descent, model=model, n_steps=length, sampling_rate=rate)
+        self.recipe = LagrangianDual(DemographicParity(), own, primal="gradients")
+        front = open_front(schema, "sex", epsilon, 1e-5, None, None, "attribute")
+        self.task, (part,) = front.task, self.recipe.parts(1.0 if is_private else 0.0, 1.0, front.task)
+        plan = Plan((replace(part, n_steps=10**9),), epsilon, 1e-5, front.unit)
+        records = front.records(people.X, people.y)
+        self.veils = open_veils(records, plan, Ledger(), secret_coins(), "speed")
+        self.veils["train"].expect(self.size)
+        self.rng = np.random.default_rng(0)
+
+    def ms(self) -> float:
+        """Return milliseconds per step of one training, without its warm-up and the first dual round."""
+        times = []
+
+        def timed(steps: range) -> Iterator[int]:
+            for step in steps:
+                if step == DUAL_EVERY:
+                    times.append(time.perf_counter())
+                yield step
+            times.append(time.perf_counter())
+
+        self.recipe.train(self.veils, self.task, self.size, self.rng, timed)
+        return 1e3 * (times[1] - times[0]) / (self.recipe.length - DUAL_EVERY)
 
 
 def in_turn(contenders: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
@@ -285,6 +324,18 @@ def groupwise_ratios(ms: dict[Any, list[float]]) -> dict[str, float]:
     }
 
 
+def lagrangian() -> dict[str, float]:
+    """Return PF-LD's steps over F-LD's, on one model and batch at a time."""
+    figures = {}
+    for model, batch in itertools.product(("linear", "mlp"), (256, 2048)):
+        suffix = ("_mlp" if model == "mlp" else "") + ("_2048" if batch == 2048 else "")
+        pfld, fld = (OursLagrangian(model, batch, is_private) for is_private in (True, False))
+        ms = in_turn({"pfld": pfld.ms, "fld": fld.ms})
+        figures |= {f"{name}_ms{suffix}": median(times) for name, times in ms.items()}
+        figures[f"pfld_over_fld{suffix}"] = ratio(ms["pfld"], ms["fld"])
+    return figures
+
+
 def functional() -> dict[str, float]:
     """Return seconds of whole fits of the functional mechanism, and of a frontier of 20 tolerances."""
     people = load_dataset("adult")
@@ -317,7 +368,9 @@ def command_line() -> dict[str, float]:
         return {"cli_train_adult_s": time.perf_counter() - start}
 
 
-PARTS = {one.__name__: one for one in (linear, mlp, groupwise, functional, calibration, command_line)}
+PARTS = {
+    one.__name__: one for one in (linear, mlp, groupwise, functional, lagrangian, calibration, command_line)
+}
 
 
 def main() -> None:

@@ -91,10 +91,11 @@ class Front:
             raise InvalidParameter(
                 "Expected a sensitive column, whose groups are the secret, got none; name one."
             )
-        public = {
+        public: dict[str | None, str] = {
             **dict.fromkeys(self.schema.columns, "a feature"),
             **{rule.column: "a rule on rows ([[where]])" for rule in self.schema.where},
             self.schema.target.column: "the target",
+            self.schema.id_column: "the id column",
         }
         for entry in self.sensitive:
             for name in (entry.column, *entry.sources):

@@ -76,7 +76,7 @@ class PublicRows:
 
     def sample(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return row numbers drawn by public coins, each row as often as its weight says."""
-        if self._records.persons is None:
+        if self._records.persons is None or not len(self.y):
             return rng.integers(0, max(1, len(self.y)), n_rows if len(self.y) else 0)
         return rng.choice(len(self.y), n_rows, p=self.weights / self.weights.sum())
 
@@ -92,9 +92,19 @@ class AttributeRecords:
 
     @classmethod
     def of(cls, records: MemoryRecords, known: NDArray[np.integer]) -> "AttributeRecords":
-        """Return the records with every cell that is not among the `known` ones taken as unknown."""
-        cells = np.where(np.isin(records.cells, known), records.cells, -1)
-        return cls(replace(records, cells=cells.astype(records.cells.dtype)))
+        """Return the records with every cell that is not among the `known` ones taken as unknown.
+
+        A person has one attribute: that of the first of their rows that tells it.
+        """
+        cells = np.where(np.isin(records.cells, known), records.cells, -1).astype(records.cells.dtype)
+        if records.persons is not None:
+            telling = np.flatnonzero(cells >= 0)
+            persons, first = np.unique(records.persons[telling], return_index=True)
+            places = np.searchsorted(persons, records.persons).clip(max=max(0, len(persons) - 1))
+            is_told = np.isin(records.persons, persons)
+            cells = np.full_like(cells, -1)
+            cells[is_told] = records.cells[telling[first[places[is_told]]]]
+        return cls(replace(records, cells=cells))
 
     @property
     def public(self) -> PublicRows:

@@ -124,21 +124,22 @@ class LongGradients:
 
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return cell x bins + bin of each row, negative for none."""
-        activations = rows.forward(self.model, self.params)
-        lengths = gradient_lengths(self.model, self.params, rows.X, activations)
-        bins = np.searchsorted(self.edges, lengths, side="left")
+        bins = np.searchsorted(self.edges, self._lengths(rows.X), side="left")
         cells, n_bins = (
             self.cells.ravel().take(rows.joint(self.model.n_classes), mode="wrap"),
             len(self.edges) + 1,
         )
         return np.where(cells >= 0, cells * n_bins + bins, -1)
 
+    def _lengths(self, X: Floats) -> Floats:
+        """Return the length of each row asked in a table of its own: rows on an edge must not be tipped by another."""
+        lengths = [gradient_lengths(self.model, self.params, X[row : row + 1]) for row in range(len(X))]
+        return np.concatenate(lengths) if lengths else np.zeros(0, dtype=np.float32)
 
-def gradient_lengths(
-    model: Model, params: Floats, X: Floats, activations: tuple[Floats, ...] | None = None
-) -> Floats:
+
+def gradient_lengths(model: Model, params: Floats, X: Floats) -> Floats:
     """Return the length of the gradient of each record's soft decision, of the class where it is longest."""
-    activations = model.forward(params, X) if activations is None else activations
+    activations = model.forward(params, X)
     soft = softmax(activations[-1])
     lengths = np.zeros(len(X), dtype=np.float32)
     for k in range(1 if len(soft) == 2 else len(soft)):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fairveil.fairness.against_all import AgainstAll
 from fairveil.models.protocol import Array, Model
 from fairveil.privacy.attribute import PublicRows
+from fairveil.privacy.rows import CellFunction
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.attribute_rows import (
     BasisSums,
@@ -47,7 +48,7 @@ LEAST = 2.0
 TOLD = 4.0
 """A cell with fewer is lost in its noise, and nothing is said of it."""
 
-SMOOTHING = 0.95
+SMOOTHING = 0.8
 """Of counts that are released at every step."""
 
 SHORTEST = 1e-9
@@ -183,7 +184,8 @@ class Estimated:
         # James and Stein: what may be noise alone is left alone
         trust = np.maximum(0.0, 1 - np.square(errors)[:, None] / np.maximum(self.residual**2, 1e-12))
         shares = np.clip(self.shares @ self._decided(decisions) + trust * self.residual, 0.0, 1.0)
-        told = self._sizes >= TOLD * self._noise_of_sizes
+        found = self.seen / max(1, self.n_looks)
+        told = (found > 0) & (found >= TOLD * self._noise_of_sizes)
         return Rates(shares * self._sizes[:, None], np.where(told, errors, np.inf))
 
     def tilts(self, pull: Floats) -> Floats:
@@ -268,7 +270,12 @@ class Released:
         if self.dual_bound is not None:
             soft = SoftDecisions(self.model, params, cells.ravel(), n_cells)
             return batch.release_histogram(soft, self.dual_bound, "decisions")
-        hard = Decisions(self.model, params, cells.ravel(), n_cells)
+        # the first parameters are public; later ones carry noise, and nobody can aim a row at an edge of theirs
+        hard: CellFunction = (
+            Decisions(self.model, params, cells.ravel(), n_cells)
+            if self.weight
+            else SteadyDecisions(self.model, params, cells, n_cells)
+        )
         return batch.release_counts(hard, "decisions").reshape(self.total.shape)
 
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
@@ -283,7 +290,7 @@ class Released:
         )
         sizes, of_sizes = counts.sum(axis=1), noise * math.sqrt(self.model.n_classes)
         errors = noise / _at_least(sizes, of_sizes)
-        return Rates(counts, np.where(sizes >= TOLD * of_sizes, errors, np.inf))
+        return Rates(counts, np.where((sizes > 0) & (sizes >= TOLD * of_sizes), errors, np.inf))
 
     def tilts(self, pull: Floats) -> None:
         """Return nothing: the gradient says it."""

@@ -290,7 +290,7 @@ class _Course:
         """Return the multipliers after one dual step, their pull on each cell, on each public row, and what to tell."""
         decisions = self.model.logits(params, self.public.X).argmax(axis=0)
         rates, everyone = side.rates(decisions), self._count(decisions)
-        differences = self.sides.violations(rates.counts, everyone)
+        differences = np.clip(self.sides.violations(rates.counts, everyone), -1.0, 1.0)
         errors = self._errors(rates.errors)
         chased = np.sign(differences) * np.maximum(np.abs(differences) - SLACK, 0.0)
         most = self.recipe.lambda_max

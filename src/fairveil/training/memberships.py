@@ -112,8 +112,7 @@ def _stratum(public: PublicRows, sums: BasisSums, clip_norm: float, rows: NDArra
     lengths = slopes * np.sqrt(np.square(basis).sum(axis=1))
     held = slopes * np.minimum(1.0, clip_norm / np.maximum(lengths, 1e-12)) * public.weights[rows]
     n_rows = float(public.weights[rows].sum())
-    mean = public.weights[rows] @ basis / n_rows
-    spread = (basis * public.weights[rows, None]).T @ basis / n_rows - np.outer(mean, mean)
+    spread = (basis * public.weights[rows, None]).T @ basis / n_rows
     ridge = 1e-6 * np.eye(basis.shape[1])
     return _Stratum(basis, (basis * held[:, None]).T @ basis, held @ basis, spread + ridge, n_rows)
 
@@ -127,7 +126,7 @@ def _posterior(stratum: _Stratum, released: Floats, share: float, noise_std: flo
     best, slope = -np.inf, np.zeros(n_values)
     for explained in SHARES:
         prior = stratum.spread * n_values / (explained * max(share * (1 - share), 1e-3))
-        found = np.linalg.solve(precision + prior, pull)
+        found = np.linalg.lstsq(precision + prior, pull, rcond=None)[0]
         evidence = pull @ found - np.linalg.slogdet(precision + prior)[1] + np.linalg.slogdet(prior)[1]
         if evidence > best:
             best, slope = evidence, found
