@@ -377,3 +377,13 @@ def test_weaker_privacy_is_nothing_to_slip_into(people, few, choices, words):
     with pytest.raises(InvalidParameter, match=words):
         clf.fit(*few)
     assert clf.ledger.entries == ()
+
+
+def test_an_unknown_attribute_that_counts_as_a_group_is_refused(people):
+    """Known or not would be a change of group, which costs more than is stated for it."""
+    (entry,) = [one for one in people.schema.sensitive if one.column == "sex"]
+    counted = people.schema.without("sex").model_copy(
+        update={"sensitive": (entry.model_copy(update={"unknown": "Male"}),)}
+    )
+    with pytest.raises(InvalidParameter, match="in no group"):
+        LagrangianClassifier(schema=counted, sensitive="sex", ledger=Ledger()).planned()

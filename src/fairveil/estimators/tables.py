@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fairveil.data.coding import IGNORE
 from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.loaders import load_encoded
 from fairveil.data.schema import Category, Number, Schema, Sensitive
@@ -98,6 +99,11 @@ class Front:
             self.schema.id_column: "the id column",
         }
         for entry in self.sensitive:
+            if entry.unknown != IGNORE:
+                raise InvalidParameter(
+                    f"Expected an unknown {entry.column!r} to be in no group where it is the secret, got it counted as "
+                    f'{entry.unknown!r}; write unknown = "ignore" in the schema.'
+                )
             for name in (entry.column, *entry.sources):
                 if name in public:
                     told = "is the secret" if name == entry.column else f"tells {entry.column!r}, the secret"

@@ -54,6 +54,10 @@ SMOOTHING = 0.8
 SHORTEST = 1e-9
 """No bound is smaller."""
 
+LIGHTEST = 0.05
+"""Released gradients have the noise of weights that are at least so heavy: parameters must carry noise that is not
+known beforehand, also while nothing pulls."""
+
 GRID = np.geomspace(0.05, 1.0, 25)
 """Edges at which lengths are counted, over the largest public length."""
 
@@ -270,7 +274,7 @@ class Released:
         if self.dual_bound is not None:
             soft = SoftDecisions(self.model, params, cells.ravel(), n_cells)
             return batch.release_histogram(soft, self.dual_bound, "decisions")
-        # the first parameters are public; later ones carry noise, and nobody can aim a row at an edge of theirs
+        # the first parameters are public; later ones carry noise, so that nobody can aim a row at an edge of theirs
         hard: CellFunction = (
             Decisions(self.model, params, cells.ravel(), n_cells)
             if self.weight
@@ -303,7 +307,7 @@ class Released:
         objective = GroupPull(
             table.take(self.sides.groups.cells.ravel(), axis=0, mode="wrap").astype(np.float32)
         )
-        heaviest = float(np.ptp(weights, axis=1).max())
+        heaviest = max(float(np.ptp(weights, axis=1).max()), LIGHTEST)
         bound = max(heaviest * self.clip_norm, SHORTEST) if math.isfinite(self.clip_norm) else math.inf
         return self.batch.release_gradient(self.model, params, objective, bound) / self.expected
 
