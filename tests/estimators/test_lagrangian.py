@@ -387,3 +387,10 @@ def test_an_unknown_attribute_that_counts_as_a_group_is_refused(people):
     )
     with pytest.raises(InvalidParameter, match="in no group"):
         LagrangianClassifier(schema=counted, sensitive="sex", ledger=Ledger()).planned()
+
+
+def test_a_tolerance_is_refused_because_nothing_is_bounded(people):
+    with pytest.raises(InvalidParameter, match="without a tolerance"):
+        LagrangianClassifier(
+            DemographicParity(0.1), schema=people.schema.without("sex"), sensitive="sex", ledger=Ledger()
+        ).planned()

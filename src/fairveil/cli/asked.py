@@ -47,6 +47,10 @@ def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) ->
 def _hiding(options: RunOptions) -> RunOptions:
     """Return the options with the method that hides what is to be hidden; it must be said, for one is weaker."""
     hides_attribute = options.protects == "attribute"
+    if hides_attribute and options.aware:
+        raise InvalidParameter(
+            "Expected --unaware with --protects attribute, whose decisions never read the attribute, got --aware."
+        )
     if hides_attribute and options.method == "auto":
         return replace(options, method="pfld")
     if hides_attribute != (options.method == "pfld"):
@@ -63,9 +67,12 @@ def _constraints(options: RunOptions) -> tuple[Constraint, ...]:
         if options.tolerance is not None or options.rules:
             name = KNOBS.get(options.method)
             knob = "" if name is None else f" (its knob is --{name.replace('_', '-')})"
+            other = f"use --method {' or '.join(KEEPING)}"
+            if options.method == "pfld":
+                other = "leave out --protects attribute, for a method that keeps them and hides whole records"
             raise InvalidParameter(
                 f"Expected no --tolerance and no --rule, because {options.method} measures the gap and does not bound "
-                f"it{knob}; leave them out, or use --method {' or '.join(KEEPING)}."
+                f"it{knob}; leave them out, or {other}."
             )
         return (_named(options, 0.0),)
     if options.tolerance is None and not options.rules:

@@ -58,11 +58,19 @@ def certified(facts: dict[str, Any], ledger: Path) -> str:
         f"  decisions  {what_is_read(facts)}",
         *_certificate(facts),
         *_claims(facts["claims"]),
+        *_open_here(facts),
         "  assumes    that none of these people was trained on, which fairveil cannot see from their rows",
         *spending(facts),
         f"Next: fairveil ledger show {quote(str(ledger))}  # everything ever released from these people",
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _open_here(facts: dict[str, Any]) -> list[str]:
+    """Return what is not hidden of these people where an attribute alone is."""
+    if facts["protects"] != "attribute":
+        return []
+    return ["  not hidden their features and labels, and that they are in this table: they are public here"]
 
 
 def _claims(claims: list[dict[str, Any]]) -> list[str]:

@@ -21,6 +21,10 @@ __all__ = ["GIVEN_AWAY", "Seen", "given_away", "see"]
 GIVEN_AWAY = 0.99
 """A feature gives groups away if so many rows of known group could be told by its level alone."""
 
+MOST_LEVELS = 2000
+ROWS_A_LEVEL = 20
+"""A feature of more levels than this leaves nothing to tell: each row would have one of its own."""
+
 Seen = Counter[tuple[str, str, Hashable, int]]
 """How often (feature, sensitive column, level, group code) was met."""
 
@@ -48,7 +52,9 @@ def _levels(frame: pd.DataFrame, name: str, encoder: Encoder) -> NDArray[Any]:
     if isinstance(column, Category):
         return np.array([canonical_text(cell) or "" for cell in cells], dtype=object)
     numbers = numbers_of(cells, encoder.schema.missing)
-    edges = column.edges or tuple(np.linspace(*column.bounds, 33)[1:-1])
+    low, high = column.bounds
+    # as fine as whole numbers, not as coarse as the bins of the schema: the file itself is what others know
+    edges = np.arange(np.ceil(low), high + 1) if high - low <= MOST_LEVELS else np.linspace(low, high, 257)
     return np.where(np.isnan(numbers), -1, np.searchsorted(edges, numbers, side="right"))
 
 
@@ -64,7 +70,8 @@ def given_away(seen: Seen, entry: Sensitive) -> dict[str, tuple[int, float]]:
     found = {}
     for name, best in told.items():
         total, usual = sizes[name].total(), max(sizes[name].values())
-        # better than to say the largest group of everyone, and nearly always right
-        if usual < best.total() and GIVEN_AWAY * total <= best.total():
+        # better than to say the largest group of everyone, nearly always right, and no level of a row of its own
+        is_telling = usual < best.total() and GIVEN_AWAY * total <= best.total()
+        if is_telling and len(best) * ROWS_A_LEVEL <= total:
             found[name] = (best.total(), best.total() / total)
     return found

@@ -102,9 +102,14 @@ class LagrangianClassifier(PrivateClassifier):
                 f"Expected training to be a LagrangianDual, got {type(training).__name__}; PrivateClassifier takes "
                 "other recipes."
             )
-        return replace(
-            training, constraint=DemographicParity() if self.constraint is None else self.constraint
-        )
+        asked = DemographicParity() if self.constraint is None else self.constraint
+        several = asked if isinstance(asked, Sequence) else (asked,)
+        if any(getattr(one, "tolerance", 0.0) for one in several):
+            raise InvalidParameter(
+                "Expected parities without a tolerance, because gaps are brought towards 0 and not bounded, got one "
+                "with it; leave it out (the knob is lambda_max)."
+            )
+        return replace(training, constraint=asked)
 
     def _keep(self, front: Front, trained: Trained) -> None:
         super()._keep(front, trained)

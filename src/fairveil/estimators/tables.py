@@ -109,7 +109,8 @@ class Front:
                     told = "is the secret" if name == entry.column else f"tells {entry.column!r}, the secret"
                     raise InvalidParameter(
                         f"Expected public columns that do not name the attribute, got {name!r} as {public[name]}, "
-                        f"which {told}; leave it out of what is public (a feature: schema.without({name!r}))."
+                        f"which {told}; leave it out of what is public (delete [columns.{name}] from the schema, in "
+                        f"Python schema.without({name!r}), or the rule that reads it)."
                     )
 
     def records(self, X: Any, y: Any, sensitive_features: Any = None) -> MemoryRecords | AttributeRecords:

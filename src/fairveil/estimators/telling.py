@@ -30,6 +30,10 @@ __all__ = ["guarantee_of", "summary_of"]
 UNKNOWN_BOOKS = (
     "What was ever released from these people is not known here: their books stayed with the data."
 )
+MIXED_BOOKS = (
+    "The ledger holds entries that hide different things (whole records, persons, single attributes): they have no "
+    "common total, and none can be stated from now on."
+)
 FEW_SELECTED = 0.01
 """Where every group is selected less often than this, a gap of 0 is no merit."""
 
@@ -99,6 +103,8 @@ def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str
 def _cautions(clf: "FairClassifier", check: FinalCheck | None) -> list[str]:
     """Return what training itself noticed, and whether a gap is small only because hardly anybody is selected."""
     found = [] if check is None or check.may_hold else [check.complaint()]
+    if len(clf.ledger_.units) > 1:
+        found.append(MIXED_BOOKS)
     if getattr(clf.behind_, "looks_", ()) and not any(look.passed for look in clf.behind_.looks_):
         found.append(NO_LOOK_PASSED)
     if clf.evaluation_ is None or clf.method_ not in TOLERANCELESS:

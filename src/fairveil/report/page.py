@@ -14,9 +14,9 @@ from fairveil.report.numbers import UNKNOWN, Shown, compact, level, percent, sho
 from fairveil.report.rendering import check_keys, plain, render
 from fairveil.report.scales import Scale, scale_over
 from fairveil.report.words import (
-    NOT_SAID,
     awareness,
     gap_name,
+    not_said,
     overview,
     privacy_promise,
     rate_name,
@@ -88,7 +88,7 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
         n_claims=MOST_CLAIMS,
         ratio_chart=_ratio_chart(given),
         course=None if trace is None else course_of(trace),
-        not_said=NOT_SAID,
+        not_said=not_said(given),
     )
 
 

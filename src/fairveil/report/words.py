@@ -35,6 +35,12 @@ RATES = {
     "accuracy": "Accuracy",
 }
 VERDICTS = {"holds": "good", "does not hold": "bad", "not enough data": "unsure"}
+ONLY_THE_ATTRIBUTE = (
+    "Epsilon covers one column, and nothing else.",
+    "It bounds what this release adds about the sensitive attribute of a person whose features and labels are known. "
+    "Whether somebody is in the data, and every other column, is not protected at all; and other columns may tell the "
+    "attribute.",
+)
 CERTIFIED = {
     "holds": "The certificate confirms that every bound asked for holds.",
     "does not hold": "The certificate finds that what was asked for does not hold.",
@@ -128,6 +134,15 @@ def rate_name(name: str) -> str:
 def verdict_kind(verdict: str | None) -> str:
     """Return the kind of a verdict: good, bad, unsure or none."""
     return VERDICTS.get(verdict or "", "none")
+
+
+def not_said(summary: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return what the numbers do not say, for what is protected here."""
+    if summary["protects"] != "attribute":
+        return NOT_SAID
+    about_rows = ("Epsilon covers the rows", "The decisions themselves")
+    kept = [one for one in NOT_SAID if not one[0].startswith(about_rows)]
+    return (ONLY_THE_ATTRIBUTE, *kept)
 
 
 def privacy_promise(epsilon: Any, delta: Any, neighbour: Neighbour) -> str:
