@@ -10,7 +10,7 @@ from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameter
 from fairveil.estimators.private import PrivateClassifier
 from fairveil.estimators.tables import Front
-from fairveil.fairness.constraints import Constraint, DemographicParity
+from fairveil.fairness.constraints import Constraint, DemographicParity, Parity
 from fairveil.fairness.trace import ConstraintTrace
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.lagrangian import LagrangianDual
@@ -104,7 +104,7 @@ class LagrangianClassifier(PrivateClassifier):
             )
         asked = DemographicParity() if self.constraint is None else self.constraint
         several = asked if isinstance(asked, Sequence) else (asked,)
-        if any(getattr(one, "tolerance", 0.0) for one in several):
+        if any(isinstance(one, Parity) and one.tolerance for one in several):
             raise InvalidParameter(
                 "Expected parities without a tolerance, because gaps are brought towards 0 and not bounded, got one "
                 "with it; leave it out (the knob is lambda_max)."
