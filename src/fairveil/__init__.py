@@ -16,6 +16,7 @@ The house, from the ground up (a room imports only from lower floors)::
 
 To know whether fairveil is private, read `privacy/`, each model's `clipped_gradient`, and the two places that see one
 row at a time: the encoder of `data/` and the row functions of `training/`.
+Where a sensitive attribute alone is secret, `privacy/attribute.py` says what crosses without noise.
 """
 
 from importlib import import_module
