@@ -92,13 +92,15 @@ def test_our_sum_moves_by_twice_its_bound_and_no_more(rng):
     cells = rng.integers(2, size=2000).astype(np.int16)
     X, y = rng.normal(size=(2000, 3)).astype(np.float32), np.ones(2000, np.int16)
     pull = GroupPull(np.array([[5.0, -5.0]] * 2 + [[-5.0, 5.0]] * 2 + [[0.0, 0.0]] * 2, np.float32))
-    bound = 0.1
+    bound, moved = 0.1, []
     whole = MemoryRecords(X, y, cells).sum_gradients(np.arange(2000), model, params, pull, bound)
     for place in range(0, 2000, 100):
         changed = cells.copy()
         changed[place] = 1 - changed[place]
         other = MemoryRecords(X, y, changed).sum_gradients(np.arange(2000), model, params, pull, bound)
-        assert 1.5 * bound < np.linalg.norm(whole - other) <= 2.01 * bound
+        moved.append(np.linalg.norm(whole - other) / bound)
+    assert 1.95 < max(moved) <= 2.01
+    assert np.median(moved) > 1.5
 
 
 def violations(h, groups):

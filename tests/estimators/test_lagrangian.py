@@ -86,7 +86,7 @@ def test_without_privacy_it_repeats_and_is_booked_as_not_private(schema, few):
     fits = [hiding(schema, epsilon=math.inf, random_state=3).fit(*few) for _ in range(2)]
     assert np.array_equal(fits[0].params_, fits[1].params_)
     assert fits[0].ledger_.epsilon(1e-5) == math.inf
-    assert not fits[0].constraint_trace_.half_widths.any()
+    assert 0 < fits[0].constraint_trace_.half_widths.max() < 0.2  # no noise, but a batch is a sample
 
 
 def test_decisions_never_read_the_attribute(schema, few):

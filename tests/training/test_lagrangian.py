@@ -27,10 +27,10 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Part, Plan, Release
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Batch, Veil, open_veils
-from fairveil.training.attribute_rows import soft_pull
+from fairveil.training.attribute_rows import SHARPNESS, soft_pull
 from fairveil.training.descent import Descent
 from fairveil.training.group_sides import Estimated, Released
-from fairveil.training.lagrangian import LagrangianDual
+from fairveil.training.lagrangian import LagrangianDual, _Course
 from fairveil.training.planning import make_plan
 from fairveil.training.task import Task
 from fairveil.training.training import carry_out
@@ -125,9 +125,27 @@ def test_without_noise_both_sides_know_the_rates_after_a_look(rng, kind):
     np.testing.assert_allclose(after.seen, counts.sum(axis=1))
 
 
+@pytest.mark.parametrize("noise", [0.0, 10.0])
+@pytest.mark.parametrize("kind", [DemographicParity, EqualizedOdds, ErrorRateParity])
+def test_the_errors_of_differences_hold_noise_and_sampling(rng, kind, noise):
+    """Against the spread of 50 looks at batches; noise is told as that of a count, a little more than a share has."""
+    records = make_records(rng, 4000)
+    model, sides, _, released = sides_of(records, kind, rate=0.2, noise=noise)
+    course = _Course(LagrangianDual(kind()), released.public, model, sides)
+    params = course.warm_up(rng, 4000)
+    decisions = model.logits(params, records.X).argmax(axis=0)
+    looks = [released.look(params).rates(decisions) for _ in range(50)]
+    differences = [sides.violations(rates.counts, course._count(decisions)) for rates in looks]
+    told = np.mean([course._errors(rates) for rates in looks], axis=0)
+    assert (np.std(differences, axis=0, ddof=1) / told > 0.6).all()
+    assert (np.std(differences, axis=0, ddof=1) / told < 1.4).all()
+    everyone = sides_of(records, kind)[3].look(params).rates(decisions)
+    assert not course._errors(everyone).any()
+
+
 def pulled(model, params, sides, records, pull):
     """The objective of which both sides tell the gradient: pull at each known row's soft decision, in doubles."""
-    soft = softmax(model.logits(params, records.X.astype(np.float64)))
+    soft = softmax(SHARPNESS * model.logits(params, records.X.astype(np.float64)))
     cells = sides.groups.cells[records.cells, records.y]
     counted = (records.cells >= 0) & (cells >= 0)
     return float(np.sum(pull[cells[counted]] * soft.T[counted]))
@@ -201,7 +219,7 @@ def adult():
 
 @pytest.mark.parametrize(
     "kind, before, after",
-    [(DemographicParity, 0.1, 0.03), (EqualizedOdds, 0.06, 0.05), (ErrorRateParity, 0.07, 0.05)],
+    [(DemographicParity, 0.1, 0.02), (EqualizedOdds, 0.06, 0.05), (ErrorRateParity, 0.07, 0.03)],
 )
 @pytest.mark.parametrize("primal", ["memberships", "gradients"])
 def test_f_ld_brings_the_gap_down(adult, kind, before, after, primal):
@@ -209,7 +227,7 @@ def test_f_ld_brings_the_gap_down(adult, kind, before, after, primal):
     records, task = adult
     gaps, accuracies = [], []
     for lambda_max in (1e-6, 5.0):
-        recipe = LagrangianDual(kind(), Descent(n_steps=300), lambda_max, primal)
+        recipe = LagrangianDual(kind(), Descent(), lambda_max, primal)
         decisions = decisions_of(run(recipe, records, task), records)
         gaps.append(gap_of(kind, records.y, decisions, records.cells))
         accuracies.append(np.mean(decisions == records.y))
@@ -218,7 +236,7 @@ def test_f_ld_brings_the_gap_down(adult, kind, before, after, primal):
     assert min(accuracies) > 0.81
 
 
-@pytest.mark.parametrize("lambda_max", [0.01, 0.5])
+@pytest.mark.parametrize("lambda_max", [0.01, 0.2])
 @pytest.mark.parametrize("primal", ["memberships", "gradients"])
 @pytest.mark.parametrize("epsilon", [0.5, math.inf])
 def test_no_multiplier_is_ever_above_its_bound(rng, seeded, primal, epsilon, lambda_max):

@@ -1,7 +1,7 @@
 """How the bounds went during training: left sides from noisy histograms, each with the width of its noise.
 
 Everything here is computed from released histograms, so it costs no privacy. The widths hold the noise that was added;
-they do not hold that a batch is a sample, nor that a smoothed histogram mixes several steps.
+they do not hold that a batch is a sample (those of PF-LD do), nor that a smoothed histogram mixes several steps.
 """
 
 import math

@@ -6,20 +6,31 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.models.losses import softmax
+from fairveil.models.losses import softmax, tempered_softmax
 from fairveil.models.protocol import Model
 from fairveil.models.steady import steady_logits
 from fairveil.privacy.rows import Floats, Rows, row_function
 
-__all__ = ["BasisSums", "GroupPull", "LongGradients", "SteadyDecisions", "gradient_lengths", "soft_pull"]
+__all__ = [
+    "SHARPNESS",
+    "BasisSums",
+    "GroupPull",
+    "LongGradients",
+    "SteadyDecisions",
+    "gradient_lengths",
+    "soft_pull",
+]
 
 Doubles = NDArray[np.float64]
 
+SHARPNESS = 1.25
+"""Multipliers pull at softmax(SHARPNESS x logits): the sharper, the less they move rows that are far from the edge."""
+
 
 def soft_pull(logits: Floats, tilts: Floats) -> Floats:
-    """Return the derivative by the logits (K, B) of `sum_k tilt_k softmax(z)_k`, for tilts (K, B) of each record."""
-    soft = softmax(logits)
-    return soft * (tilts - np.einsum("kb,kb->b", soft, tilts))
+    """Return the derivative by the logits z (K, B) of `sum_k tilt_k h_k` with the soft decision h, for tilts (K, B)."""
+    soft = tempered_softmax(logits, SHARPNESS)
+    return SHARPNESS * soft * (tilts - np.einsum("kb,kb->b", soft, tilts))
 
 
 @row_function
@@ -141,11 +152,10 @@ class LongGradients:
 def gradient_lengths(model: Model, params: Floats, X: Floats) -> Floats:
     """Return the length of the gradient of each record's soft decision, of the class where it is longest."""
     activations = model.forward(params, X)
-    soft = softmax(activations[-1])
-    lengths = np.zeros(len(X), dtype=np.float32)
-    for k in range(1 if len(soft) == 2 else len(soft)):
-        tilts = np.zeros_like(soft)
+    logits, lengths = activations[-1], np.zeros(len(X), dtype=np.float32)
+    for k in range(1 if len(logits) == 2 else len(logits)):
+        tilts = np.zeros_like(logits)
         tilts[k] = 1.0
-        pull = soft * (tilts - soft[k])
+        pull = soft_pull(logits, tilts)
         lengths = np.maximum(lengths, model.gradient_norms(params, X, pull, activations=activations))
     return lengths

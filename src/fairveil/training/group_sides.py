@@ -19,6 +19,7 @@ from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.rows import CellFunction
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.attribute_rows import (
+    SHARPNESS,
     BasisSums,
     GroupPull,
     LongGradients,
@@ -66,11 +67,13 @@ GRID = np.geomspace(0.05, 1.0, 25)
 class Rates:
     """What is known of the groups: counts (cells x classes) of the decisions at hand, and the error of their shares.
 
-    The error of a cell that is lost in its noise is infinite.
+    The error of a cell that is lost in its noise is infinite. Counts of batches are samples too: a rate r of n people
+    then has the variance `scatter` r (1 - r) / n beside that of noise.
     """
 
     counts: Floats
     errors: Floats
+    scatter: float = 0.0
 
 
 class GroupSide(Protocol):
@@ -272,7 +275,7 @@ class Released:
     def _measured(self, batch: Batch, params: Array) -> Floats:
         cells, n_cells = self.sides.groups.cells, self.sides.n_cells
         if self.dual_bound is not None:
-            soft = SoftDecisions(self.model, params, cells.ravel(), n_cells)
+            soft = SoftDecisions(self.model, params, cells.ravel(), n_cells, SHARPNESS)
             return batch.release_histogram(soft, self.dual_bound, "decisions")
         # the first parameters are public; later ones carry noise, so that nobody can aim a row at an edge of theirs
         hard: CellFunction = (
@@ -284,17 +287,15 @@ class Released:
 
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
         """Return the smoothed counts of released batches."""
-        counts = self.total / self.weight
+        counts, part = self.total / self.weight, self.veils["train"].part
+        (rate,) = part.sampling_rates.values()
         bound = 1.0 if self.dual_bound is None else self.dual_bound
-        noise = (
-            self.veils["train"].part.releases[0].noise_multiplier
-            * bound
-            * math.sqrt(self.squares)
-            / self.weight
-        )
+        kept = self.squares / self.weight**2
+        noise = part.releases[0].noise_multiplier * bound * math.sqrt(kept)
         sizes, of_sizes = counts.sum(axis=1), noise * math.sqrt(self.model.n_classes)
         errors = noise / _at_least(sizes, of_sizes)
-        return Rates(counts, np.where((sizes > 0) & (sizes >= TOLD * of_sizes), errors, np.inf))
+        told = (sizes > 0) & (sizes >= TOLD * of_sizes)
+        return Rates(counts, np.where(told, errors, np.inf), (1 - rate) * kept)
 
     def tilts(self, pull: Floats) -> None:
         """Return nothing: the gradient says it."""

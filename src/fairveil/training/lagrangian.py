@@ -25,7 +25,7 @@ from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Veil
 from fairveil.training.attribute_rows import soft_pull
 from fairveil.training.descent import Descent
-from fairveil.training.group_sides import Estimated, GroupSide, Released
+from fairveil.training.group_sides import Estimated, GroupSide, Rates, Released
 from fairveil.training.planning import precision_of
 from fairveil.training.task import Fit, Progress, Task, quiet
 
@@ -291,7 +291,7 @@ class _Course:
         decisions = self.model.logits(params, self.public.X).argmax(axis=0)
         rates, everyone = side.rates(decisions), self._count(decisions)
         differences = np.clip(self.sides.violations(rates.counts, everyone), -1.0, 1.0)
-        errors = self._errors(rates.errors)
+        errors = self._errors(rates)
         chased = np.sign(differences) * np.maximum(np.abs(differences) - SLACK, 0.0)
         most = self.recipe.lambda_max
         sums = np.clip(dual.sums + DUAL_STEP / (1 + errors / CHASED) * chased, -most, most)
@@ -316,11 +316,16 @@ class _Course:
         counts = np.bincount(places, self.public.weights[counted], n_cells * n_classes)
         return counts.reshape(n_cells, n_classes).astype(np.float64)
 
-    def _errors(self, of_cells: Floats) -> Floats:
-        """Return the standard error of each difference: that of the least known cell of its group's rate."""
-        below = self.sides.groups.below.reshape(-1, self.sides.n_cells, self.model.n_classes).any(axis=2)
-        by_rate = np.where(below, of_cells, 0.0).max(axis=1)
-        return by_rate[self.sides.groups.weights.argmax(axis=1)]
+    def _errors(self, rates: Rates) -> Floats:
+        """Return the standard error of each difference: of its group's rate, over all cells that this is made of."""
+        groups = self.sides.groups
+        below = groups.below.reshape(-1, self.sides.n_cells, self.model.n_classes).any(axis=2)
+        sizes = np.maximum(rates.counts.sum(axis=1), 1.0)
+        noise = np.square(np.where(below, sizes * rates.errors, 0.0)).sum(axis=1)
+        totals = np.where(below, sizes, 0.0).sum(axis=1)
+        shares = (totals * np.clip(groups.rates(rates.counts), 0.0, 1.0) + 1) / (totals + 2)
+        errors = np.sqrt(noise / totals**2 + rates.scatter * shares * (1 - shares) / totals)
+        return errors[groups.weights.argmax(axis=1)]
 
     def _told(self, trace: list[tuple]) -> ConstraintTrace:
         steps, values, errors, multipliers = (np.array(column) for column in zip(*trace, strict=True))
