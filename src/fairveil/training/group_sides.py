@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fairveil.fairness.against_all import AgainstAll
 from fairveil.models.protocol import Array, Model
 from fairveil.privacy.attribute import PublicRows
+from fairveil.privacy.plan import Part
 from fairveil.privacy.rows import CellFunction
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.attribute_rows import (
@@ -30,7 +31,7 @@ from fairveil.training.clipping_error import Tails, best_clip_norm
 from fairveil.training.memberships import basis_for, memberships, public_lengths
 from fairveil.training.objectives import Decisions, SoftDecisions
 
-__all__ = ["Estimated", "GroupSide", "Rates", "Released"]
+__all__ = ["Estimated", "GroupSide", "Rates", "Released", "Schedule"]
 
 Floats = NDArray[np.float64]
 
@@ -49,8 +50,8 @@ LEAST = 2.0
 TOLD = 4.0
 """A cell with fewer is lost in its noise, and nothing is said of it."""
 
-SMOOTHING = 0.8
-"""Of counts that are released at every step."""
+SMOOTHING, LOOK_SMOOTHING = 0.8, 0.5
+"""Of counts of the batches of all steps; of looks at everyone, which are rarer and know more."""
 
 SHORTEST = 1e-9
 """No bound is smaller."""
@@ -67,13 +68,27 @@ GRID = np.geomspace(0.05, 1.0, 25)
 class Rates:
     """What is known of the groups: counts (cells x classes) of the decisions at hand, and the error of their shares.
 
-    The error of a cell that is lost in its noise is infinite. Counts of batches are samples too: a rate r of n people
-    then has the variance `scatter` r (1 - r) / n beside that of noise.
+    The error of a cell that is lost in its noise is infinite. Counts are of about `rate` of everyone: a group's rate r,
+    by n people of a batch, has the variance `scatter` r (1 - r) / n beside that of noise, and everyone's own rate, as a
+    sample of all people there could be, once more `rate` r (1 - r) / n.
     """
 
     counts: Floats
     errors: Floats
+    rate: float = 1.0
     scatter: float = 0.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When everyone's decisions are counted: so many times, evenly over the steps."""
+
+    n_looks: int
+    n_steps: int
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a look comes before this step."""
+        return step * self.n_looks // self.n_steps != (step - 1) * self.n_looks // self.n_steps
 
 
 class GroupSide(Protocol):
@@ -83,8 +98,8 @@ class GroupSide(Protocol):
     def clip_norm(self) -> float:
         """The primal bound that is used."""
 
-    def look(self, params: Array) -> "GroupSide":
-        """Return what is known after the attribute was read once more, as the plan allows."""
+    def before(self, step: int, params: Array) -> "GroupSide":
+        """Return what is known before this step, for which the attribute is read as the plan allows."""
 
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
         """Return counts of the groups for the decisions about all public rows."""
@@ -107,6 +122,7 @@ class Estimated:
     public: PublicRows
     model: Model
     sides: AgainstAll
+    schedule: Schedule
     bound: float | None
     clip_norm: float
     n_looks: int
@@ -121,13 +137,15 @@ class Estimated:
         public: PublicRows,
         model: Model,
         sides: AgainstAll,
+        schedule: Schedule,
         bound: float | None,
     ) -> "Estimated":
         """Return what is known before the first look: nothing."""
         n_cells = sides.n_cells
         nothing = np.zeros((n_cells, model.n_classes))
         shares = np.zeros((n_cells, len(public.y)))
-        return cls(veils, public, model, sides, bound, math.nan, 0, np.zeros(n_cells), shares, nothing)
+        seen = np.zeros(n_cells)
+        return cls(veils, public, model, sides, schedule, bound, math.nan, 0, seen, shares, nothing)
 
     @property
     def _noise(self) -> float:
@@ -148,6 +166,10 @@ class Estimated:
     def _errors(self) -> Floats:
         """The standard error of what looks say of each cell's shares."""
         return self._noise / math.sqrt(max(1.0, AVERAGED * self.n_looks)) / self._sizes
+
+    def before(self, step: int, params: Array) -> "Estimated":
+        """Return what is known after a look, where one is due."""
+        return self.look(params) if self.schedule.is_due(step) else self
 
     def look(self, params: Array) -> "Estimated":
         """Release the decisions of each cell; the first time the sums of gradients too."""
@@ -205,9 +227,10 @@ class Estimated:
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """Counts and the gradient of the groups at every step (Equations 8 and 10, put right).
+    """The gradient of the groups at every step (Equations 8 and 10, put right), and counts of its batch or of everyone.
 
-    `total` and `weight` smooth counts over batches of about `expected` people; `squares` says how much noise is left.
+    `total` and `weight` smooth counts over batches of about `expected` people, or over looks at everyone; `squares`
+    says how much noise is left.
     """
 
     veils: Mapping[str, Veil]
@@ -215,6 +238,7 @@ class Released:
     public: PublicRows
     model: Model
     sides: AgainstAll
+    schedule: Schedule
     clip_norm: float
     dual_bound: float | None
     batch: Batch | None
@@ -229,6 +253,7 @@ class Released:
         public: PublicRows,
         model: Model,
         sides: AgainstAll,
+        schedule: Schedule,
         clip_norm: float,
         dual_bound: float | None,
     ) -> "Released":
@@ -236,19 +261,32 @@ class Released:
         (rate,) = veils["train"].part.sampling_rates.values()
         nothing = np.zeros((sides.n_cells, model.n_classes))
         expected = max(1.0, rate * public.n_units)
-        return cls(veils, expected, public, model, sides, clip_norm, dual_bound, None, nothing)
+        return cls(veils, expected, public, model, sides, schedule, clip_norm, dual_bound, None, nothing)
+
+    def before(self, step: int, params: Array) -> "Released":
+        """Draw the batch of the step, and count it, or everyone where a look is due."""
+        known = self if not math.isnan(self.clip_norm) else replace(self, clip_norm=self._chosen(params))
+        known = replace(known, batch=self.veils["train"].draw())
+        if self.schedule.n_looks and not self.schedule.is_due(step):
+            return known
+        return known.look(params)
 
     def look(self, params: Array) -> "Released":
-        """Draw the batch of the step and release the decisions of each cell in it, or their soft scores."""
-        known = self if not math.isnan(self.clip_norm) else replace(self, clip_norm=self._chosen(params))
-        batch = self.veils["train"].draw()
+        """Release the decisions of each cell, or their soft scores."""
+        batch = self.veils["looks"].draw() if self.schedule.n_looks else self.batch
+        assert batch is not None
+        kept = LOOK_SMOOTHING if self.schedule.n_looks else SMOOTHING
         return replace(
-            known,
-            batch=batch,
-            total=SMOOTHING * self.total + self._measured(batch, params),
-            weight=SMOOTHING * self.weight + 1,
-            squares=SMOOTHING**2 * self.squares + 1,
+            self,
+            total=kept * self.total + self._measured(batch, params),
+            weight=kept * self.weight + 1,
+            squares=kept**2 * self.squares + 1,
         )
+
+    @property
+    def _counting(self) -> Part:
+        """The part of the plan that counts."""
+        return self.veils["looks" if self.schedule.n_looks else "train"].part
 
     def _chosen(self, params: Array) -> float:
         """Return the primal bound with the least error of the groups' mean gradients over the run (Theorem 4).
@@ -268,7 +306,7 @@ class Released:
             sizes = float(_at_least(counts.sum(axis=1), noise).min())
         part = self.veils["train"].part
         (rate,) = part.sampling_rates.values()
-        noise = part.releases[1].noise_multiplier / (rate * math.sqrt(part.n_steps) * max(1.0, sizes))
+        noise = part.releases[-1].noise_multiplier / (rate * math.sqrt(part.n_steps) * max(1.0, sizes))
         tails = Tails.from_counts(edges, counts)
         return best_clip_norm(tails, np.full(len(counts), 1 / len(counts)), noise, self.model.n_params)
 
@@ -280,14 +318,14 @@ class Released:
         # the first parameters are public; later ones carry noise, so that nobody can aim a row at an edge of theirs
         hard: CellFunction = (
             Decisions(self.model, params, cells.ravel(), n_cells)
-            if self.weight
+            if self.weight and not self.schedule.n_looks
             else SteadyDecisions(self.model, params, cells, n_cells)
         )
         return batch.release_counts(hard, "decisions").reshape(self.total.shape)
 
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
         """Return the smoothed counts of released batches."""
-        counts, part = self.total / self.weight, self.veils["train"].part
+        counts, part = self.total / self.weight, self._counting
         (rate,) = part.sampling_rates.values()
         bound = 1.0 if self.dual_bound is None else self.dual_bound
         kept = self.squares / self.weight**2
@@ -295,7 +333,7 @@ class Released:
         sizes, of_sizes = counts.sum(axis=1), noise * math.sqrt(self.model.n_classes)
         errors = noise / _at_least(sizes, of_sizes)
         told = (sizes > 0) & (sizes >= TOLD * of_sizes)
-        return Rates(counts, np.where(told, errors, np.inf), (1 - rate) * kept)
+        return Rates(counts, np.where(told, errors, np.inf), rate, (1 - rate) * kept)
 
     def tilts(self, pull: Floats) -> None:
         """Return nothing: the gradient says it."""
@@ -303,7 +341,8 @@ class Released:
     def gradient(self, params: Array, pull: Floats) -> Floats:
         """Release sum_i w_i clip(grad h_i, C_p) over the batch, w public: no record adds more than max |w| C_p."""
         assert self.batch is not None
-        weights = self.expected * pull
+        (counted,) = self._counting.sampling_rates.values()
+        weights = max(1.0, counted * self.public.n_units) * pull
         table = np.vstack([weights, np.zeros(weights.shape[1])])
         objective = GroupPull(
             table.take(self.sides.groups.cells.ravel(), axis=0, mode="wrap").astype(np.float32)

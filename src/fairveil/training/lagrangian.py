@@ -25,7 +25,7 @@ from fairveil.privacy.plan import Part, Release
 from fairveil.privacy.veil import Veil
 from fairveil.training.attribute_rows import soft_pull
 from fairveil.training.descent import Descent
-from fairveil.training.group_sides import Estimated, GroupSide, Rates, Released
+from fairveil.training.group_sides import Estimated, GroupSide, Rates, Released, Schedule
 from fairveil.training.planning import precision_of
 from fairveil.training.task import Fit, Progress, Task, quiet
 
@@ -49,7 +49,8 @@ SLACK = 0.01
 """A difference below this is not chased: new people differ by as much."""
 
 CHASED = 0.01
-"""A difference known to a standard error of this moves its multiplier half as fast, one known less well more slowly."""
+"""A difference known to a standard error of this moves its multiplier half as fast, one known less well more slowly.
+Known of all people there could be, by those at hand: a cell of few would else be chased to and fro."""
 
 DECAY, LARGEST_DECAY = 0.006, 2e-3
 """Weight decay is DECAY times the number of parameters over that of units."""
@@ -57,6 +58,7 @@ DECAY, LARGEST_DECAY = 0.006, 2e-3
 LAST = 0.15
 """The share of the last steps whose parameters are averaged."""
 
+N_LOOKS = {"memberships": 10, "gradients": 0}
 LOOK_SHARE, LENGTH_SHARE = 0.5, 0.04
 """Of the precision: for the counts of all looks; for lengths, over that of the steps, where they choose a bound."""
 
@@ -102,8 +104,9 @@ class LagrangianDual:
     dual_bound : float, optional
         C_d. None lets multipliers follow decisions, whose counts are bounded as they are; a number lets them follow
         soft scores, clipped to it, as the paper does (with "gradients" only).
-    n_looks : int
-        How often decisions are counted, with "memberships".
+    n_looks : int, optional
+        How often the decisions of everyone are counted. None is 10 times with "memberships"; with "gradients" it is
+        never, and the batch of every step is counted (a number once an epoch is the paper's dual step on all rows).
     """
 
     constraint: Constraint | Sequence[Constraint] = ()
@@ -112,13 +115,14 @@ class LagrangianDual:
     primal: str | None = None
     primal_bound: float | str | None = None
     dual_bound: float | None = None
-    n_looks: int = 10
+    n_looks: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.constraint, list):
             object.__setattr__(self, "constraint", tuple(self.constraint))
         object.__setattr__(self, "lambda_max", check_positive("lambda_max", self.lambda_max))
-        check_integer("n_looks", self.n_looks)
+        if self.n_looks is not None:
+            check_integer("n_looks", self.n_looks)
         if self.primal is not None:
             check_choice("primal", self.primal, PRIMALS)
         if isinstance(self.primal_bound, str):
@@ -145,6 +149,10 @@ class LagrangianDual:
             raise InvalidParameter(
                 'Expected dual_bound with primal="gradients" only, got it with "memberships", which counts decisions.'
             )
+        if self.n_looks is not None and self.dual_bound is not None:
+            raise InvalidParameter(
+                "Expected dual_bound or n_looks, got both; looks at everyone count decisions, which are bounded."
+            )
         if self.primal_for(task) == "memberships" and self.primal_bound == "private":
             raise InvalidParameter(
                 'Expected primal_bound="private" with primal="gradients" only, got it with "memberships", to which '
@@ -162,22 +170,31 @@ class LagrangianDual:
         """The number of steps with multipliers."""
         return N_STEPS if self.descent.n_steps is None else self.descent.n_steps
 
+    def looks_for(self, task: Task) -> int:
+        """Return how often the decisions of everyone are counted."""
+        own = N_LOOKS[self.primal_for(task)] if self.n_looks is None else self.n_looks
+        return min(own, self.length)
+
     def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
         """Return what is asked of the people whose attribute is known, at this noise."""
-        if self.primal_for(task) == "gradients":
-            releases = (
-                Release("decisions", "gaussian", COUNT_NOISE * noise_multiplier),
-                Release("gradient", "gaussian", noise_multiplier),
+        n_looks = self.looks_for(task)
+        if self.primal_for(task) == "memberships":
+            looks = Release("decisions", "gaussian", noise_multiplier * math.sqrt(n_looks / LOOK_SHARE))
+            sums = Release("sums", "gaussian", noise_multiplier / math.sqrt(1 - LOOK_SHARE))
+            return (
+                Part("train", (looks,), share, n_steps=n_looks, by_group=True),
+                Part("sums", (sums,), share, piece="train", by_group=True),
             )
-            steps = Part("train", releases, share, {-1: self.descent.rate_for(task)}, self.length)
-            return (steps, _length_part(steps)) if self.primal_bound == "private" else (steps,)
-        n_looks = min(self.n_looks, self.length)
-        looks = Release("decisions", "gaussian", noise_multiplier * math.sqrt(n_looks / LOOK_SHARE))
-        sums = Release("sums", "gaussian", noise_multiplier / math.sqrt(1 - LOOK_SHARE))
-        return (
-            Part("train", (looks,), share, n_steps=n_looks, by_group=True),
-            Part("sums", (sums,), share, piece="train", by_group=True),
-        )
+        counts = Release("decisions", "gaussian", COUNT_NOISE * noise_multiplier)
+        gradient = Release("gradient", "gaussian", noise_multiplier)
+        releases = (gradient,) if n_looks else (counts, gradient)
+        steps = Part("train", releases, share, {-1: self.descent.rate_for(task)}, self.length)
+        parts = [steps]
+        if n_looks:
+            parts.append(_part_of_all("looks", "decisions", n_looks, LOOK_SHARE, steps))
+        if self.primal_bound == "private":
+            parts.append(_part_of_all("lengths", "lengths", 1, LENGTH_SHARE, steps))
+        return tuple(parts)
 
     def train(
         self,
@@ -209,26 +226,20 @@ class LagrangianDual:
         self, veils: Mapping[str, Veil], public: PublicRows, model: Model, sides: AgainstAll, task: Task
     ) -> GroupSide:
         bound = self.primal_bound if isinstance(self.primal_bound, float) else None
+        looks = Schedule(self.looks_for(task), self.length)
         if self.primal_for(task) == "memberships":
-            return Estimated.start(veils, public, model, sides, bound)
+            return Estimated.start(veils, public, model, sides, looks, bound)
         if bound is None:
             bound = math.nan if task.is_private else math.inf
-        return Released.start(veils, public, model, sides, bound, self.dual_bound)
-
-    def looks_at(self, step: int, side: GroupSide) -> bool:
-        """Return whether the attribute is read before this step."""
-        if isinstance(side, Released):
-            return True
-        n_looks = min(self.n_looks, self.length)
-        return step * n_looks // self.length != (step - 1) * n_looks // self.length
+        return Released.start(veils, public, model, sides, looks, bound, self.dual_bound)
 
 
-def _length_part(steps: Part) -> Part:
-    """Return one look at how long gradients are in each cell, at its share of the precision of the steps."""
-    precision = LENGTH_SHARE * precision_of(steps)
-    noise = 1 / math.sqrt(precision) if precision else 0.0
-    lengths = Release("lengths", "gaussian", noise)
-    return Part("lengths", (lengths,), steps.share, piece=steps.piece, by_group=True)
+def _part_of_all(name: str, release: str, n_steps: int, part: float, steps: Part) -> Part:
+    """Return looks at everyone, at this part of the precision of the steps."""
+    precision = part * precision_of(steps)
+    noise = math.sqrt(n_steps / precision) if precision else 0.0
+    asked = Release(release, "gaussian", noise)
+    return Part(name, (asked,), steps.share, n_steps=n_steps, piece=steps.piece, by_group=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,8 +270,7 @@ class _Course:
         dual, trace, state = Dual(nothing, nothing), [], Adam(RATE).start(params)
         average, pull, tilts = Average.start(params), np.zeros(0), None
         for step in progress(range(length)):
-            if self.recipe.looks_at(step, side):
-                side = side.look(params)
+            side = side.before(step, params)
             if step % DUAL_EVERY == 0:
                 dual, pull, tilts, told = self._ascended(dual, params, side)
                 trace.append((step, *told))
@@ -291,10 +301,11 @@ class _Course:
         decisions = self.model.logits(params, self.public.X).argmax(axis=0)
         rates, everyone = side.rates(decisions), self._count(decisions)
         differences = np.clip(self.sides.violations(rates.counts, everyone), -1.0, 1.0)
-        errors = self._errors(rates)
+        errors = self._errors(rates, rates.scatter)
+        of_all_people = self._errors(rates, rates.scatter + rates.rate)
         chased = np.sign(differences) * np.maximum(np.abs(differences) - SLACK, 0.0)
         most = self.recipe.lambda_max
-        sums = np.clip(dual.sums + DUAL_STEP / (1 + errors / CHASED) * chased, -most, most)
+        sums = np.clip(dual.sums + DUAL_STEP / (1 + of_all_people / CHASED) * chased, -most, most)
         multipliers = np.clip(sums + GAIN * np.where(np.isfinite(errors), chased, 0.0), -most, most)
         pull = self.sides.groups.pull(rates.counts, -multipliers)
         of_all = self.sides.everyone.pull(everyone, multipliers)
@@ -316,7 +327,7 @@ class _Course:
         counts = np.bincount(places, self.public.weights[counted], n_cells * n_classes)
         return counts.reshape(n_cells, n_classes).astype(np.float64)
 
-    def _errors(self, rates: Rates) -> Floats:
+    def _errors(self, rates: Rates, scatter: float) -> Floats:
         """Return the standard error of each difference: of its group's rate, over all cells that this is made of."""
         groups = self.sides.groups
         below = groups.below.reshape(-1, self.sides.n_cells, self.model.n_classes).any(axis=2)
@@ -324,7 +335,7 @@ class _Course:
         noise = np.square(np.where(below, sizes * rates.errors, 0.0)).sum(axis=1)
         totals = np.where(below, sizes, 0.0).sum(axis=1)
         shares = (totals * np.clip(groups.rates(rates.counts), 0.0, 1.0) + 1) / (totals + 2)
-        errors = np.sqrt(noise / totals**2 + rates.scatter * shares * (1 - shares) / totals)
+        errors = np.sqrt(noise / totals**2 + scatter * shares * (1 - shares) / totals)
         return errors[groups.weights.argmax(axis=1)]
 
     def _told(self, trace: list[tuple]) -> ConstraintTrace:
