@@ -106,9 +106,9 @@ def _part(part: dict[str, Any]) -> list[str]:
     whom = "all units" if part["share"] == 1 else f"{100 * part['share']:g} % of the units by secret coins"
     if "piece" in part:
         whom = f"the same units as {part['piece']}"
-    is_whole = part["n_steps"] == 1 and set(part["sampling_rates"].values()) == {1}
-    draws = "one look" if is_whole else f"{part['n_steps']} Poisson draw{'s' * (part['n_steps'] > 1)}"
-    draws = f"{draws} (rate {rates})"
+    kind = "look" if set(part["sampling_rates"].values()) == {1} else "Poisson draw"
+    many = f"{part['n_steps']} {kind}s" if part["n_steps"] > 1 else f"one {kind}"
+    draws = f"{many} (rate {rates})"
     return [f"  part       {part['part']}: {whom}; {draws}; {cost} by itself"] + [
         f"             releases {release['name']}: {release['law']} noise, "
         f"{release['noise_multiplier']:.6g} x sensitivity"

@@ -51,6 +51,11 @@ def _hiding(options: RunOptions) -> RunOptions:
         raise InvalidParameter(
             "Expected --unaware with --protects attribute, whose decisions never read the attribute, got --aware."
         )
+    if hides_attribute and options.n_public is not None:
+        raise InvalidParameter(
+            "Expected no --n-public with --protects attribute, because the number of rows is public and is counted, "
+            f"got {options.n_public}; leave it out."
+        )
     if hides_attribute and options.method == "auto":
         return replace(options, method="pfld")
     if hides_attribute != (options.method == "pfld"):

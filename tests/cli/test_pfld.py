@@ -1,0 +1,138 @@
+"""`--protects attribute`: what is written and said, what is refused, and bad values."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fairveil import FairClassifier, LagrangianClassifier
+from fairveil.privacy.ledger import Ledger
+
+HIDING = ("people.csv", "--schema", "schema.toml", "--protects", "attribute", "--epsilon", "4")
+TABLE = (*HIDING, "--unaware")
+PFLD = ("train", *TABLE, "--model", "linear", "--out", "results")
+LEDGER = "people.csv.ledger.jsonl"
+
+
+def summary_in(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())
+
+
+def test_it_says_what_is_hidden_and_what_is_not(folder, say):
+    said = say(*PFLD)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith(
+        "Trained a private linear classifier on people.csv (pfld): hides sex and nothing else"
+    )
+    summary = summary_in(folder / "results")
+    assert (summary["method"], summary["protects"], summary["tolerance"]) == ("pfld", "attribute", None)
+    assert summary["certificate"]["verdict"] == "measured"
+    assert [part["part"] for part in summary["plan"]] == ["train", "sums", "holdout"]
+    assert summary["epsilon_spent"] <= 4.0 < summary["epsilon_replace_one"]
+    assert Ledger(LEDGER).epsilon(1e-5) == summary["epsilon_spent"]
+    assert Ledger(LEDGER).units == ("attribute sex of each record",)
+    changed = f"{summary['epsilon_replace_one']:.4f} for the sex of one record changed to another group"
+    assert changed in said.out
+    stated = summary["statement"]
+    assert any("public here" in one for one in stated["not_covered"])
+    assert any("features tell about sex" in one or "guess it" in one for one in stated["not_covered"])
+    page = (folder / "results" / "report.html").read_text()
+    assert "changed to another group" in page
+    assert "features and labels" in page.lower()
+
+
+def test_a_saved_rule_predicts_without_the_attribute_and_certifies_again(folder, strangers, say):
+    assert say(*PFLD, "--constraint", "equalized_odds", "--lambda-max", "2").code == 0
+    loaded = FairClassifier.load("results/model")
+    assert isinstance(loaded.behind_, LagrangianClassifier)
+    strangers.drop(columns=["sex", "income"]).to_csv("new.csv", index=False)
+    said = say("predict", "results/model", "new.csv", "--out", "decisions.csv")
+    assert (said.code, said.err) == (0, "")
+    strangers.to_csv("strangers.csv", index=False)
+    said = say("certify", "results/model", "strangers.csv", "--epsilon", "1")
+    assert said.code == 0
+    assert "certified" in said.out
+
+
+def test_explain_reads_no_row_and_train_follows_it(folder, say):
+    explained = json.loads(say("explain", *TABLE, "--json").out)
+    trained = json.loads(say("train", *TABLE, "--out", "results", "--json").out)
+    assert trained["statement"].pop("total").startswith("Everything ever released")
+    assert {name: trained[name] for name in explained} == explained
+    Path("people.csv").write_text("not a table at all\n")
+    said = say("explain", *TABLE)
+    assert (said.code, said.err) == (0, "")
+    assert "No row was read" in said.out
+    assert "10 looks (rate all: 1)" in said.out
+    assert "Poisson" not in said.out
+
+
+def test_runs_that_hide_different_things_have_no_common_total(folder, say):
+    assert say(*PFLD).code == 0
+    said = say("train", *HIDING[:3], "--unaware", "--method", "dpsgd", "--out", "other")
+    assert said.code == 0
+    assert "no common total" in re.sub(r"\s+", " ", said.out)
+    assert summary_in(folder / "other")["epsilon_spent_total"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ("train", *HIDING, "--aware", "--out", "results"),
+            ["--unaware with --protects attribute", "--aware"],
+        ),
+        ((*PFLD, "--tolerance", "0.1"), ["pfld measures the gap", "--lambda-max", "leave out --protects"]),
+        ((*PFLD, "--rule", "selection_rate[sex=Male] <= 0.5"), ["pfld measures the gap"]),
+        ((*PFLD, "--method", "dpsgd"), ["--protects attribute with pfld", "dpsgd"]),
+        (
+            ("train", *TABLE[:3], "--unaware", "--method", "pfld", "--out", "results"),
+            ["--protects attribute"],
+        ),
+        ((*PFLD, "--lambda-max", "0"), ["lambda_max > 0"]),
+        ((*PFLD, "--n-public", "2000"), ["no --n-public", "is public", "2000"]),
+        (
+            ("train", *HIDING[:3], "--unaware", "--method", "dpsgd", "--lambda-max", "2", "--out", "results"),
+            ["--lambda-max with pfld only"],
+        ),
+        (("frontier", *HIDING[:3], "--unaware", "--methods", "pfld", "--out", "results"), ["pfld"]),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(folder, is_refused, arguments, words):
+    sentence = is_refused(folder, arguments)
+    assert all(word in sentence for word in words), sentence
+
+
+def test_a_declared_source_of_the_attribute_is_refused_as_a_feature(folder, facts, is_refused):
+    sources = tuple(entry.model_copy(update={"sources": ("relationship",)}) for entry in facts.sensitive)
+    facts.model_copy(update={"sensitive": sources}).write(folder / "schema.toml")
+    sentence = is_refused(folder, PFLD)
+    assert "relationship" in sentence and "sex" in sentence
+
+
+@pytest.mark.parametrize("spoil", ["one group", "no group", "some groups", "one class", "missing numbers"])
+def test_values_never_steer(folder, people, say, spoil):
+    """Missing attributes are allowed; whatever the cells hold, what is said and booked has the same shape."""
+    told = say(*PFLD, "--json")
+    Path(LEDGER).rename("clean.jsonl")
+    table = people.copy()
+    if spoil == "one group":
+        table["sex"] = "Female"
+    elif spoil == "no group":
+        table["sex"] = "?"
+    elif spoil == "some groups":
+        table.loc[::3, "sex"] = ""
+    elif spoil == "one class":
+        table["income"] = "<=50K"
+    else:
+        table["age"] = float("nan")
+    table.to_csv("people.csv", index=False)
+    said = say(*PFLD, "--json")
+    assert (said.code, said.err) == (told.code, told.err) == (0, "")
+    one, other = (json.loads(text.out) for text in (told, said))
+    assert one.keys() == other.keys()
+    assert (one["plan"], one["epsilon_spent"]) == (other["plan"], other["epsilon_spent"])
+    assert "NaN" not in said.out
+    booked = [[c.event for e in Ledger(name).entries for c in e.charges] for name in (LEDGER, "clean.jsonl")]
+    assert booked[0] == booked[1]
