@@ -253,6 +253,17 @@ def test_no_multiplier_is_ever_above_its_bound(rng, seeded, primal, epsilon, lam
 
 
 @pytest.mark.parametrize("primal", ["memberships", "gradients"])
+def test_differences_within_the_slack_are_not_chased(adult, primal):
+    """All are below .15 here; without slack they are chased to the end."""
+    trained = [
+        run(LagrangianDual(DemographicParity(), Descent(), 5.0, primal, slack=one), *adult)
+        for one in (0, 0.15)
+    ]
+    assert np.abs(trained[0].fit.trace.multipliers[-1]).min() > 0.1
+    assert not trained[1].fit.trace.multipliers.any()
+
+
+@pytest.mark.parametrize("primal", ["memberships", "gradients"])
 def test_with_multipliers_of_nothing_it_is_the_plain_model(rng, primal):
     """Whatever the attributes are, then: nothing pulls."""
     records = make_records(rng)
@@ -381,7 +392,8 @@ def test_more_groups_and_more_classes(rng, primal, n_groups, n_classes):
 
 
 BAD_NUMBERS = [
-    ("lambda_max", (0.0, math.nan, math.inf)), ("n_looks", (0, 2.5)), ("primal", ("both",)),
+    ("lambda_max", (0.0, math.nan, math.inf)), ("n_looks", (0, 2.5)), ("slack", (-0.1, 1.5, math.nan)),
+    ("primal", ("both",)),
     ("primal_bound", (-1, "public")), ("dual_bound", (0,)),
     ("descent", (Descent(clip_norm=1.0), Descent(group_clipping=True))),
 ]  # fmt: skip

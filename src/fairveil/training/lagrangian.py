@@ -45,9 +45,6 @@ DUAL_EVERY = 5
 DUAL_STEP, GAIN = 1.0, 1.0
 """What a step of the multipliers adds of each difference, and what the present one adds for the moment."""
 
-SLACK = 0.01
-"""A difference below this is not chased: new people differ by as much."""
-
 CHASED = 0.01
 """A difference known to a standard error of this moves its multiplier half as fast, one known less well more slowly.
 Known of all people there could be, by those at hand: a cell of few would else be chased to and fro."""
@@ -104,6 +101,8 @@ class LagrangianDual:
     dual_bound : float, optional
         C_d. None lets multipliers follow decisions, whose counts are bounded as they are; a number lets them follow
         soft scores, clipped to it, as the paper does (with "gradients" only).
+    slack : float
+        A difference between everyone's rate and a group's is not chased below this: new people differ by as much.
     n_looks : int, optional
         How often the decisions of everyone are counted. None is 10 times with "memberships"; with "gradients" it is
         never, and the batch of every step is counted (a number once an epoch is the paper's dual step on all rows).
@@ -115,12 +114,15 @@ class LagrangianDual:
     primal: str | None = None
     primal_bound: float | str | None = None
     dual_bound: float | None = None
+    slack: float = 0.01
     n_looks: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.constraint, list):
             object.__setattr__(self, "constraint", tuple(self.constraint))
         object.__setattr__(self, "lambda_max", check_positive("lambda_max", self.lambda_max))
+        if not 0 <= self.slack < 1:
+            raise InvalidParameter(f"Expected 0 <= slack < 1, got {self.slack!r}.")
         if self.n_looks is not None:
             check_integer("n_looks", self.n_looks)
         if self.primal is not None:
@@ -303,7 +305,7 @@ class _Course:
         differences = np.clip(self.sides.violations(rates.counts, everyone), -1.0, 1.0)
         errors = self._errors(rates, rates.scatter)
         of_all_people = self._errors(rates, rates.scatter + rates.rate)
-        chased = np.sign(differences) * np.maximum(np.abs(differences) - SLACK, 0.0)
+        chased = np.sign(differences) * np.maximum(np.abs(differences) - self.recipe.slack, 0.0)
         most = self.recipe.lambda_max
         sums = np.clip(dual.sums + DUAL_STEP / (1 + of_all_people / CHASED) * chased, -most, most)
         multipliers = np.clip(sums + GAIN * np.where(np.isfinite(errors), chased, 0.0), -most, most)
