@@ -38,11 +38,12 @@ OVER_LABELS = ("demographic_parity", "error_rate_parity")
 """Notions that compare groups over labels; the others compare them within each."""
 
 
-def recipe_of(model: str, lambda_max: float | None = None) -> LagrangianDual:
+def recipe_of(model: str, lambda_max: float | None = None, slack: float | None = None) -> LagrangianDual:
     """Return the classifier's own way to train with this kind of model."""
     own = LagrangianDual()
     most = own.lambda_max if lambda_max is None else lambda_max
-    return replace(own, descent=replace(own.descent, model=model), lambda_max=most)
+    unchased = own.slack if slack is None else slack
+    return replace(own, descent=replace(own.descent, model=model), lambda_max=most, slack=unchased)
 
 
 def known_unknown(plan_at: Callable[[float], Plan], epsilon: float, delta: float) -> float:

@@ -85,7 +85,7 @@ NEWER = ("fairdp", "functional", "pfld")
 OWN_MODELS = {"fairdp": fairveil.Groupwise().descent.model, "pfld": fairveil.LagrangianDual().descent.model}
 METHODS = sorted([*UNBOUNDED, *RULES, *NEWER, "raco"])
 SOLVERS = {"auto": None, "histogram": ScoreHistogram(), "steps": DualSteps(), "descent": NoisyDescent()}
-SWEPT = ("tolerance", "clip_norm", "norm_bound", "rounds", "lambda_max")
+SWEPT = ("tolerance", "clip_norm", "norm_bound", "rounds", "lambda_max", "slack")
 FRONTIER_TOLERANCE = 0.05
 """What the one fit behind a frontier is asked for, where nothing else is said."""
 
@@ -122,6 +122,7 @@ class Setting:
     weighting: str
     rounds: int
     lambda_max: float
+    slack: float
 
     @property
     def asked(self) -> Constraint:
@@ -165,7 +166,7 @@ class Setting:
         )
 
     def pfld(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
-        how = attribute.recipe_of(self.model, self.lambda_max)
+        how = attribute.recipe_of(self.model, self.lambda_max, self.slack)
         return attribute.classifier(self.asked, self.epsilon, self.delta, how, schema)
 
 
@@ -263,7 +264,7 @@ def described(splits: Splits, options: argparse.Namespace, setting: Setting) -> 
     """Return what was asked for: common choices, then those of the method."""
     own = {
         "dp2dp": ("solver", "part", "decoupled"), "parity": ("solver", "part", "decoupled", "mode"),
-        "fairdp": ("norm_bound", "divisors"), "functional": ("weighting", "rounds"), "pfld": ("lambda_max",),
+        "fairdp": ("norm_bound", "divisors"), "functional": ("weighting", "rounds"), "pfld": ("lambda_max", "slack"),
     }  # fmt: skip
     return {
         "dataset": options.dataset if not options.schema else Path(options.schema).stem,
@@ -309,6 +310,7 @@ def add_own_options(parser: argparse.ArgumentParser, several: str) -> None:
     parser.add_argument("--rounds", default=f"{functional.rounds}", help=f"{several}; functional: releases")
     parser.add_argument("--frontier", type=numbers, help=f"{several}; functional: tolerances of one release")
     parser.add_argument("--lambda-max", help=f"{several}; pfld: the largest multiplier")
+    parser.add_argument("--slack", help=f"{several}; pfld: differences that are not chased")
     parser.add_argument("--rivals", nargs="?", const="", help="pfld: its rivals, or a file of their rows")
     parser.add_argument("--no-look", action="store_true", help="raco without its last look")
 
@@ -347,6 +349,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
         options.tolerance = options.tolerance or f"{FRONTIER_TOLERANCE}"
     options.model = options.model or OWN_MODELS.get(options.method, Descent().model)
     options.lambda_max = options.lambda_max or f"{fairveil.LagrangianDual().lambda_max}"
+    options.slack = options.slack or f"{fairveil.LagrangianDual().slack}"
     if options.norm_bound is None:
         options.norm_bound = f"{fairveil.Groupwise(Descent(model=options.model)).largest_norm}"
     return options
@@ -361,9 +364,9 @@ def settings_of(options: argparse.Namespace) -> list[Setting]:
         Setting(
             options.method, options.model, options.constraint, options.against, epsilon, options.delta, tolerance,
             clip_norm, not options.no_look, options.aware, options.solver, options.part, options.decoupled,
-            options.mode, norm_bound, options.divisors, options.weighting, int(rounds), most,
+            options.mode, norm_bound, options.divisors, options.weighting, int(rounds), most, slack,
         )
-        for epsilon, tolerance, clip_norm, norm_bound, rounds, most in itertools.product(*several)
+        for epsilon, tolerance, clip_norm, norm_bound, rounds, most, slack in itertools.product(*several)
     ]  # fmt: skip
 
 

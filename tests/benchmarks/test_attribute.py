@@ -63,6 +63,7 @@ def test_without_privacy_nothing_is_searched(bench):
 def test_the_recipe_is_the_estimators_own_but_for_what_is_named():
     assert attribute.recipe_of(LagrangianDual().descent.model) == LagrangianDual()
     assert attribute.recipe_of("linear", 3.0).lambda_max == 3.0
+    assert attribute.recipe_of("linear", slack=0.02).slack == 0.02
 
 
 def half_normal(share, sizes):
