@@ -61,19 +61,17 @@ def known_unknown(plan_at: Callable[[float], Plan], epsilon: float, delta: float
 @lru_cache(maxsize=256)
 def _epsilon_for(asked: Constraint, epsilon: float, delta: float, how: LagrangianDual, facts: str) -> float:
     schema = Schema.model_validate_json(facts)
-    return known_unknown(lambda one: _unfitted(asked, one, delta, how, schema).planned(), epsilon, delta)
+
+    def plan_at(own: float) -> Plan:
+        return LagrangianClassifier(
+            asked, own, delta, how, schema, _secret(schema), ledger=Ledger()
+        ).planned()
+
+    return known_unknown(plan_at, epsilon, delta)
 
 
-def _unfitted(
-    asked: Constraint,
-    epsilon: float,
-    delta: float,
-    how: LagrangianDual,
-    schema: Schema,
-    seed: int | None = None,
-) -> LagrangianClassifier:
-    names = [entry.column for entry in schema.sensitive]
-    return LagrangianClassifier(asked, epsilon, delta, how, schema, names, ledger=Ledger(), random_state=seed)
+def _secret(schema: Schema) -> list[str]:
+    return [entry.column for entry in schema.sensitive]
 
 
 def classifier(
@@ -86,7 +84,8 @@ def classifier(
 ) -> LagrangianClassifier:
     """Return a classifier whose fit costs `epsilon` for a change a -> a'; its own epsilon is the known/unknown one."""
     own = _epsilon_for(asked, epsilon, delta, how, schema.model_dump_json())
-    return _unfitted(asked, own, delta, how, schema, seed)
+    secret = _secret(schema)
+    return LagrangianClassifier(asked, own, delta, how, schema, secret, ledger=Ledger(), random_state=seed)
 
 
 def run_figures(bench: Bench, answer: Answer, rows: np.ndarray, asked: Constraint) -> dict[str, float]:
