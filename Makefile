@@ -13,7 +13,7 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/fairveil train adult --aware --epsilon 1 --delta 1e-5 --tolerance 0.02 --out fairveil-demo
 
 test: check
-	$(BIN)/python -m pytest -q -n auto --dist loadscope
+	$(BIN)/python -m pytest -q -rs -n auto --dist loadscope
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
