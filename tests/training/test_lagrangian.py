@@ -338,7 +338,9 @@ def test_a_plan_spends_the_budget_and_no_more(choices, holdout):
     assert 0.98 < epsilon_of(plan.charges(), 1e-5) <= 1.0
     assert plan.unit == UNIT
     assert {part.piece for part in plan.parts} == ({"train", "holdout"} if holdout else {"train"})
-    for part in plan.parts:  # what is asked of everyone is kept apart by group, and a change of group priced so
+    for (
+        part
+    ) in plan.parts:  # what is asked of everyone is kept apart by group, and a change of group priced so
         if part.piece == "train":
             assert part.by_group == (set(part.sampling_rates.values()) == {1})
 
