@@ -166,7 +166,7 @@ def test_both_sides_tell_the_gradient_of_the_pull(rng):
     cells = np.where(records.cells >= 0, sides.groups.cells[records.cells, records.y], -1)
     members = np.arange(sides.n_cells)[:, None] == cells
     knowing = replace(
-        estimated, n_looks=1, seen=members.sum(axis=1), shares=members / members.sum(axis=1, keepdims=True)
+        estimated, n_looks=1, seen=members.sum(axis=1), pulled=members / members.sum(axis=1, keepdims=True)
     )
     tilts = knowing.tilts(pull)
     logits = model.logits(params, records.X)
@@ -174,6 +174,28 @@ def test_both_sides_tell_the_gradient_of_the_pull(rng):
         params, records.X, soft_pull(logits, tilts.T.astype(np.float32)), math.inf
     )
     np.testing.assert_allclose(by_rows, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("kind", [EqualizedOdds, ErrorRateParity])
+def test_the_fewer_people_a_cell_has_the_less_their_own_labels_pull(rng, kind):
+    """Twins in all but the label, a model that knows nothing: half of what is learnt by heart goes to other labels."""
+    for n in (40, 400, 4000):
+        half = make_records(rng, n)
+        twins = (np.vstack([half.X] * 2), np.append(half.y, 1 - half.y), np.append(half.cells, half.cells))
+        model, sides, estimated, _ = sides_of(MemoryRecords(*twins), kind)
+        seen = estimated.look(1e-3 * rng.normal(size=model.n_params).astype(np.float32))
+        others = ~sides.cell_labels.take(twins[1], axis=1)
+        by_heart = model.n_params / (model.n_params + seen.seen)
+        np.testing.assert_allclose(seen.pulled.sum(axis=1), 1.0)
+        np.testing.assert_allclose((seen.pulled * others).sum(axis=1), by_heart / 2, rtol=0.01)
+        assert not (seen.shares * others).any()
+
+
+def test_demographic_parity_has_no_labels_to_learn_by_heart(rng):
+    records = make_records(rng, 60)
+    model, _, estimated, _ = sides_of(records, DemographicParity)
+    seen = estimated.look(rng.normal(size=model.n_params).astype(np.float32))
+    np.testing.assert_allclose(seen.pulled, seen.shares, rtol=1e-6)
 
 
 def test_the_groups_gradient_is_clipped_record_by_record(rng):

@@ -59,17 +59,16 @@ def test_linear_chances_are_recovered_from_sums_without_noise(rng, clip_norm, mo
 
 
 def test_each_label_is_a_world_of_its_own(rng):
-    """Cells of (group, label): the slopes differ by label, and a row of the other label has no chance."""
+    """Cells of (group, label): the slopes differ by label, and are told of every row, had it this label."""
     X, y = rng.uniform(-1, 1, (600, 3)), rng.integers(2, size=600)
     public = public_of(X, y)
     sums = basis_of(public, BY_LABEL, 4)
-    chance = np.where(y == 0, 0.5 + 0.3 * X[:, 0], 0.3 - 0.2 * X[:, 1])
-    held = held_vectors(public, sums, 0.2)
-    cells = [(y == 0) * chance, (y == 1) * chance, (y == 0) * (1 - chance), (y == 1) * (1 - chance)]
-    released = np.array([one @ held for one in cells])
-    found = memberships(public, sums, released, 0.0, 0.2, np.sum(cells, axis=1), OWN_LABEL)
-    np.testing.assert_allclose(found, cells, atol=1e-3)
-    assert not found[0, y == 1].any()
+    by_label = [0.5 + 0.3 * X[:, 0], 0.3 - 0.2 * X[:, 1]]
+    chances = np.array([*by_label, *(1 - chance for chance in by_label)])
+    cells = chances * OWN_LABEL.take(y, axis=1)
+    released = cells @ held_vectors(public, sums, 0.2)
+    found = memberships(public, sums, released, 0.0, 0.2, cells.sum(axis=1), OWN_LABEL)
+    np.testing.assert_allclose(found, chances, atol=1e-3)
 
 
 def test_rows_of_a_person_count_one_together(rng):

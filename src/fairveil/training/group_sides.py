@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.fairness.against_all import AgainstAll
+from fairveil.models.losses import softmax
 from fairveil.models.protocol import Array, Model
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.plan import Part
@@ -115,7 +116,8 @@ class GroupSide(Protocol):
 class Estimated:
     """Chances of public rows, put right by counts.
 
-    `shares` is the part that each public row makes up of each cell, `residual` what looks counted beyond it.
+    `shares` is the part that each public row makes up of each cell by its label, `residual` what looks counted beyond
+    it. `pulled` stands for the shares where rows are pulled at: a label counts the less the fewer people its cell has.
     """
 
     veils: Mapping[str, Veil]
@@ -127,8 +129,9 @@ class Estimated:
     clip_norm: float
     n_looks: int
     seen: Floats
-    shares: Floats
     residual: Floats
+    shares: Floats
+    pulled: Floats
 
     @classmethod
     def start(
@@ -141,11 +144,9 @@ class Estimated:
         bound: float | None,
     ) -> "Estimated":
         """Return what is known before the first look: nothing."""
-        n_cells = sides.n_cells
-        nothing = np.zeros((n_cells, model.n_classes))
-        shares = np.zeros((n_cells, len(public.y)))
-        seen = np.zeros(n_cells)
-        return cls(veils, public, model, sides, schedule, bound, math.nan, 0, seen, shares, nothing)
+        seen, residual = np.zeros(sides.n_cells), np.zeros((sides.n_cells, model.n_classes))
+        shares = np.zeros((sides.n_cells, len(public.y)))
+        return cls(veils, public, model, sides, schedule, bound, math.nan, 0, seen, residual, shares, shares)
 
     @property
     def _noise(self) -> float:
@@ -199,8 +200,17 @@ class Estimated:
         chances = memberships(
             public, sums, released, noise * clip_norm, clip_norm, self._sizes, sides.cell_labels
         )
-        shares = chances / np.maximum(chances @ public.weights, 1.0)[:, None]
-        return replace(self, clip_norm=clip_norm, shares=shares)
+        own = sides.cell_labels.take(public.y, axis=1)
+        # A model learns about as many labels by heart as it has parameters, and is then fair to these people and not to
+        # new ones: few people are pulled at by the labels that their features lead one to expect.
+        by_heart = self.model.n_params / (self.model.n_params + self._sizes)[:, None]
+        expected = sides.cell_labels @ softmax(self.model.logits(params, public.X))
+        pulled = self._parts(chances * (by_heart * expected + (1 - by_heart) * own))
+        return replace(self, clip_norm=clip_norm, shares=self._parts(chances * own), pulled=pulled)
+
+    def _parts(self, chances: Floats) -> Floats:
+        """Return what part each row makes up of each cell."""
+        return chances / np.maximum(chances @ self.public.weights, 1.0)[:, None]
 
     def _usual_length(self, sums: BasisSums) -> float:
         """Return a primal bound by the lengths of all rows, which are public; what is cut is known and no bias."""
@@ -219,7 +229,7 @@ class Estimated:
 
     def tilts(self, pull: Floats) -> Floats:
         """Return the pull on each row: that of its cells, by the part that it makes up of them."""
-        return (self.shares * self._sizes[:, None]).T @ pull
+        return (self.pulled * self._sizes[:, None]).T @ pull
 
     def gradient(self, params: Array, pull: Floats) -> None:
         """Return nothing: tilts say it."""

@@ -39,7 +39,7 @@ N_STEPS, WARM_UP = 600, 400
 
 BATCH = 2048
 RATE, WARM_RATE = 0.01, 0.02
-"""Of Adam; the first falls to a tenth over the steps."""
+"""Of Adam; both fall to a tenth over their steps."""
 
 DUAL_EVERY = 5
 DUAL_STEP, GAIN = 1.0, 1.0
@@ -52,8 +52,8 @@ Known of all people there could be, by those at hand: a cell of few would else b
 DECAY, LARGEST_DECAY = 0.006, 2e-3
 """Weight decay is DECAY times the number of parameters over that of units."""
 
-LAST = 0.15
-"""The share of the last steps whose parameters are averaged."""
+LAST, WARM_LAST = 0.15, 0.3
+"""The share of the last steps whose parameters are averaged, with multipliers and before them."""
 
 N_LOOKS = {"memberships": 10, "gradients": 0}
 LOOK_SHARE, LENGTH_SHARE = 0.5, 0.04
@@ -244,6 +244,11 @@ def _part_of_all(name: str, release: str, n_steps: int, part: float, steps: Part
     return Part(name, (asked,), steps.share, n_steps=n_steps, piece=steps.piece, by_group=True)
 
 
+def _falling(rate: float, passed: float) -> Adam:
+    """Return the optimiser at this share of the steps."""
+    return Adam(rate * max(0.1, 1 - passed))
+
+
 @dataclass(frozen=True, eq=False)
 class _Course:
     """One training on public rows, given what is known of the groups."""
@@ -257,12 +262,13 @@ class _Course:
         """Return parameters of the loss alone; a little public chance keeps them off every edge."""
         params = self.model.initial(rng)
         params = params + rng.normal(0.0, 1e-3, len(params)).astype(params.dtype)
-        optimizer = Adam(WARM_RATE)
-        state = optimizer.start(params)
-        for _ in range(WARM_UP):
+        average, state = Average.start(params), Adam(WARM_RATE).start(params)
+        for step in range(WARM_UP):
             gradient = self._gradient(params, None, rng) + self._decay(size) * params
-            params, state = optimizer.step(params, gradient, state)
-        return params
+            params, state = _falling(WARM_RATE, step / WARM_UP).step(params, gradient, state)
+            if step >= (1 - WARM_LAST) * WARM_UP:
+                average = average.add(params)
+        return average.value()
 
     def run(
         self, params: Array, side: GroupSide, size: float, rng: np.random.Generator, progress: Progress
@@ -278,7 +284,7 @@ class _Course:
                 trace.append((step, *told))
             gradient = self._gradient(params, tilts, rng) + self._decay(size) * params
             own = side.gradient(params, pull)
-            optimizer = Adam(RATE * max(0.1, 1 - step / length))
+            optimizer = _falling(RATE, step / length)
             params, state = optimizer.step(params, gradient if own is None else gradient + own, state)
             if step >= length - max(1, round(LAST * length)):
                 average = average.add(params)
@@ -311,12 +317,9 @@ class _Course:
         multipliers = np.clip(sums + GAIN * np.where(np.isfinite(errors), chased, 0.0), -most, most)
         pull = self.sides.groups.pull(rates.counts, -multipliers)
         of_all = self.sides.everyone.pull(everyone, multipliers)
-        tilts = np.where(
-            (self.sides.label_cells >= 0)[:, None],
-            of_all.take(self.sides.label_cells, axis=0, mode="wrap"),
-            0.0,
-        ).take(self.public.y, axis=0)
-        own = side.tilts(pull)
+        is_counted = (self.sides.label_cells >= 0)[:, None]
+        of_label = np.where(is_counted, of_all.take(self.sides.label_cells, axis=0, mode="wrap"), 0.0)
+        tilts, own = of_label.take(self.public.y, axis=0), side.tilts(pull)
         tilts = self.public.n_units * (tilts if own is None else tilts + own)
         return Dual(sums, multipliers), pull, tilts, (differences, errors, multipliers)
 

@@ -3,6 +3,7 @@
 Features are public, so the sum of a cell's vectors says where in feature space its members lie. With u_i the clipped
 vector of row i and psi_i its features in the same basis, the model is "row i is in c with chance pi_c + psi_i b_c".
 Then S_c = sum_i chance_i u_i + noise is linear in b_c, and its posterior mean under a normal prior is one small solve.
+Cells of one label are told from the rows of that label; the chance is then that of any row, had it this label.
 How much of the membership features may explain (the prior's size) is picked by the evidence, so that noise alone moves
 nothing. All of it is post-processing of what was released, and one release serves every later step of the training.
 """
@@ -64,9 +65,8 @@ def public_lengths(public: PublicRows, sums: BasisSums) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Stratum:
-    """The public side of all rows whose label a cell may hold: features, clipped vectors summed in three ways."""
+    """The public side of all rows whose label a cell may hold: clipped vectors summed in two ways, and features."""
 
-    basis: Floats
     cross: Floats
     total: Floats
     spread: Floats
@@ -77,7 +77,7 @@ def memberships(
     public: PublicRows, sums: BasisSums, released: Floats, noise_std: float, clip_norm: float, sizes: Floats,
     cell_labels: NDArray[np.bool_],
 ) -> Floats:  # fmt: skip
-    """Return the chance that each public row is in each cell, shape (cells, rows).
+    """Return the chance that each public row is in each cell, had it a label that the cell holds, shape (cells, rows).
 
     Parameters
     ----------
@@ -93,28 +93,29 @@ def memberships(
     cell_labels : array of shape (cells, labels)
         Which labels a cell may hold.
     """
-    chances = np.zeros((len(released), len(public.y)))
+    chances, everyone = np.zeros((len(released), len(public.y))), sums.basis_of(public.X)
     for labels in np.unique(cell_labels, axis=0):
         rows = np.flatnonzero(labels[public.y])
         if not len(rows):
             continue
-        stratum = _stratum(public, sums, clip_norm, rows)
+        stratum = _stratum(public, sums, everyone[rows], clip_norm, rows)
         for cell in np.flatnonzero((cell_labels == labels).all(axis=1)):
             share = min(max(sizes[cell] / stratum.n_rows, 0.0), 1.0)
             slope = _posterior(stratum, released[cell], share, noise_std)
-            chances[cell, rows] = np.clip(share + stratum.basis @ slope, 0.0, 1.0)
+            chances[cell] = np.clip(share + everyone @ slope, 0.0, 1.0)
     return chances
 
 
-def _stratum(public: PublicRows, sums: BasisSums, clip_norm: float, rows: NDArray[np.int64]) -> _Stratum:
-    basis = sums.basis_of(public.X[rows])
+def _stratum(
+    public: PublicRows, sums: BasisSums, basis: Floats, clip_norm: float, rows: NDArray[np.int64]
+) -> _Stratum:
     slopes = BasisSums.slopes_of(sums.model.logits(sums.params, public.X[rows]))
     lengths = slopes * np.sqrt(np.square(basis).sum(axis=1))
     held = slopes * np.minimum(1.0, clip_norm / np.maximum(lengths, 1e-12)) * public.weights[rows]
     n_rows = float(public.weights[rows].sum())
     spread = (basis * public.weights[rows, None]).T @ basis / n_rows
     ridge = 1e-6 * np.eye(basis.shape[1])
-    return _Stratum(basis, (basis * held[:, None]).T @ basis, held @ basis, spread + ridge, n_rows)
+    return _Stratum((basis * held[:, None]).T @ basis, held @ basis, spread + ridge, n_rows)
 
 
 def _posterior(stratum: _Stratum, released: Floats, share: float, noise_std: float) -> Floats:
