@@ -68,6 +68,20 @@ def test_explain_reads_no_row_and_train_follows_it(folder, say):
     assert "Poisson" not in said.out
 
 
+def test_explain_says_before_it_is_too_late_that_totals_would_be_lost(folder, say):
+    """Nothing of an empty ledger, nor of one that hides the same."""
+    records = ("explain", *HIDING[:3], "--unaware", "--method", "dpsgd")
+    assert json.loads(say(*records, "--json").out)["cautions"] == []
+    assert say(*PFLD).code == 0
+    (caution,) = json.loads(say(*records, "--json").out)["cautions"]
+    assert "hides attribute sex of each record, this run would hide record" in caution
+    said = say(*records)
+    assert (said.code, said.err) == (0, "")
+    assert "no common total" in re.sub(r"\s+", " ", said.out)
+    assert "no common total" not in say("explain", *TABLE).out
+    assert "no common total" not in say(*records, "--ledger", "of_others.jsonl").out
+
+
 def test_runs_that_hide_different_things_have_no_common_total(folder, say):
     assert say(*PFLD).code == 0
     said = say("train", *HIDING[:3], "--unaware", "--method", "dpsgd", "--out", "other")

@@ -1,6 +1,7 @@
 """`fairveil ledger show` and `fairveil ledger budget`."""
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ from fairveil.certify.neighbours import neighbour_of_unit
 from fairveil.cli.output import say
 from fairveil.errors import BadStructure
 from fairveil.privacy.accounting import Neighbours
-from fairveil.privacy.events import event_to_dict
-from fairveil.privacy.ledger import Budget, Entry, Ledger
+from fairveil.privacy.events import Charge, event_to_dict
+from fairveil.privacy.ledger import Budget, Entry, Ledger, units_of
 
-__all__ = ["budget", "show"]
+__all__ = ["budget", "mixing", "show"]
 
 
 def show(file: Path, delta: float, as_json: bool) -> None:
@@ -43,6 +44,19 @@ def budget(file: Path, epsilon: float, delta: float, as_json: bool) -> None:
     if spent > epsilon:
         text += f"\n  caution    {spent:.4g} is spent already: whatever costs more will be refused"
     say(as_json, facts, text)
+
+
+def mixing(file: Path, charges: Iterable[Charge]) -> list[str]:
+    """Return a caution where a ledger hides something else than these charges would: it is not to be undone."""
+    if not file.is_file():
+        return []
+    past, planned = Ledger(file).units, units_of(charges)
+    if len({*past, *planned}) < 2:
+        return []
+    return [
+        f"The ledger {file.name} hides {' and '.join(past)}, this run would hide {' and '.join(planned)}: they "
+        "have no common total, and after this run none could be stated any more."
+    ]
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

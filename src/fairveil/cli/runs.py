@@ -11,6 +11,7 @@ from typing import Any
 
 from fairveil.certify.explanation import explanation
 from fairveil.cli.asked import classifier_for
+from fairveil.cli.books import mixing
 from fairveil.cli.options import STARTED, RunOptions
 from fairveil.cli.output import Folder, progress_bar, say
 from fairveil.cli.sources import Source, ledger_file, prepared_schema, source_of
@@ -47,14 +48,17 @@ def train(options: RunOptions) -> None:
 
 
 def explain(options: RunOptions) -> None:
-    """Print the plan and what it guarantees; no row is read."""
+    """Print the plan, what it guarantees, and whether it fits the ledger; no row is read."""
     run = prepared(options, "")
-    facts = guarantee_of(run.classifier.wish(), run.classifier.planned())
+    plan = run.classifier.planned()
+    facts = guarantee_of(run.classifier.wish(), plan)
+    facts["cautions"] = mixing(ledger_file(run.source, options.ledger, options.out), plan.charges())
     words = ["train" if word == "explain" else word for word in sys.argv[1:]]
     place = [] if "--out" in words else ["--out", "results"]
     proposed = f"Next: {shlex.join(['fairveil', *words, *place])}"
-    text = explanation(facts, f"'fairveil train {run.source.name}'")
-    say(options.as_json, facts, f"{text}\n{proposed}")
+    text = [explanation(facts, f"'fairveil train {run.source.name}'")]
+    text += [f"  caution    {sentence}" for sentence in facts["cautions"]]
+    say(options.as_json, facts, "\n".join([*text, proposed]))
 
 
 def prepared(options: RunOptions, command: str) -> Run:

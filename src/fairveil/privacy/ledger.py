@@ -28,7 +28,7 @@ from fairveil.privacy.events import (
 )
 from fairveil.privacy.journal import Journal
 
-__all__ = ["Budget", "Entry", "Ledger", "Receipt", "session_ledger"]
+__all__ = ["Budget", "Entry", "Ledger", "Receipt", "session_ledger", "units_of"]
 
 ROUNDING = 1 + 1e-9
 
@@ -175,7 +175,7 @@ class Ledger:
     @property
     def units(self) -> tuple[str, ...]:
         """Whom the entries hide, "record" or "person by COLUMN"; with more than one, no total can be stated."""
-        return _units(charge for entry in self.entries for charge in entry.charges)
+        return units_of(charge for entry in self.entries for charge in entry.charges)
 
     def check(self, charges: Iterable[Charge]) -> None:
         """Refuse now, before any data is touched, what `debit` would refuse later."""
@@ -196,7 +196,7 @@ class Ledger:
         if budget is None:
             return
         past = [charge for line in _debits(lines) for charge in _entry(line).charges]
-        if len(units := _units([*past, *charges])) > 1:
+        if len(units := units_of([*past, *charges])) > 1:
             raise BudgetExceeded(
                 f"Expected one unit of protection on this ledger, got {' and '.join(units)}, which have no common "
                 "total; nothing was released: keep to one unit, or use a ledger without a budget."
@@ -230,10 +230,10 @@ def _total(
     charges: list[Charge], delta: float, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE
 ) -> float:
     """Return the composed cost; what hides records and what hides persons have no common one."""
-    return math.inf if len(_units(charges)) > 1 else epsilon_of(charges, delta, neighbours)
+    return math.inf if len(units_of(charges)) > 1 else epsilon_of(charges, delta, neighbours)
 
 
-def _units(charges: Iterable[Charge]) -> tuple[str, ...]:
+def units_of(charges: Iterable[Charge]) -> tuple[str, ...]:
     """Return whom the charges hide; what hides nobody has no unit."""
     hiding = (c for c in charges if not isinstance(c.event, (UnpricedChoice, NonPrivateRelease)))
     return tuple(sorted({charge.unit for charge in hiding}))
