@@ -80,6 +80,9 @@ def test_explain_says_before_it_is_too_late_that_totals_would_be_lost(folder, sa
     assert "no common total" in re.sub(r"\s+", " ", said.out)
     assert "no common total" not in say("explain", *TABLE).out
     assert "no common total" not in say(*records, "--ledger", "of_others.jsonl").out
+    assert "no common total" not in say(*records, "--epsilon", "inf").out  # hides nothing
+    assert say("train", *records[1:], "--out", "other").code == 0
+    assert json.loads(say(*records, "--json").out)["cautions"] == []  # nothing is left to lose
 
 
 def test_runs_that_hide_different_things_have_no_common_total(folder, say):

@@ -1,4 +1,4 @@
-"""`fairveil ledger show` and `fairveil ledger budget`."""
+"""`fairveil ledger show` and `fairveil ledger budget`, and what a ledger says to a run beforehand."""
 
 import math
 from collections.abc import Iterable
@@ -47,11 +47,9 @@ def budget(file: Path, epsilon: float, delta: float, as_json: bool) -> None:
 
 
 def mixing(file: Path, charges: Iterable[Charge]) -> list[str]:
-    """Return a caution where a ledger hides something else than these charges would: it is not to be undone."""
-    if not file.is_file():
-        return []
-    past, planned = Ledger(file).units, units_of(charges)
-    if len({*past, *planned}) < 2:
+    """Return a caution where a ledger that has a total would lose it by charges that hide something else."""
+    past, planned = Ledger(file).units if file.is_file() else (), units_of(charges)
+    if len(past) != 1 or not planned or planned == past:
         return []
     return [
         f"The ledger {file.name} hides {' and '.join(past)}, this run would hide {' and '.join(planned)}: they "

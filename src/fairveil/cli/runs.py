@@ -52,7 +52,8 @@ def explain(options: RunOptions) -> None:
     run = prepared(options, "")
     plan = run.classifier.planned()
     facts = guarantee_of(run.classifier.wish(), plan)
-    facts["cautions"] = mixing(ledger_file(run.source, options.ledger, options.out), plan.charges())
+    charges = plan.charges() if plan.is_private else ()
+    facts["cautions"] = mixing(ledger_file(run.source, options.ledger, options.out), charges)
     words = ["train" if word == "explain" else word for word in sys.argv[1:]]
     place = [] if "--out" in words else ["--out", "results"]
     proposed = f"Next: {shlex.join(['fairveil', *words, *place])}"
