@@ -18,12 +18,12 @@ import numpy as np
 import pandas as pd
 
 from fairveil import LagrangianClassifier, LagrangianDual, Ledger, Schema
+from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.pricing import Neighbours
 from fairveil.data.encoding import Encoder
 from fairveil.errors import BadStructure
 from fairveil.fairness.constraints import Constraint
-from fairveil.privacy.accounting import epsilon_of
 from fairveil.privacy.plan import Plan
-from fairveil.privacy.pricing import Neighbours
 from measuring import Answer, Bench, Splits
 from rivals import RIVALS
 from rivals import measure as measure_rival

@@ -49,10 +49,9 @@ import numpy as np
 
 import fairveil
 from fairveil import DemographicParity, Descent, EqualizedOdds, Ledger, Schema, TruePositiveRateParity
-from fairveil.certify.noise_certificate import worst_case_gap
-from fairveil.data.datasets import dataset_schema
+from fairveil.data.datasets import dataset_schema, make_separated_groups
 from fairveil.data.encoding import Encoder
-from fairveil.data.synthetic import make_separated_groups
+from fairveil.methods.fairdp.noise_certificate import worst_case_gap
 from measuring import (
     FIRST_SEED,
     Answer,

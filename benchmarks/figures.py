@@ -44,9 +44,9 @@ from fairveil import (
     make_biased_mixture,
 )
 from fairveil.data.encoding import Encoder
-from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import constrain
-from fairveil.postprocess.exact import ExactProblem
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.research.exact_lp import ExactProblem
 
 N_CLASSES, N_ROWS = 6, 10_000
 FIT, POOL = 8_000, 2_000

@@ -22,12 +22,12 @@ from fairveil import Groupwise, GroupwiseClassifier, Schema
 from fairveil.data.datasets import dataset_path
 from fairveil.data.encoding import Encoder
 from fairveil.errors import BadStructure
-from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import Constraint, constrain
-from fairveil.postprocess.exact import ExactProblem
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.fairdp.recipe import GroupScale
+from fairveil.privacy.queries import GroupWeighted, SmoothRates
 from fairveil.privacy.rows import Rows
-from fairveil.training.group_rows import GroupWeighted, SmoothRates
-from fairveil.training.groupwise import GroupScale
+from fairveil.research.exact_lp import ExactProblem
 
 FIRST_SEED = 1000
 """Seeds below 100 were used while the defaults were set."""

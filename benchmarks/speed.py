@@ -40,25 +40,25 @@ import numpy as np
 
 import peers
 from fairveil import DemographicParity, FunctionalClassifier, Groupwise, LagrangianDual, load_dataset
-from fairveil.coins import secret_coins
-from fairveil.estimators.tables import open_front
-from fairveil.fairness.cells import Attribute, Population
+from fairveil._random import secret_coins
+from fairveil.accounting.calibration import calibrate
+from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.fairness.constraints import Parity, constrain
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.fairdp.recipe import ADAM_RATE, GroupScale
+from fairveil.methods.inputs import open_front
+from fairveil.methods.pf_ld.recipe import DUAL_EVERY
+from fairveil.methods.raco.recipe import RateConstrained
 from fairveil.models import Adam, LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.models.last_layer import bounded_last_layer
-from fairveil.privacy.calibration import calibrate
-from fairveil.privacy.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
-from fairveil.training.ascent import PULL_EVERY, Ascent
-from fairveil.training.descent import Descent
-from fairveil.training.groupwise import ADAM_RATE, GroupScale
-from fairveil.training.lagrangian import DUAL_EVERY
-from fairveil.training.objectives import CrossEntropy
-from fairveil.training.rate_constrained import RateConstrained
-from fairveil.training.task import Task
+from fairveil.training.multipliers import PULL_EVERY, Ascent
+from fairveil.training.recipe import Task
 
 N_ROWS = 36_000
 GROUP = 32

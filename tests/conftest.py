@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairveil.coins import seeded_for_tests
+from fairveil._random import seeded_for_tests
 
 REPOSITORY = Path(__file__).parent.parent
 DATA = Path(os.environ.get("FAIRVEIL_DATA", REPOSITORY.parent / "shared" / "data"))

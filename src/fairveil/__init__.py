@@ -2,7 +2,7 @@
 
 The house, from the ground up (a room imports only from lower floors)::
 
-    errors.py coins.py keyed.py _validate.py                                                  floor 0
+    errors.py _random.py _keys.py _validation.py                                                  floor 0
     data/        files -> rows with stated public facts                                       floor 1
     privacy/     records in, noisy sums out, every crossing debited (the veil)                floor 1
     fairness/    histogram -> rates -> violations; counts -> gaps with intervals              floor 1
@@ -23,21 +23,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairveil.certify.holdout import Certificate
-    from fairveil.data.datasets import Dataset, load_dataset
+    from fairveil._keys import Key
+    from fairveil.accounting.composition import Neighbours
+    from fairveil.certificates.holdout import Certificate
+    from fairveil.data.datasets import Dataset, load_dataset, make_biased_mixture, make_separated_groups
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
-    from fairveil.data.synthetic import make_biased_mixture, make_separated_groups
     from fairveil.errors import FairveilError, ToleranceNotMet
-    from fairveil.estimators.fair import FairClassifier
-    from fairveil.estimators.functional import FunctionalClassifier
-    from fairveil.estimators.groupwise import GroupwiseClassifier
-    from fairveil.estimators.lagrangian import LagrangianClassifier
-    from fairveil.estimators.parity import ParityPostprocessor
-    from fairveil.estimators.private import PrivateClassifier
-    from fairveil.estimators.randomized_parity import RandomizedParityPostprocessor
-    from fairveil.estimators.rate_constrained import RateConstrainedClassifier
-    from fairveil.estimators.smoothed import SmoothedClassifier
-    from fairveil.fairness.cells import smallest_partition
+    from fairveil.fair_classifier import FairClassifier
     from fairveil.fairness.constraints import (
         DemographicParity,
         EqualizedOdds,
@@ -49,25 +41,30 @@ if TYPE_CHECKING:
         PrecisionParity,
         TruePositiveRateParity,
     )
-    from fairveil.fairness.expressions import Rule
-    from fairveil.keyed import Key
-    from fairveil.postprocess.choices import FlipFitting, ParityFitting
-    from fairveil.postprocess.dual_steps import DualSteps
-    from fairveil.postprocess.flips import fewest_changes
-    from fairveil.postprocess.noisy_descent import NoisyDescent
-    from fairveil.postprocess.score_histogram import ScoreHistogram
-    from fairveil.privacy.accounting import Neighbours
+    from fairveil.fairness.groups import smallest_partition
+    from fairveil.fairness.rule_parser import Rule
+    from fairveil.methods.base import PrivateClassifier
+    from fairveil.methods.decoupled_parity import FlipFitting, RandomizedParityPostprocessor, fewest_changes
+    from fairveil.methods.dp2dp import ParityPostprocessor
+    from fairveil.methods.dp2dp.dual_steps import DualSteps
+    from fairveil.methods.dp2dp.options import ParityFitting
+    from fairveil.methods.dp2dp.thresholds import ScoreHistogram
+    from fairveil.methods.dp_sgd import Descent
+    from fairveil.methods.fairdp import GroupwiseClassifier
+    from fairveil.methods.fairdp.early_stopping import Stopping
+    from fairveil.methods.fairdp.recipe import Finish, Groupwise
+    from fairveil.methods.functional import FunctionalClassifier
+    from fairveil.methods.functional.recipe import Functional
+    from fairveil.methods.output_perturbation import OutputPerturbation
+    from fairveil.methods.pf_ld import LagrangianClassifier
+    from fairveil.methods.pf_ld.recipe import LagrangianDual
+    from fairveil.methods.raco import RateConstrainedClassifier
+    from fairveil.methods.raco.recipe import RateConstrained
     from fairveil.privacy.ledger import Budget, Ledger, session_ledger
     from fairveil.report.frontier import frontier_of, frontier_page
     from fairveil.report.page import report_page
-    from fairveil.training.descent import Descent
-    from fairveil.training.functional import Functional
-    from fairveil.training.groupwise import Finish, Groupwise
-    from fairveil.training.lagrangian import LagrangianDual
-    from fairveil.training.minimising import OutputPerturbation
-    from fairveil.training.rate_constrained import RateConstrained
-    from fairveil.training.smoothing import Smoothing
-    from fairveil.training.stopping import Stopping
+    from fairveil.research.fair_smooth import SmoothedClassifier, Smoothing
+    from fairveil.research.noisy_descent import NoisyDescent
     from fairveil.training.tuning import Tuning
 
 __version__ = "0.1.0"
@@ -75,61 +72,61 @@ __version__ = "0.1.0"
 _HOMES = {
     "Budget": "privacy.ledger",
     "Category": "data.schema",
-    "Certificate": "certify.holdout",
+    "Certificate": "certificates.holdout",
     "Dataset": "data.datasets",
     "DemographicParity": "fairness.constraints",
-    "Descent": "training.descent",
-    "DualSteps": "postprocess.dual_steps",
+    "Descent": "methods.dp_sgd",
+    "DualSteps": "methods.dp2dp.dual_steps",
     "EqualizedOdds": "fairness.constraints",
     "ErrorRateParity": "fairness.constraints",
-    "FairClassifier": "estimators.fair",
+    "FairClassifier": "fair_classifier",
     "FairveilError": "errors",
     "FalseNegativeRateCap": "fairness.constraints",
     "FalseNegativeRateParity": "fairness.constraints",
     "FalsePositiveRateCap": "fairness.constraints",
     "FalsePositiveRateParity": "fairness.constraints",
-    "Finish": "training.groupwise",
-    "FlipFitting": "postprocess.choices",
-    "Functional": "training.functional",
-    "FunctionalClassifier": "estimators.functional",
-    "Groupwise": "training.groupwise",
-    "GroupwiseClassifier": "estimators.groupwise",
-    "Key": "keyed",
-    "LagrangianClassifier": "estimators.lagrangian",
-    "LagrangianDual": "training.lagrangian",
+    "Finish": "methods.fairdp.recipe",
+    "FlipFitting": "methods.decoupled_parity",
+    "Functional": "methods.functional.recipe",
+    "FunctionalClassifier": "methods.functional",
+    "Groupwise": "methods.fairdp.recipe",
+    "GroupwiseClassifier": "methods.fairdp",
+    "Key": "_keys",
+    "LagrangianClassifier": "methods.pf_ld",
+    "LagrangianDual": "methods.pf_ld.recipe",
     "Ledger": "privacy.ledger",
-    "Neighbours": "privacy.accounting",
-    "NoisyDescent": "postprocess.noisy_descent",
+    "Neighbours": "accounting.composition",
+    "NoisyDescent": "research.noisy_descent",
     "Number": "data.schema",
-    "OutputPerturbation": "training.minimising",
-    "ParityFitting": "postprocess.choices",
-    "ParityPostprocessor": "estimators.parity",
+    "OutputPerturbation": "methods.output_perturbation",
+    "ParityFitting": "methods.dp2dp.options",
+    "ParityPostprocessor": "methods.dp2dp",
     "PrecisionParity": "fairness.constraints",
-    "PrivateClassifier": "estimators.private",
-    "RandomizedParityPostprocessor": "estimators.randomized_parity",
-    "RateConstrained": "training.rate_constrained",
-    "RateConstrainedClassifier": "estimators.rate_constrained",
-    "Rule": "fairness.expressions",
+    "PrivateClassifier": "methods.base",
+    "RandomizedParityPostprocessor": "methods.decoupled_parity",
+    "RateConstrained": "methods.raco.recipe",
+    "RateConstrainedClassifier": "methods.raco",
+    "Rule": "fairness.rule_parser",
     "Schema": "data.schema",
-    "ScoreHistogram": "postprocess.score_histogram",
+    "ScoreHistogram": "methods.dp2dp.thresholds",
     "Sensitive": "data.schema",
-    "SmoothedClassifier": "estimators.smoothed",
-    "Smoothing": "training.smoothing",
-    "Stopping": "training.stopping",
+    "SmoothedClassifier": "research.fair_smooth",
+    "Smoothing": "research.fair_smooth",
+    "Stopping": "methods.fairdp.early_stopping",
     "Target": "data.schema",
     "ToleranceNotMet": "errors",
     "TruePositiveRateParity": "fairness.constraints",
     "Tuning": "training.tuning",
     "Where": "data.schema",
-    "fewest_changes": "postprocess.flips",
+    "fewest_changes": "methods.decoupled_parity",
     "frontier_of": "report.frontier",
     "frontier_page": "report.frontier",
     "load_dataset": "data.datasets",
-    "make_biased_mixture": "data.synthetic",
-    "make_separated_groups": "data.synthetic",
+    "make_biased_mixture": "data.datasets",
+    "make_separated_groups": "data.datasets",
     "report_page": "report.page",
     "session_ledger": "privacy.ledger",
-    "smallest_partition": "fairness.cells",
+    "smallest_partition": "fairness.groups",
 }
 
 __all__ = [

@@ -12,26 +12,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from proven import lower_bound
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from fairveil.coins import secret_coins
-from fairveil.fairness.against_all import against_all
-from fairveil.fairness.cells import Attribute, Population
+from _support.proven import lower_bound
+from fairveil._random import secret_coins
+from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil.accounting.events import ByGroup, GaussianRelease, Joint, PoissonSampled, Repeated
+from fairveil.accounting.magnitude import normal_delta
 from fairveil.fairness.constraints import DemographicParity
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.pf_ld.rates import against_all
 from fairveil.models import LinearSoftmax
-from fairveil.privacy import laws
-from fairveil.privacy.accounting import Neighbours, epsilon_of
+from fairveil.privacy import noise as laws
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit
-from fairveil.privacy.events import ByGroup, GaussianRelease, Joint, PoissonSampled, Repeated
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.mechanisms import add_gaussian
+from fairveil.privacy.noise import add_gaussian
 from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.queries import BasisSums, GroupPull, SteadyDecisions
 from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.sizes import normal_delta
 from fairveil.privacy.veil import ROUNDING, open_veils
-from fairveil.training.attribute_rows import BasisSums, GroupPull, SteadyDecisions
 
 N_RUNS = 5_000
 DELTA = 1e-2

@@ -4,19 +4,20 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from fairveil.coins import secret_coins
-from fairveil.estimators.given import given_classifier
-from fairveil.fairness.cells import Attribute, Population
+from fairveil._random import secret_coins
 from fairveil.fairness.constraints import DemographicParity, constrain
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.decoupled_parity import FlipFitting
+from fairveil.methods.dp2dp.options import ParityFitting
+from fairveil.methods.dp2dp.problem import Scene
+from fairveil.methods.dp2dp.recipe import GivenScores
+from fairveil.methods.dp2dp.thresholds import EDGES
+from fairveil.methods.prefitted import given_classifier
 from fairveil.models import GivenProbabilities, LinearSoftmax
 from fairveil.models.rules import MostLikely
-from fairveil.postprocess.choices import FlipFitting, ParityFitting
-from fairveil.postprocess.curves import EDGES
-from fairveil.postprocess.recipe import GivenScores
-from fairveil.postprocess.scene import Scene
+from fairveil.privacy.queries import Margins, Outcomes, RuleDecisions
 from fairveil.privacy.records import MemoryRecords
-from fairveil.training.objectives import Margins, Outcomes, RuleDecisions
-from fairveil.training.task import Task
+from fairveil.training.recipe import Task
 
 PEOPLE = Population((Attribute("g", ("a", "b")),), ("0", "1"))
 BOUNDS = constrain(DemographicParity(), PEOPLE)

@@ -12,23 +12,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from proven import lower_bound
 
-from fairveil.coins import secret_coins
-from fairveil.fairness.cells import Attribute, Population
-from fairveil.privacy import laws
-from fairveil.privacy.accounting import epsilon_of
-from fairveil.privacy.events import GaussianRelease, PoissonSampled
+from _support.proven import lower_bound
+from fairveil._random import secret_coins
+from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.events import GaussianRelease, PoissonSampled
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.fairdp.noise_certificate import parted, widened
+from fairveil.methods.fairdp.recipe import Groupwise
+from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.mechanisms import add_gaussian
+from fairveil.privacy.noise import add_gaussian
 from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.queries import GroupWeighted, InSubsets
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
-from fairveil.training.descent import Descent
-from fairveil.training.group_rows import GroupWeighted, InSubsets
-from fairveil.training.groupwise import Groupwise
-from fairveil.training.last_step import parted, widened
-from fairveil.training.task import Task
+from fairveil.training.recipe import Task
 
 N_DRAWS = 8_000
 DELTA = 1e-2

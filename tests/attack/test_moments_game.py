@@ -10,16 +10,16 @@ import math
 
 import numpy as np
 import pytest
-from proven import lower_bound
 
-from fairveil.coins import secret_coins
-from fairveil.privacy.accounting import epsilon_of
+from _support.proven import lower_bound
+from fairveil._random import secret_coins
+from fairveil.accounting.composition import epsilon_of
+from fairveil.methods.functional.quadratic import NEWTON_SENSITIVITY, START_SENSITIVITY, AroundWeights, AtZero
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.moments import coefficient_sensitivity, pack
 from fairveil.privacy.plan import Part, Plan, Release
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Batch, open_veils
-from fairveil.training.expansion import NEWTON_SENSITIVITY, START_SENSITIVITY, AroundWeights, AtZero
 
 N_DRAWS = 10_000
 DELTA = 1e-2

@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from proven import lower_bound
 
-from fairveil.coins import secret_coins
+from _support.proven import lower_bound
+from fairveil._random import secret_coins
+from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.events import GaussianRelease, PoissonSampled
 from fairveil.models import LinearSoftmax
-from fairveil.privacy import laws
-from fairveil.privacy.accounting import epsilon_of
-from fairveil.privacy.events import GaussianRelease, PoissonSampled
+from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.mechanisms import add_gaussian
+from fairveil.privacy.noise import add_gaussian
 from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.queries import CrossEntropy, Everyone
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import row_function
 from fairveil.privacy.veil import open_veils
-from fairveil.training.objectives import CrossEntropy, Everyone
 
 N_DRAWS = 40_000
 N_EXACT_DRAWS = 8_000

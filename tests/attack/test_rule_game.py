@@ -12,31 +12,30 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from proven import lower_bound
 
-from fairveil.coins import secret_coins
-from fairveil.fairness.cells import Attribute, Population
+from _support.proven import lower_bound
+from fairveil._random import secret_coins
+from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.events import Charge
 from fairveil.fairness.constraints import DemographicParity, constrain
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.decoupled_parity import RateFlips
+from fairveil.methods.dp2dp.dual_steps import DualSteps, tilted_rule
+from fairveil.methods.dp2dp.problem import Scene
+from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.thresholds import EDGES, ScoreHistogram
+from fairveil.methods.dp_sgd import Descent
 from fairveil.models import GivenProbabilities
 from fairveil.models.rules import MostLikely, ThresholdMixture, Tilted
-from fairveil.postprocess.curves import EDGES
-from fairveil.postprocess.dual_steps import DualSteps, tilted_rule
-from fairveil.postprocess.flips import RateFlips
-from fairveil.postprocess.noisy_descent import NoisyDescent
-from fairveil.postprocess.recipe import GivenScores, Postprocessed
-from fairveil.postprocess.scene import Scene
-from fairveil.postprocess.score_histogram import ScoreHistogram
-from fairveil.privacy import laws
-from fairveil.privacy.accounting import epsilon_of
-from fairveil.privacy.events import Charge
+from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
+from fairveil.privacy.queries import Margins, RuleDecisions, SignedDecisions, SoftRule, WeightedDecisions
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Veil, open_veils
-from fairveil.training.descent import Descent
-from fairveil.training.objectives import Margins, RuleDecisions, SignedDecisions, SoftRule, WeightedDecisions
-from fairveil.training.planning import make_plan
-from fairveil.training.task import Task
+from fairveil.research.noisy_descent import NoisyDescent
+from fairveil.training.recipe import Task
+from fairveil.training.run import make_plan
 
 N_DRAWS = 10_000
 DELTA = 1e-2

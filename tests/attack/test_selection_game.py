@@ -14,21 +14,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from proven import lower_bound
 from scipy.stats import norm, poisson
 
-from fairveil.coins import secret_coins
-from fairveil.fairness.cells import Population
-from fairveil.privacy import laws
-from fairveil.privacy.accounting import delta_of, epsilon_of
-from fairveil.privacy.events import BestOfRuns, PureBox
+from _support.proven import lower_bound
+from fairveil._random import secret_coins
+from fairveil.accounting.composition import delta_of, epsilon_of
+from fairveil.accounting.events import BestOfRuns, PureBox
+from fairveil.fairness.groups import Population
+from fairveil.methods.dp_sgd import Descent
+from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.queries import Everyone
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.selection import TunedPlan, open_selection
-from fairveil.training.descent import Descent
-from fairveil.training.objectives import Everyone
-from fairveil.training.task import Task
+from fairveil.training.recipe import Task
 from fairveil.training.tuning import Tuning, carry_out_tuned, tuned_plan
 
 DELTA = 1e-2

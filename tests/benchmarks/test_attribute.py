@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from fairveil import DemographicParity, EqualizedOdds, ErrorRateParity, LagrangianDual
+from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.pricing import Neighbours
 from fairveil.data.datasets import dataset_schema
 from fairveil.errors import BadStructure
-from fairveil.privacy.accounting import epsilon_of
 from fairveil.privacy.plan import Part, Plan, Release
-from fairveil.privacy.pricing import Neighbours
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 with pytest.MonkeyPatch.context() as patch:

@@ -18,7 +18,7 @@ import pytest
 
 from fairveil import FairClassifier
 from fairveil.cli.options import RunOptions
-from fairveil.cli.runs import train
+from fairveil.cli.train import train
 from fairveil.privacy.ledger import Ledger
 
 PATIENCE = 60.0
@@ -133,7 +133,7 @@ def start(monkeypatch) -> multiprocessing.context.ForkServerContext:
     """A way to start processes in which the command line is loaded."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fairveil.cli.runs"])
+    context.set_forkserver_preload(["fairveil.cli.train"])
     return context
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fairveil.privacy.accounting import Neighbours, epsilon_of
-from fairveil.privacy.events import (
+from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil.accounting.events import (
     Charge,
     DiscreteGaussianRelease,
     DiscreteLaplaceRelease,

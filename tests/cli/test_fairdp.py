@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairveil import FairClassifier, FunctionalClassifier, GroupwiseClassifier
-from fairveil.certify.noise_certificate import OVER_NOISE
+from fairveil.methods.fairdp.noise_certificate import OVER_NOISE
 from fairveil.privacy.ledger import Ledger
 
 TABLE = ("people.csv", "--schema", "schema.toml", "--unaware", "--epsilon", "4")

@@ -6,8 +6,8 @@ import pytest
 
 import fairveil
 from fairveil.cli.options import Constraint, Method
-from fairveil.estimators.choosing import METHODS
 from fairveil.fairness.constraints import CONSTRAINT_TYPES
+from fairveil.request import METHODS
 
 COMMANDS = [
     (),

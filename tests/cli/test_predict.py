@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fairveil import FairClassifier
-from fairveil.data.tables import CHUNK_ROWS
+from fairveil.data.readers import CHUNK_ROWS
 
 COLUMNS = ["prediction", "p_<=50K", "p_>50K"]
 WAYS = ("aware", "unaware", "parity", "plain")

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fairveil import PrivateClassifier, RateConstrainedClassifier
-from fairveil.privacy.accounting import epsilon_of
-from fairveil.privacy.events import (
+from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.events import (
     Charge,
     DiscreteGaussianRelease,
     GaussianRelease,

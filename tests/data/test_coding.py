@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairveil.data.coding import Coding
-from fairveil.data.values import MissingCells
+from fairveil.data.values import Coding, MissingCells
 
 MISSING = MissingCells.of(["", "?"])
 

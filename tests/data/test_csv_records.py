@@ -6,7 +6,7 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairveil.data.csv_records import Record, plain_columns, records, split_line
+from fairveil.data.readers import Record, plain_columns, records, split_line
 
 CELL = st.text(st.characters(exclude_characters="\r\n", exclude_categories=("Cs",)), max_size=6)
 

@@ -6,8 +6,8 @@ from scipy.stats import binomtest, chisquare, kstest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from fairveil.data.datasets import make_biased_mixture, make_separated_groups
 from fairveil.data.encoding import Encoder
-from fairveil.data.synthetic import make_biased_mixture, make_separated_groups
 from fairveil.errors import InvalidParameter
 
 N = 60_000

@@ -10,19 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairveil.data.encoding import Encoder
-from fairveil.data.schema import Category, Number, Schema, Sensitive, Target
-from fairveil.fairness.cells import Attribute, Population
-from fairveil.fairness.constraints import DemographicParity
-from fairveil.keyed import Key, lots_of_rows
-from fairveil.models import Decoupled, GivenProbabilities, LinearSoftmax
-from fairveil.models.rules import MostLikely
-from fairveil.postprocess.flips import RateFlips, flipping_rule
-from fairveil.postprocess.promises import FlipPromise
-from fairveil.postprocess.recipe import GivenScores, Postprocessed
-from fairveil.privacy.accounting import Neighbours, epsilon_of
-from fairveil.privacy.comparison import gdp_epsilon, rdp_epsilon
-from fairveil.privacy.events import (
+from fairveil._keys import Key, lots_of_rows
+from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil.accounting.events import (
     Charge,
     DiscreteLaplaceRelease,
     GaussianRelease,
@@ -30,11 +20,21 @@ from fairveil.privacy.events import (
     PoissonSampled,
     Repeated,
 )
+from fairveil.data.encoding import Encoder
+from fairveil.data.schema import Category, Number, Schema, Sensitive, Target
+from fairveil.fairness.constraints import DemographicParity
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.decoupled_parity import RateFlips, flipping_rule
+from fairveil.methods.dp2dp.gap_bounds import FlipPromise
+from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp_sgd import Descent
+from fairveil.models import Decoupled, GivenProbabilities, LinearSoftmax
+from fairveil.models.rules import MostLikely
+from fairveil.privacy.queries import CrossEntropy, RuleDecisions
 from fairveil.privacy.records import MemoryRecords
-from fairveil.training.descent import Descent
-from fairveil.training.objectives import CrossEntropy, RuleDecisions
-from fairveil.training.planning import make_plan
-from fairveil.training.task import Task
+from fairveil.research.accountants import gdp_epsilon, rdp_epsilon
+from fairveil.training.recipe import Task
+from fairveil.training.run import make_plan
 
 DELTA = 1e-5
 REPLACE = Neighbours.REPLACE_ONE

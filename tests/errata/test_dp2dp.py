@@ -13,29 +13,28 @@ from scipy.special import gammaln, logsumexp
 from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 
-from fairveil.coins import reproducible_coins
-from fairveil.fairness.cells import Attribute, Population
+from fairveil._random import reproducible_coins
+from fairveil.accounting.calibration import calibrate
+from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.fairness.constraints import DemographicParity
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.dp2dp.gap_bounds import dkw_mean, printed_gap_bound
+from fairveil.methods.dp2dp.options import ParityFitting
+from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.thresholds import ScoreHistogram
+from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.models import GivenProbabilities
 from fairveil.models.rules import MostLikely, Tilted
-from fairveil.postprocess.choices import ParityFitting
-from fairveil.postprocess.noisy_descent import NoisyDescent
-from fairveil.postprocess.promises import dkw_mean, printed_gap_bound
-from fairveil.postprocess.recipe import GivenScores, Postprocessed
-from fairveil.postprocess.score_histogram import ScoreHistogram
-from fairveil.privacy.accounting import Neighbours, epsilon_of
-from fairveil.privacy.calibration import calibrate
-from fairveil.privacy.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.minimiser import RidgeSoftmax
+from fairveil.privacy.output_perturbation import RidgeSoftmax
+from fairveil.privacy.queries import RuleDecisions, SignedDecisions
 from fairveil.privacy.records import LEEWAY, MemoryRecords
 from fairveil.privacy.rows import Rows
 from fairveil.privacy.veil import Batch
-from fairveil.training.minimising import OutputPerturbation
-from fairveil.training.objectives import RuleDecisions, SignedDecisions
-from fairveil.training.planning import make_plan
-from fairveil.training.task import Task
-from fairveil.training.training import carry_out
+from fairveil.research.noisy_descent import NoisyDescent
+from fairveil.training.recipe import Task
+from fairveil.training.run import carry_out, make_plan
 
 DELTA = 1e-5
 REPLACE = Neighbours.REPLACE_ONE

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from fairveil.certify.noise_certificate import (
+from fairveil._random import reproducible_coins
+from fairveil.accounting.composition import Neighbours, delta_of, epsilon_of
+from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
+from fairveil.methods.fairdp.noise_certificate import (
     batch_bound,
     finite_models_gap,
     monte_carlo_error,
     paper_worst_case_gap,
 )
-from fairveil.coins import reproducible_coins
 from fairveil.models import LinearSoftmax
 from fairveil.models.last_layer import bounded_last_layer, last_layer_norm
-from fairveil.privacy.accounting import Neighbours, delta_of, epsilon_of
-from fairveil.privacy.events import GaussianRelease, PoissonSampled, Repeated
+from fairveil.privacy.queries import InSubsets, SmoothRates
 from fairveil.privacy.records import MemoryRecords
-from fairveil.training.group_rows import InSubsets, SmoothRates
 
 DELTA = 1e-5
 

@@ -11,16 +11,16 @@ from scipy.optimize import brentq
 from scipy.signal import fftconvolve
 from scipy.stats import binom, norm
 
-from fairveil.fairness.against_all import against_all
-from fairveil.fairness.cells import Attribute, Population
+from fairveil.accounting.composition import Neighbours, epsilon_of, two_step_epsilon
+from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
+from fairveil.accounting.pricing import composed, count_uses
 from fairveil.fairness.constraints import DemographicParity
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.pf_ld.rates import against_all
 from fairveil.models import LinearSoftmax
 from fairveil.models.losses import softmax
-from fairveil.privacy.accounting import Neighbours, epsilon_of, two_step_epsilon
-from fairveil.privacy.events import GaussianRelease, PoissonSampled, Repeated
-from fairveil.privacy.pricing import composed, count_uses
+from fairveil.privacy.queries import GroupPull
 from fairveil.privacy.records import MemoryRecords
-from fairveil.training.attribute_rows import GroupPull
 
 DELTA = 1e-5
 PEOPLE = Population((Attribute("side", ("left", "right")),), ("no", "yes"))

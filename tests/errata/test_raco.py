@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2, poisson
 
+from fairveil.accounting.calibration import calibrate
+from fairveil.accounting.composition import Neighbours, delta_of, epsilon_of
+from fairveil.accounting.events import GaussianRelease, Joint, LaplaceRelease, PoissonSampled, Repeated
 from fairveil.cli import main
-from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, constrain
+from fairveil.fairness.groups import Attribute, Population
 from fairveil.models.losses import softmax
-from fairveil.privacy.accounting import Neighbours, delta_of, epsilon_of
-from fairveil.privacy.calibration import calibrate
-from fairveil.privacy.events import GaussianRelease, Joint, LaplaceRelease, PoissonSampled, Repeated
 from fairveil.privacy.ledger import Ledger
 
 DELTA = 1e-5

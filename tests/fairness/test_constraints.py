@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fairveil.errors import InvalidParameter
-from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import (
     CONSTRAINT_TYPES,
     Cap,
@@ -19,10 +18,11 @@ from fairveil.fairness.constraints import (
     Parity,
     constrain,
 )
-from fairveil.fairness.expressions import Rule
-from fairveil.fairness.final_check import FinalCheck
+from fairveil.fairness.diagnostics import FinalCheck
+from fairveil.fairness.groups import Attribute, Population
 from fairveil.fairness.histogram import compile_bounds
 from fairveil.fairness.rates import CLASSLESS, RATES, Rate, rate_masks
+from fairveil.fairness.rule_parser import Rule
 
 PARITIES = [kind for kind in CONSTRAINT_TYPES.values() if issubclass(kind, Parity)]
 CAPS = [kind for kind in CONSTRAINT_TYPES.values() if issubclass(kind, Cap)]

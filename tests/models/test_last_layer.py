@@ -16,7 +16,7 @@ from fairveil.models.last_layer import (
     last_layer_norm,
     margin_weights,
 )
-from fairveil.models.steady import steady_inputs
+from fairveil.models.row_stable import steady_inputs
 
 MODELS = {
     "linear": LinearSoftmax(3, 2),

@@ -9,29 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fairveil.coins import reproducible_coins, secret_coins
+from fairveil._random import reproducible_coins, secret_coins
 from fairveil.errors import BudgetExceeded, UnplannedRelease
-from fairveil.fairness.against_all import against_all
-from fairveil.fairness.cells import Attribute, Population
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.pf_ld.rates import against_all
+from fairveil.methods.pf_ld.recipe import LagrangianDual
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit, hides_attribute
 from fairveil.privacy.ledger import Budget, Ledger
 from fairveil.privacy.plan import Part, Plan, Release
-from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.veil import ROUNDING, open_veils
-from fairveil.training.attribute_rows import (
+from fairveil.privacy.queries import (
     BasisSums,
+    Decisions,
     GroupPull,
     LongGradients,
+    SoftDecisions,
     SteadyDecisions,
     gradient_lengths,
 )
-from fairveil.training.lagrangian import LagrangianDual
-from fairveil.training.objectives import Decisions, SoftDecisions
-from fairveil.training.planning import make_plan
-from fairveil.training.task import Task
-from fairveil.training.training import size_of
+from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.veil import ROUNDING, open_veils
+from fairveil.training.recipe import Task
+from fairveil.training.run import make_plan, size_of
 
 UNIT = attribute_unit(["side"], "record")
 PEOPLE = Population((Attribute("side", ("few", "many", "most")),), ("no", "yes"))

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fairveil.coins import secret_coins
+from fairveil._random import secret_coins
 from fairveil.models import LinearSoftmax
+from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import BLOCK_ROWS, ROUNDING
-from fairveil.training.objectives import CrossEntropy
 
 
 def make_records(rng, n=400, persons=None):

@@ -9,16 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from fairveil.coins import reproducible_coins
+from fairveil._random import reproducible_coins
 from fairveil.errors import InvalidParameter, UnplannedRelease
+from fairveil.methods.fairdp.noise_certificate import parted, widened
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.queries import CrossEntropy, GroupWeighted, InSubsets
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
-from fairveil.training.group_rows import GroupWeighted, InSubsets
-from fairveil.training.last_step import parted, widened
-from fairveil.training.objectives import CrossEntropy
 
 CLIP = 0.7
 MODELS = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.coins import secret_coins
+from fairveil._random import secret_coins
 from fairveil.errors import InvalidParameter, UnplannedRelease
 from fairveil.models import LinearSoftmax
 from fairveil.models.losses import softmax

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fairveil.coins import secret_coins, seeded_for_tests
+from fairveil._random import secret_coins, seeded_for_tests
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.minimiser import RidgeSoftmax
+from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import Rows, row_function
 from fairveil.privacy.veil import Veil, open_veils
-from fairveil.training.objectives import CrossEntropy
 
 MODEL = Perceptron(4, (3,), 3)
 N = 300

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sklearn.base import clone
 
+from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.events import Charge, GaussianRelease, PureBox
 from fairveil.errors import BadStructure, BudgetExceeded, DamagedLedger, SealedLedger
-from fairveil.privacy.accounting import epsilon_of
-from fairveil.privacy.events import Charge, GaussianRelease, PureBox
 from fairveil.privacy.ledger import Budget, Ledger, session_ledger
 
 SMALL = [Charge(GaussianRelease(20.0))]

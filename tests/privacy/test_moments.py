@@ -11,21 +11,21 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 from scipy.optimize import minimize
 
-from fairveil.coins import secret_coins
+from fairveil._random import secret_coins
 from fairveil.errors import InvalidParameter, UnplannedRelease
-from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.moments import Moments, coefficient_sensitivity, flat_length, pack
-from fairveil.privacy.plan import Part, Plan, Release
-from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import RowMoments, row_function
-from fairveil.privacy.veil import open_veils
-from fairveil.training.expansion import (
+from fairveil.methods.functional.quadratic import (
     NEWTON_SENSITIVITY,
     START_SENSITIVITY,
     AroundWeights,
     AtZero,
     laplace_bound,
 )
+from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.moments import Moments, coefficient_sensitivity, flat_length, pack
+from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.rows import RowMoments, row_function
+from fairveil.privacy.veil import open_veils
 
 D = 4
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fairveil.coins import secret_coins
+from fairveil._random import secret_coins
 from fairveil.errors import InvalidParameter
+from fairveil.privacy.rows import Units
 from fairveil.privacy.sampling import assign_parts, poisson_batches, poisson_draws
-from fairveil.privacy.units import Units
 
 
 def take(stream, n):

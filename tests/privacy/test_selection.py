@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fairveil.errors import DamagedLedger, InvalidParameter
-from fairveil.privacy.accounting import Neighbours, delta_of, epsilon_of
-from fairveil.privacy.best_of import _chosen, best_of_losses
-from fairveil.privacy.events import (
+from fairveil.accounting.composition import Neighbours, delta_of, epsilon_of
+from fairveil.accounting.events import (
     BestOfRuns,
     Charge,
     DiscreteGaussianRelease,
@@ -31,8 +29,9 @@ from fairveil.privacy.events import (
     event_from_dict,
     event_to_dict,
 )
-from fairveil.privacy.losses import Losses, split_atoms, worst_of
-from fairveil.privacy.pricing import loss_distribution
+from fairveil.accounting.pld import Losses, split_atoms, worst_of
+from fairveil.accounting.pricing import _chosen, best_of_losses, loss_distribution
+from fairveil.errors import DamagedLedger, InvalidParameter
 
 DELTA = 1e-5
 REMOVE = Neighbours.ADD_OR_REMOVE_ONE

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fairveil.coins import secret_coins
+from fairveil._random import secret_coins
+from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.events import Charge, DiscreteGaussianRelease, GaussianRelease, NonPrivateRelease
 from fairveil.errors import BudgetExceeded, InvalidParameter, UnplannedRelease
-from fairveil.privacy.accounting import epsilon_of
-from fairveil.privacy.events import Charge, DiscreteGaussianRelease, GaussianRelease, NonPrivateRelease
 from fairveil.privacy.ledger import Budget, Ledger, Receipt
 from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.queries import Everyone
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.selection import Runs, TunedPlan, best_of_plans, draw_count, open_selection
-from fairveil.training.objectives import Everyone
 
 DELTA = 1e-5
 P_VALUE = 1e-6

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fairveil.coins import secret_coins
+from fairveil._random import secret_coins
+from fairveil.accounting.composition import epsilon_of
 from fairveil.errors import BadStructure, BudgetExceeded, InvalidParameter, UnplannedRelease
 from fairveil.models import LinearSoftmax, Perceptron
-from fairveil.privacy.accounting import epsilon_of
 from fairveil.privacy.ledger import Budget, Ledger
-from fairveil.privacy.mechanisms import public_scale
+from fairveil.privacy.noise import public_scale
 from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.queries import CrossEntropy, Everyone
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import row_function
 from fairveil.privacy.veil import Veil, open_veils
-from fairveil.training.objectives import CrossEntropy, Everyone
 
 
 def make_records(rng, n=300, d=6, k=3, persons=None):

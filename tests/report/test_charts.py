@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairveil.report.charts import Dot, Line, Point, dot_chart, line_chart, scatter_chart
-from fairveil.report.numbers import Shown, compact, day, fixed, marked, percent, shown
-from fairveil.report.scales import Scale, clip_text, runs, scale_over, thin, ticks
-from fairveil.report.svg import EDGE, RIGHT, tag
+from fairveil.report.formatting import Shown, compact, day, fixed, marked, percent, shown
+from fairveil.report.svg import EDGE, RIGHT, Scale, clip_text, runs, scale_over, tag, thin, ticks
 
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 fast = settings(derandomize=True, deadline=None, max_examples=300)

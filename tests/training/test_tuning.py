@@ -7,20 +7,20 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from two_sides import SIDES, TASK, make_records
 
 import fairveil
-from fairveil.coins import reproducible_coins, secret_coins
+from _support.two_sides import SIDES, TASK, make_records
+from fairveil._random import reproducible_coins, secret_coins
+from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.events import BestOfRuns, NonPrivateRelease
 from fairveil.errors import InvalidParameter
-from fairveil.estimators.tables import open_front
 from fairveil.fairness.constraints import DemographicParity, FalseNegativeRateCap
-from fairveil.postprocess.recipe import Postprocessed
-from fairveil.postprocess.score_histogram import ScoreHistogram
-from fairveil.privacy.accounting import epsilon_of
-from fairveil.privacy.events import BestOfRuns, NonPrivateRelease
+from fairveil.methods.dp2dp.recipe import Postprocessed
+from fairveil.methods.dp2dp.thresholds import ScoreHistogram
+from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.inputs import open_front
 from fairveil.privacy.ledger import Ledger
-from fairveil.training.descent import Descent
-from fairveil.training.planning import make_plan
+from fairveil.training.run import make_plan
 from fairveil.training.tuning import Tuning, accuracy_under_bounds, carry_out_tuned, tuned_plan
 
 EPSILON = 1.0

@@ -112,7 +112,7 @@ def _run_command(action: str) -> Callable[..., None]:
             None if unit is None else str(unit), holdout, confidence, delimiter, out, as_json, norm_bound,
             lambda_max, str(protects),
         )  # fmt: skip
-        _do("runs", action, options)
+        _do("train", action, options)
 
     return command
 
@@ -143,7 +143,7 @@ def predict(
 
     The table needs no target. Example: fairveil predict results/model new.csv --out decisions.parquet
     """
-    _do("deciding", "predict", model, data, out, key, delimiter, as_json)
+    _do("predict", "predict", model, data, out, key, delimiter, as_json)
 
 
 @app.command()
@@ -164,7 +164,7 @@ def certify(
 
     Noisy counts only, debited first. Example: fairveil certify results/model kept_apart.csv --epsilon 0.2
     """
-    _do("deciding", "certify", model, holdout, epsilon, delta, confidence, ledger, key, delimiter, as_json)
+    _do("predict", "certify", model, holdout, epsilon, delta, confidence, ledger, key, delimiter, as_json)
 
 
 @app.command()
@@ -205,13 +205,13 @@ def frontier(
         confidence, delimiter,
         out, as_json,
     )  # fmt: skip
-    _do("sweeps", "frontier", options, epsilons, tolerances, methods)
+    _do("frontier", "frontier", options, epsilons, tolerances, methods)
 
 
 @app.command()
 def check(data: Data, schema: SchemaFile = None, delimiter: Delimiter = ",", as_json: Json = False) -> None:
     """Show the data holder, and only them, which values do not fit the schema. The output is private."""
-    _do("tables", "check", data, schema, delimiter, as_json)
+    _do("schema", "check", data, schema, delimiter, as_json)
 
 
 @ledger_app.command("show")
@@ -221,7 +221,7 @@ def ledger_show(
     as_json: Json = False,
 ) -> None:
     """List every debit and the composed total."""
-    _do("books", "show", file, delta, as_json)
+    _do("ledger", "show", file, delta, as_json)
 
 
 @ledger_app.command("budget")
@@ -232,7 +232,7 @@ def ledger_budget(
     as_json: Json = False,
 ) -> None:
     """Put a budget in force: whatever would exceed it is refused before any data is touched."""
-    _do("books", "budget", file, epsilon, delta, as_json)
+    _do("ledger", "budget", file, epsilon, delta, as_json)
 
 
 @schema_app.command("draft")
@@ -255,7 +255,7 @@ def schema_draft(
     as_json: Json = False,
 ) -> None:
     """Write a first schema from a table, for a person to edit and approve."""
-    _do("tables", "draft", data, target, sensitive, out, epsilon, delta, ledger, yes, delimiter, as_json)
+    _do("schema", "draft", data, target, sensitive, out, epsilon, delta, ledger, yes, delimiter, as_json)
 
 
 @schema_app.command("approve")
@@ -267,7 +267,7 @@ def schema_approve(
     as_json: Json = False,
 ) -> None:
     """Approve a draft: from then on it counts as public knowledge."""
-    _do("tables", "approve", file, yes, as_json)
+    _do("schema", "approve", file, yes, as_json)
 
 
 @app.callback(invoke_without_command=True)

@@ -2,8 +2,13 @@
 
 Nothing is fitted on rows: what a row becomes depends on the schema and that row only, so encoding costs no
 privacy.
+
+Ids of persons in, whole numbers that are equal where the person is the same out.
+
+A schema's row rule and a column in, which rows meet it out.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,15 +20,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairveil.data.facts import MISSING, OTHER, Category, Number, Sensitive
-from fairveil.data.persons import person_codes
-from fairveil.data.row_rules import meets
-from fairveil.data.schema import Schema
-from fairveil.data.schema_errors import close_match
+from fairveil.data.schema import MISSING, OTHER, Category, Number, Schema, Sensitive, Where, close_match
 from fairveil.data.values import Cells, MissingCells, canonical_text, map_cells, numbers_of
 from fairveil.errors import BadStructure
 
-__all__ = ["Encoder", "columns_of"]
+__all__ = [
+    "Encoder",
+    "columns_of",
+    "meets",
+    "person_codes",
+]
 
 Table: TypeAlias = "pd.DataFrame | NDArray[Any]"
 
@@ -235,3 +241,58 @@ def _as_cells(values: Any) -> Cells:
     if cells.ndim != 1:
         raise BadStructure(f"Expected one column of values, got {cells.ndim} dimensions.")
     return cells
+
+
+_SIXTY_THREE_BITS = (1 << 63) - 1
+
+
+def person_codes(cells: Cells, missing: MissingCells) -> NDArray[np.int64]:
+    """Return one number for each cell's person, -1 where the id is missing.
+
+    The number is a hash of the id, so it is the same in every chunk, file and worker. Among n persons the
+    chance that a given one shares a number with another is n / 2**63, about 1e-12 for ten million.
+
+    A column of decimals is bad structure: pandas makes one out of whole numbers as soon as an id is missing,
+    and large ids then fall together.
+    """
+    if _is_decimal(cells):
+        raise BadStructure(
+            "Expected ids as text or whole numbers, got a column of decimals; read it with dtype str or Int64."
+        )
+
+    def code(cell: Any) -> int:
+        text = canonical_text(cell)
+        if text is None or text in missing.texts:
+            return -1
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return int.from_bytes(digest, "little") & _SIXTY_THREE_BITS
+
+    return map_cells(cells, code, np.int64)
+
+
+def _is_decimal(cells: Cells) -> bool:
+    dtype: Any = cells.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    return pd.api.types.is_float_dtype(dtype) or pd.api.types.is_complex_dtype(dtype)
+
+
+def meets(rule: Where, cells: Cells, missing: MissingCells) -> NDArray[np.bool_]:
+    """Return for each cell whether it meets all conditions of the rule."""
+    numbers = numbers_of(cells, missing)
+    # A comparison with NaN is False, which is the stated rule for missing cells.
+    conditions = [
+        numbers >= rule.at_least if rule.at_least is not None else True,
+        numbers <= rule.at_most if rule.at_most is not None else True,
+        numbers > rule.above if rule.above is not None else True,
+        numbers < rule.below if rule.below is not None else True,
+        map_cells(cells, lambda cell: _meets_text(rule, canonical_text(cell), missing), np.bool_),
+    ]
+    return np.logical_and.reduce(np.broadcast_arrays(*conditions))
+
+
+def _meets_text(rule: Where, text: str | None, missing: MissingCells) -> bool:
+    is_listed = rule.one_of is None or text in rule.one_of
+    is_barred = rule.none_of is not None and text in rule.none_of
+    is_absent = rule.present is not None and missing.holds(text)
+    return is_listed and not is_barred and not is_absent

@@ -1,24 +1,391 @@
-"""The public facts about a table, declared by a person and kept in a TOML file.
+"""A pydantic complaint in, one plain sentence of fairveil's error tree out.
+
+The public facts a schema is made of: number and category columns, target, groups, row rules.
+
+A schema's plain contents in, TOML that a person likes to read and edit out.
+
+The public facts about a table, declared by a person and kept in a TOML file.
 
 Everything fairveil knows about a table before it pays for a release stands here: columns with their bounds or
 categories, the target's classes, the groups, the rows that count. Encoding follows from it alone.
 """
 
 import hashlib
+import json
+import re
 import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+import numpy as np
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
-from fairveil.data.coding import check_distinct
-from fairveil.data.facts import Category, ColumnName, Facts, Number, Sensitive, Target, Where
-from fairveil.data.schema_errors import close_match
-from fairveil.data.schema_toml import schema_toml
-from fairveil.data.values import MissingCells
-from fairveil.errors import BadStructure, MissingPublicFact
+from fairveil.data.values import (
+    IGNORE,
+    Coding,
+    MissingCells,
+    canonical_text,
+    check_coding,
+    check_distinct,
+    check_increasing,
+)
+from fairveil.errors import BadStructure, FairveilError, MissingPublicFact
 
-__all__ = ["Category", "Number", "Schema", "Sensitive", "Target", "Where"]
+__all__ = [
+    "MISSING",
+    "OTHER",
+    "Category",
+    "ColumnName",
+    "Facts",
+    "Number",
+    "Schema",
+    "Sensitive",
+    "Target",
+    "Where",
+    "as_fairveil_error",
+    "close_match",
+    "schema_toml",
+]
+
+# What to write where a public fact is missing.
+_PUBLIC_FACTS = {
+    "bounds": "bounds = [low, high], the public range of the numbers",
+    "categories": 'categories = ["first", "second"], all values known in public',
+    "classes": 'classes = ["no", "yes"], all values of the target in a fixed order',
+    "groups": 'groups = ["first", "second"], all groups in a fixed order',
+    "columns": "one table [columns.NAME] for each feature",
+    "target": '[target] with column = "NAME" and classes = ["no", "yes"]',
+}
+
+
+def as_fairveil_error(error: ValidationError, keys: list[str]) -> FairveilError:
+    """Return the first complaint as one sentence; `keys` are those the failing table knows."""
+    # A misspelt key is also a missing one: the spelling is what helps.
+    details = sorted(error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden")
+    detail = details[0]
+    inner = detail.get("ctx", {}).get("error")
+    if isinstance(inner, FairveilError):
+        return type(inner)(_placed(_place(detail["loc"]), str(inner)))
+    return _sentence(detail, keys)
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    # A discriminated union puts its tag behind the column's name; a list index counts from 1 for people.
+    names = [str(part) for part in location]
+    if names[:1] == ["columns"]:
+        names = names[:2]
+    if len(names) == 2 and names[0] in ("sensitive", "where"):
+        return f"[[{names[0]}]] number {int(names[1]) + 1}"
+    return f"[{'.'.join(names)}]" if names else ""
+
+
+def _placed(place: str, sentence: str) -> str:
+    return (
+        f"In {place}: {sentence[0].lower()}{sentence[1:]}"
+        if place and not sentence.startswith("In ")
+        else sentence
+    )
+
+
+def _sentence(detail: ErrorDetails, keys: list[str]) -> FairveilError:
+    location, kind = detail["loc"], detail["type"]
+    key = str(location[0]) if location else ""
+    if kind == "missing" and len(location) == 1:
+        return _missing(key)
+    if kind == "extra_forbidden":
+        return BadStructure(f"Expected known keys only, got {key!r}{close_match(key, keys)}.")
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        return BadStructure(f'In {_place(location)}: expected type = "number" or type = "category".')
+    return BadStructure(f"Expected a valid {'.'.join(map(str, location))}: {_first_lower(detail['msg'])}.")
+
+
+def _missing(key: str) -> FairveilError:
+    if key in _PUBLIC_FACTS:
+        return MissingPublicFact(f"Expected {_PUBLIC_FACTS[key]}; got none, so write it into the schema.")
+    return BadStructure(f"Expected the key {key}, got none; add it.")
+
+
+def _first_lower(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def close_match(name: str, known: list[str]) -> str:
+    """Return a hint such as '; did you mean "bounds"?' or nothing."""
+    matches = get_close_matches(name, known, n=1)
+    return f' (did you mean "{matches[0]}"?)' if matches else ""
+
+
+OTHER, MISSING = "other", "missing"
+DEFAULT_BINS = 10
+MAX_LEVELS = 2**16  # codes are kept as uint16
+
+
+def _as_name(value: Any) -> str:
+    text = canonical_text(value)
+    if text is None:
+        raise BadStructure("Expected a text or a number as a name, got nothing.")
+    return text
+
+
+Name = Annotated[str, BeforeValidator(_as_name)]
+ColumnName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Names = tuple[Name, ...]
+Numbers = tuple[FiniteFloat, ...]
+
+
+class Facts(BaseModel):
+    """Frozen facts whose validation errors are one sentence of fairveil's error tree."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **facts: Any) -> None:
+        try:
+            super().__init__(**facts)
+        except ValidationError as error:
+            raise as_fairveil_error(error, list(type(self).model_fields)) from None
+
+
+class Number(Facts):
+    """A number column with public bounds, cut into public bins, scaled to [-1, 1], or both.
+
+    A number outside the bounds is clipped to them, infinities included. A cell that is missing or no number
+    has the level "missing", and is 0 where the column is scaled.
+
+    Attributes
+    ----------
+    bounds : pair of float
+        The lowest and highest number that public knowledge allows.
+    cuts : tuple of float
+        Interior cut points; a number equal to a cut belongs to the bin above it.
+    bins : int
+        Instead of cuts: so many bins of equal width (10 if neither is given).
+    encode : {"bins", "scale", "both"}
+        One-hot bins, one scaled number, or both side by side.
+    """
+
+    type: Literal["number"] = "number"
+    bounds: tuple[FiniteFloat, FiniteFloat]
+    cuts: Numbers | None = None
+    bins: int | None = Field(default=None, ge=1, le=MAX_LEVELS - 1)
+    encode: Literal["bins", "scale", "both"] = "bins"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_bins(cls, facts: Any) -> Any:
+        has_bins = isinstance(facts, dict) and facts.get("encode") != "scale"
+        needs_default = has_bins and facts.get("cuts") is None and facts.get("bins") is None
+        return {**facts, "bins": DEFAULT_BINS} if needs_default else facts
+
+    @model_validator(mode="after")
+    def _check(self) -> "Number":
+        low, high = self.bounds
+        if not low < high or not np.isfinite(high - low):
+            raise BadStructure(f"Expected bounds = [low, high] with low < high, got {[low, high]}.")
+        if self.cuts is not None and self.bins is not None:
+            raise BadStructure("Expected either cuts or bins, got both; remove one.")
+        if self.encode == "scale" and (self.cuts is not None or self.bins is not None):
+            raise BadStructure('Expected no cuts or bins with encode = "scale"; remove them or write "both".')
+        self._check_edges(low, high)
+        return self
+
+    def _check_edges(self, low: float, high: float) -> None:
+        check_increasing("cuts" if self.cuts is not None else "bins", self.edges)
+        if self.edges and not low < self.edges[0] <= self.edges[-1] < high:
+            raise BadStructure(
+                f"Expected cuts strictly inside the bounds {[low, high]}, got {list(self.edges)}."
+            )
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The interior cut points, whichever way they were declared."""
+        if self.bins is not None:
+            # Twelve digits hide the rounding of the division and read well in feature names.
+            return tuple(float(f"{edge:.12g}") for edge in np.linspace(*self.bounds, self.bins + 1)[1:-1])
+        return self.cuts or ()
+
+
+class Category(Facts):
+    """A column of codes or texts with a public list of values.
+
+    A value that is not listed is the level "other", a missing cell the level "missing"; both always exist (a
+    listed category of that name serves as the level). A listed category is never taken for missing.
+    """
+
+    type: Literal["category"] = "category"
+    categories: Names
+
+    @model_validator(mode="after")
+    def _check(self) -> "Category":
+        check_distinct("categories", self.categories)
+        if len(self.levels) > MAX_LEVELS:
+            raise BadStructure(f"Expected at most {MAX_LEVELS - 2} categories, got {len(self.categories)}.")
+        return self
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The categories in order, then "other" and "missing"."""
+        return self.categories + tuple(name for name in (OTHER, MISSING) if name not in self.categories)
+
+
+class Target(Facts):
+    """The column to predict: its classes in a fixed order and how raw cells fall into them (see `Coding`)."""
+
+    column: ColumnName
+    classes: Names
+    positive: Name = ""
+    cuts: Numbers = ()
+    at_cut: Literal["up", "down"] = "up"
+    values: dict[Name, Names] = Field(default_factory=dict)
+    unknown: Name = IGNORE
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_positive(cls, facts: Any) -> Any:
+        classes = facts.get("classes") if isinstance(facts, dict) else None
+        if not isinstance(classes, (list, tuple)) or facts.get("positive"):
+            return facts
+        return {**facts, "positive": classes[-1] if classes else ""}
+
+    @model_validator(mode="after")
+    def _check(self) -> "Target":
+        check_coding(self.coding, "classes")
+        if self.positive not in self.classes:
+            raise BadStructure(f"Expected positive to be one of the classes, got {self.positive!r}.")
+        return self
+
+    @property
+    def coding(self) -> Coding:
+        """The rule that turns raw cells into class numbers."""
+        return Coding(self.classes, self.cuts, self.at_cut, self.values, self.unknown)
+
+
+class Sensitive(Facts):
+    """A column whose groups are to be treated alike: groups in a fixed order and how cells fall into them.
+
+    With unknown = "ignore" a row without a known group still counts for the loss but belongs to no group. `sources`
+    names other columns from which the group follows (an age group from the age): where the group alone is to be secret,
+    they must not be features.
+    """
+
+    column: ColumnName
+    groups: Names
+    cuts: Numbers = ()
+    at_cut: Literal["up", "down"] = "up"
+    values: dict[Name, Names] = Field(default_factory=dict)
+    unknown: Name = IGNORE
+    sources: tuple[ColumnName, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> "Sensitive":
+        check_coding(self.coding, "groups")
+        check_distinct("sources", self.sources)
+        return self
+
+    @property
+    def coding(self) -> Coding:
+        """The rule that turns raw cells into group numbers."""
+        return Coding(self.groups, self.cuts, self.at_cut, self.values, self.unknown)
+
+
+class Where(Facts):
+    """A rule every row must meet; a row that fails contributes nothing. All conditions given must hold.
+
+    A cell that is missing or no number fails every number condition and `one_of`, and passes `none_of`.
+    """
+
+    column: ColumnName
+    at_least: FiniteFloat | None = None
+    at_most: FiniteFloat | None = None
+    above: FiniteFloat | None = None
+    below: FiniteFloat | None = None
+    one_of: Names | None = None
+    none_of: Names | None = None
+    present: Literal[True] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "Where":
+        if len(self.model_dump(exclude_none=True)) == 1:
+            raise BadStructure(
+                f'Expected a condition on "{self.column}", got none; write for example at_least = 0.'
+            )
+        return self
+
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_LINE = 100
+_TABLES = ("target", "sensitive", "where", "columns")
+_HEAD = "# Public facts about a table: nothing here may be read off its private rows.\n"
+_NO_SIZE = "# n_public = 1000    declare the number of rows here if it is public knowledge\n"
+_DRAFT = "# This draft was made by looking at the rows: as private as they are until a person approves it.\n"
+
+
+def schema_toml(facts: Mapping[str, Any]) -> str:
+    """Return the TOML text of a schema given as plain dictionaries, lists, texts and numbers."""
+    plain = {key: value for key, value in facts.items() if key not in _TABLES}
+    parts = [_HEAD, _DRAFT if plain.get("private_draft") else "", _lines(plain)]
+    if "n_public" not in plain:
+        parts.append(_NO_SIZE)
+    parts.append(f"\n[target]\n{_lines(facts['target'])}")
+    for key in ("sensitive", "where"):
+        parts += [f"\n[[{key}]]\n{_lines(entry)}" for entry in facts.get(key, ())]
+    parts += [f"\n[columns.{_key(name)}]\n{_lines(column)}" for name, column in facts["columns"].items()]
+    return "".join(parts)
+
+
+def _lines(table: Mapping[str, Any]) -> str:
+    return "".join(f"{_key(key)} = {_value(value, len(key) + 3)}\n" for key, value in table.items())
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _string(name)
+
+
+def _value(value: Any, indent: int) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return _number(value)
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(key)} = {_list(item)}" for key, item in value.items()) + " }"
+    return _list(value) if len(_list(value)) + indent <= _LINE else _wrapped(value)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def _string(text: str) -> str:
+    # JSON escapes all that TOML wants escaped except the DEL character.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _list(values: Any) -> str:
+    return "[" + ", ".join(_value(value, 0) for value in values) + "]"
+
+
+def _wrapped(values: Any) -> str:
+    lines = [""]
+    for value in values:
+        item = f" {_value(value, 0)},"
+        if len(lines[-1]) + len(item) > _LINE - 4:
+            lines.append("")
+        lines[-1] += item
+    return "[\n" + "".join(f"   {line}\n" for line in lines if line) + "]"
+
 
 DEFAULT_MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "None")
 

@@ -7,9 +7,9 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from fairveil._validate import check_choice, check_probability
+from fairveil._validation import check_choice, check_probability
 from fairveil.errors import InvalidParameter
-from fairveil.fairness.cells import Population
+from fairveil.fairness.groups import Population
 from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bounds
 from fairveil.fairness.rates import CLASSLESS, Rate
 
@@ -242,7 +242,7 @@ def constrain(constraint: Constraint | Sequence[Constraint], people: Population)
 
     Examples
     --------
-    >>> from fairveil.fairness.cells import Attribute
+    >>> from fairveil.fairness.groups import Attribute
     >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     >>> ready = constrain([DemographicParity(0.1), FalseNegativeRateCap(0.3)], people)
     >>> [str(bound) for bound in ready.bounds][1:]

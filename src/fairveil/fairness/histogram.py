@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.errors import InvalidParameter
-from fairveil.fairness.cells import Population, smallest_partition
+from fairveil.fairness.groups import Population, smallest_partition
 from fairveil.fairness.rates import Rate
 
 __all__ = ["SMALLEST_GROUP", "Bound", "HistogramConstraints", "Ratios", "compile_bounds"]

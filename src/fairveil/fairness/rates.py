@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._validate import check_choice
+from fairveil._validation import check_choice
 from fairveil.errors import InvalidParameter
-from fairveil.fairness.cells import Population
+from fairveil.fairness.groups import Population
 
 __all__ = ["BARE_NAME", "CLASSLESS", "RATES", "Rate", "rate_masks"]
 

@@ -20,14 +20,14 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from fairveil.models.base import Array, Model
 from fairveil.models.clipping import row_norms
 from fairveil.models.decoupled import Decoupled
-from fairveil.models.given import GivenProbabilities
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax, tilted_pull
 from fairveil.models.mlp import Perceptron
 from fairveil.models.optimizers import Adam, Average, Optimizer, OptimizerState, Sgd
-from fairveil.models.protocol import Array, Model
+from fairveil.models.prefitted import GivenProbabilities
 from fairveil.models.smoothed import SmoothedModel
 
 __all__ = [

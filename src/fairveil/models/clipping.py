@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.errors import InvalidParameter
-from fairveil.models.protocol import Array, quiet
+from fairveil.models.base import Array, quiet
 
 __all__ = [
     "FLOOR",

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._validate import check_integer
+from fairveil._validation import check_integer
+from fairveil.models.base import Array, quiet
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
-from fairveil.models.protocol import Array, quiet
 
 __all__ = ["Decoupled"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.errors import InvalidParameter
+from fairveil.models.base import Array, Model
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
-from fairveil.models.protocol import Array, Model
 
 __all__ = [
     "LayeredModel",

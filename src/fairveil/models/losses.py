@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.models.protocol import Array, quiet
+from fairveil.models.base import Array, quiet
 
 __all__ = ["cross_entropy_pull", "logits_pull", "softmax", "tempered_softmax", "tilted_pull"]
 

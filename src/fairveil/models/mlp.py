@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._validate import check_choice, check_integer
+from fairveil._validation import check_choice, check_integer
+from fairveil.models.base import Array, quiet, with_higher_biases
 from fairveil.models.clipping import (
     FLOOR,
     blank,
@@ -16,8 +17,7 @@ from fairveil.models.clipping import (
     squares_by_column,
     squares_by_row,
 )
-from fairveil.models.dense import class_scores, class_sums
-from fairveil.models.protocol import Array, quiet, with_higher_biases
+from fairveil.models.linear import class_scores, class_sums
 
 __all__ = ["Perceptron"]
 

@@ -6,9 +6,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._validate import check_positive
+from fairveil._validation import check_positive
 from fairveil.errors import InvalidParameter
-from fairveil.models.protocol import Array
+from fairveil.models.base import Array
 
 __all__ = ["Adam", "Average", "Optimizer", "OptimizerState", "Sgd"]
 

@@ -1,7 +1,7 @@
 """Decision rules: what a model says of a record, and its group where a rule reads it, in; a decision out.
 
 Every rule publishes its law: the probability of each decision. Lots, two numbers in [0, 1) for each record, come from
-outside: by key when people are decided (`fairveil.keyed`), from secret coins where decisions are only counted.
+outside: by key when people are decided (`fairveil._keys`), from secret coins where decisions are only counted.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.models.losses import softmax
-from fairveil.models.steady import steady_product
+from fairveil.models.row_stable import steady_product
 
 __all__ = [
     "RULES",

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from fairveil._validate import check_choice, check_integer, check_positive
+from fairveil._validation import check_choice, check_integer, check_positive
 from fairveil.errors import InvalidParameter
+from fairveil.models.base import Array, quiet
 from fairveil.models.last_layer import LayeredModel, margin_weights
 from fairveil.models.linear import LinearSoftmax
-from fairveil.models.protocol import Array, quiet
-from fairveil.models.steady import steady_answer, steady_inputs, steady_product
+from fairveil.models.row_stable import steady_answer, steady_inputs, steady_product
 
 __all__ = ["SmoothedModel", "positive_law", "smoothed_gap"]
 

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.coins import Coins
+from fairveil._random import Coins
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import Floats
 

@@ -16,16 +16,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from fairveil._validate import check_delta, check_positive
-from fairveil.errors import BudgetExceeded, DamagedLedger, SealedLedger
-from fairveil.privacy.accounting import Neighbours, epsilon_of
-from fairveil.privacy.events import (
+from fairveil._validation import check_delta, check_positive
+from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil.accounting.events import (
     Charge,
     NonPrivateRelease,
     UnpricedChoice,
     charge_from_dict,
     charge_to_dict,
 )
+from fairveil.errors import BudgetExceeded, DamagedLedger, SealedLedger
 from fairveil.privacy.journal import Journal
 
 __all__ = ["Budget", "Entry", "Ledger", "Receipt", "session_ledger", "units_of"]
@@ -118,7 +118,7 @@ class Ledger:
 
     Examples
     --------
-    >>> from fairveil.privacy.events import Charge, GaussianRelease
+    >>> from fairveil.accounting.events import Charge, GaussianRelease
     >>> ledger = Ledger(budget=Budget(epsilon=1.0, delta=1e-5))
     >>> receipt = ledger.debit([Charge(GaussianRelease(10.0))], purpose="a noisy mean")
     >>> round(ledger.epsilon(delta=1e-5), 3)

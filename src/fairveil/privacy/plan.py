@@ -10,11 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from fairveil._validate import check_integer, check_probability
-from fairveil.errors import InvalidParameter
-from fairveil.privacy.accounting import epsilon_of
-from fairveil.privacy.attribute import hides_attribute
-from fairveil.privacy.events import (
+from fairveil._validation import check_integer, check_probability
+from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.events import (
     ByGroup,
     Charge,
     Event,
@@ -23,10 +21,11 @@ from fairveil.privacy.events import (
     PoissonSampled,
     Repeated,
 )
-from fairveil.privacy.laws import law_named
-from fairveil.privacy.mechanisms import public_scale
-from fairveil.privacy.pricing import count_uses
-from fairveil.privacy.sizes import total_size
+from fairveil.accounting.magnitude import total_size
+from fairveil.accounting.pricing import count_uses
+from fairveil.errors import InvalidParameter
+from fairveil.privacy.attribute import hides_attribute
+from fairveil.privacy.noise import law_named, public_scale
 
 __all__ = ["EVERYONE", "Part", "Plan", "Release", "cost_by_itself", "only_nonprivate"]
 

@@ -18,10 +18,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.coins import Coins
+from fairveil._random import Coins
 from fairveil.errors import BadStructure, UnplannedRelease
-from fairveil.privacy.minimiser import RidgeSoftmax, minimise
 from fairveil.privacy.moments import bounded_rows, flat_length, pack, sum_rows
+from fairveil.privacy.output_perturbation import RidgeSoftmax, minimise
 from fairveil.privacy.rows import (
     CellFunction,
     Differentiable,
@@ -30,10 +30,10 @@ from fairveil.privacy.rows import (
     MomentFunction,
     Objective,
     Rows,
+    Units,
     VectorFunction,
 )
 from fairveil.privacy.sampling import Index, assign_parts, poisson_batches, poisson_draws
-from fairveil.privacy.units import Units
 
 __all__ = ["MemoryRecords"]
 

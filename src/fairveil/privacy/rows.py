@@ -2,15 +2,21 @@
 
 A row function sees a block of rows and answers each row by itself. It is a frozen dataclass whose fields are public
 (released or declared) values, so that nothing private hides inside it, and it must be registered to pass the veil.
+
+Whose rows: the unit of protection is a record, or a person who may have many.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._random import Coins
 from fairveil.errors import UnplannedRelease
+from fairveil.privacy.sampling import Index
 
 __all__ = [
     "CellFunction",
@@ -20,6 +26,7 @@ __all__ = [
     "Objective",
     "RowMoments",
     "Rows",
+    "Units",
     "VectorFunction",
     "check_registered",
     "row_function",
@@ -256,3 +263,51 @@ def check_registered(function: Any) -> None:
             f"Expected a registered row function, got {type(function).__name__}; "
             "make it a frozen dataclass and decorate it with @row_function."
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The rows of each unit: `order[starts[u] : starts[u] + sizes[u]]`; `order` None means one row a unit."""
+
+    count: int
+    order: Index | None = None
+    starts: Index | None = None
+    sizes: Index | None = None
+
+    @classmethod
+    def of_rows(cls, n_rows: int) -> "Units":
+        """Each row is a unit."""
+        return cls(n_rows)
+
+    @classmethod
+    def of_persons(cls, persons: NDArray[np.int64]) -> "Units":
+        """All rows with one code are a unit."""
+        _, starts, sizes = np.unique(np.sort(persons), return_index=True, return_counts=True)
+        return cls(len(starts), np.argsort(persons, kind="stable"), starts, sizes)
+
+    def rows_of(self, units: Index) -> Index:
+        """Return all rows of the given units."""
+        if self.order is None or self.starts is None or self.sizes is None:
+            return units
+        sizes = self.sizes[units]
+        first = np.repeat(self.starts[units] - np.cumsum(sizes) + sizes, sizes)
+        return self.order[first + np.arange(sizes.sum())]
+
+    def sizes_of(self, units: Index) -> Index:
+        """Return how many rows each given unit has."""
+        return np.ones(len(units), dtype=np.int64) if self.sizes is None else self.sizes[units]
+
+    def one_row(self, units: Index, coins: Coins) -> Index:
+        """Return one row of each given unit, picked by a secret coin."""
+        if self.order is None or self.starts is None or self.sizes is None:
+            return units
+        pick = (coins.generator.random(len(units)) * self.sizes[units]).astype(np.int64)
+        return self.order[self.starts[units] + pick]
+
+    def strata(self, cells: NDArray[np.integer], names: Sequence[int]) -> list[Index]:
+        """Return the units of each named cell; -1 names all cells not named. A person's cell is their first row's."""
+        if list(names) == [-1]:
+            return [np.arange(self.count)]
+        first = cells if self.order is None else cells[self.order[self.starts]]
+        named = np.isin(first, [name for name in names if name != -1])
+        return [np.flatnonzero(~named if name == -1 else first == name) for name in names]

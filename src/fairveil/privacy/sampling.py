@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._validate import check_probability
-from fairveil.coins import Coins
+from fairveil._random import Coins
+from fairveil._validation import check_probability
 from fairveil.errors import InvalidParameter
 
 __all__ = ["assign_parts", "poisson_batches", "poisson_draws"]

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from typing import Any, Generic, TypeVar
 
-from fairveil._validate import check_positive
-from fairveil.coins import Coins
+from fairveil._random import Coins
+from fairveil._validation import check_positive
+from fairveil.accounting.composition import ways_through
+from fairveil.accounting.events import BestOfRuns, Charge, Event, NonPrivateRelease
+from fairveil.accounting.pricing import count_uses
 from fairveil.errors import InvalidParameter, UnplannedRelease
-from fairveil.privacy.events import BestOfRuns, Charge, Event, NonPrivateRelease
 from fairveil.privacy.ledger import Ledger, Receipt
 from fairveil.privacy.plan import Part, Plan, cost_by_itself
-from fairveil.privacy.pricing import count_uses
 from fairveil.privacy.veil import Records, Veil, book, open_veils
-from fairveil.privacy.ways import ways_through
 
 __all__ = ["FIT", "HOLDOUT", "Best", "Runs", "TunedPlan", "best_of_plans", "draw_count", "open_selection"]
 

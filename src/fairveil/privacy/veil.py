@@ -13,16 +13,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._validate import check_positive
-from fairveil.coins import Coins
+from fairveil._random import Coins
+from fairveil._validation import check_positive
+from fairveil.accounting.events import Charge
 from fairveil.errors import UnplannedRelease
 from fairveil.privacy.attribute import AttributeRecords, PublicRows, hides_attribute
-from fairveil.privacy.events import Charge
-from fairveil.privacy.laws import law_named
 from fairveil.privacy.ledger import Ledger, Receipt
-from fairveil.privacy.mechanisms import Sum
-from fairveil.privacy.minimiser import RidgeSoftmax
 from fairveil.privacy.moments import Moments
+from fairveil.privacy.noise import Sum, law_named
+from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.plan import Part, Plan, Release, only_nonprivate
 from fairveil.privacy.rows import (
     CellFunction,

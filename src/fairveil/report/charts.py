@@ -6,9 +6,23 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from fairveil.report.numbers import UNKNOWN, Shown
-from fairveil.report.scales import Scale, clip_text, runs
-from fairveil.report.svg import EDGE, N_COLOURS, RIGHT, along, chart, exact, line, path_use, shape, tag, text
+from fairveil.report.formatting import UNKNOWN, Shown
+from fairveil.report.svg import (
+    EDGE,
+    N_COLOURS,
+    RIGHT,
+    Scale,
+    along,
+    chart,
+    clip_text,
+    exact,
+    line,
+    path_use,
+    runs,
+    shape,
+    tag,
+    text,
+)
 
 __all__ = ["Dot", "Line", "Point", "dot_chart", "line_chart", "scatter_chart"]
 

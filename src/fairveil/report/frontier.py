@@ -6,14 +6,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fairveil.certify.neighbours import neighbour_of
 from fairveil.errors import InvalidParameter
 from fairveil.report.charts import Point, scatter_chart
-from fairveil.report.numbers import Shown, compact, level, percent, points, shown
+from fairveil.report.formatting import Shown, compact, level, percent, points, shown
+from fairveil.report.privacy_text import neighbour_of
 from fairveil.report.rendering import check_keys, plain, render
-from fairveil.report.scales import Scale, scale_over
-from fairveil.report.svg import N_COLOURS, shape_of
-from fairveil.report.words import awareness, gap_name, privacy_promise
+from fairveil.report.svg import N_COLOURS, Scale, scale_over, shape_of
+from fairveil.report.text import awareness, gap_name, privacy_promise
 
 __all__ = ["frontier_of", "frontier_page"]
 

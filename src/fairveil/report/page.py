@@ -7,13 +7,12 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from fairveil.certify.neighbours import neighbour_of
 from fairveil.report.charts import Dot, dot_chart
-from fairveil.report.course import course_of
-from fairveil.report.numbers import UNKNOWN, Shown, compact, level, percent, shown
+from fairveil.report.formatting import UNKNOWN, Shown, compact, level, percent, shown
+from fairveil.report.privacy_text import neighbour_of
 from fairveil.report.rendering import check_keys, plain, render
-from fairveil.report.scales import Scale, scale_over
-from fairveil.report.words import (
+from fairveil.report.svg import Scale, scale_over
+from fairveil.report.text import (
     awareness,
     gap_name,
     not_said,
@@ -22,6 +21,7 @@ from fairveil.report.words import (
     rate_name,
     verdict_kind,
 )
+from fairveil.report.trace_charts import course_of
 
 __all__ = ["report_page"]
 

@@ -17,7 +17,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from fairveil.errors import InvalidParameter
-from fairveil.report import numbers
+from fairveil.report import formatting as numbers
 from fairveil.report.svg import SHAPES
 
 __all__ = ["check_keys", "embedded", "plain", "render"]

@@ -14,21 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from fairveil._validate import check_positive
-from fairveil.coins import Coins
+from fairveil._random import Coins
+from fairveil._validation import check_positive
+from fairveil.accounting.calibration import calibrate
+from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.events import BestOfRuns, Event, GaussianRelease
 from fairveil.errors import InvalidParameter
-from fairveil.fairness.cells import Population
 from fairveil.fairness.constraints import Constraint, constrain
-from fairveil.privacy.accounting import epsilon_of
-from fairveil.privacy.calibration import calibrate
-from fairveil.privacy.events import BestOfRuns, Event, GaussianRelease
+from fairveil.fairness.groups import Population
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Part, Plan, Release
 from fairveil.privacy.selection import FIT, HOLDOUT, TunedPlan, best_of_plans, open_selection
 from fairveil.privacy.veil import Records, Veil
-from fairveil.training.planning import calibrated_parts, outcomes_part, size_parts
-from fairveil.training.task import Fit, Recipe, Task, quiet
-from fairveil.training.training import Trained, release_outcomes, size_of
+from fairveil.training.recipe import Fit, Recipe, Task, quiet
+from fairveil.training.run import (
+    Trained,
+    calibrated_parts,
+    outcomes_part,
+    release_outcomes,
+    size_of,
+    size_parts,
+)
 
 __all__ = ["Score", "Tuned", "Tuning", "accuracy_under_bounds", "carry_out_tuned", "tuned_plan"]
 
@@ -53,7 +59,7 @@ def accuracy_under_bounds(
 
     Examples
     --------
-    >>> from fairveil.fairness.cells import Attribute
+    >>> from fairveil.fairness.groups import Attribute
     >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     >>> counts = np.array([[[40.0, 10.0], [0.0, 50.0]], [[50.0, 0.0], [0.0, 50.0]], np.zeros((2, 2))])
     >>> accuracy_under_bounds(counts, people, 0.0)

@@ -1,0 +1,1 @@
+"""Numbers in, (epsilon, delta) out: events, loss distributions, composition, calibration. Never sees data."""

@@ -1,0 +1,256 @@
+"""`fairveil train` and `fairveil explain`.
+
+Options in, the front door that was asked for out.
+"""
+
+import json
+import shlex
+import sys
+import time
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fairveil._keys import Key
+from fairveil.certificates.holdout import check_confidence
+from fairveil.cli._inputs import Source, ledger_file, prepared_schema, source_of
+from fairveil.cli._outputs import Folder, progress_bar, say
+from fairveil.cli.ledger import mixing
+from fairveil.cli.options import STARTED, RunOptions
+from fairveil.cli.text import results
+from fairveil.data.schema import Schema
+from fairveil.errors import InvalidParameter, ToleranceNotMet
+from fairveil.fair_classifier import FairClassifier
+from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
+from fairveil.fairness.rule_parser import Rule
+from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.fairdp.recipe import Groupwise
+from fairveil.methods.pf_ld.recipe import LagrangianDual
+from fairveil.privacy.ledger import Ledger
+from fairveil.report.explanation import explanation
+from fairveil.report.page import report_page
+from fairveil.request import BOUNDING, KNOBS
+from fairveil.summary import guarantee_of
+from fairveil.training.recipe import Recipe
+
+__all__ = [
+    "RESULTS",
+    "Run",
+    "classifier_for",
+    "explain",
+    "fit_run",
+    "prepared",
+    "train",
+    "train_into",
+    "write_results",
+]
+
+KEEPING = ("auto", *BOUNDING)
+"""Methods that keep bounds."""
+
+
+def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) -> FairClassifier:
+    """Return the classifier, not yet fitted; refuse what was left open and must be chosen."""
+    options = _hiding(options)
+    constraints = _constraints(options)
+    if options.aware is None:
+        raise InvalidParameter(
+            "Expected --aware or --unaware, got neither; say whether decisions may read the sensitive column."
+        )
+    for name in sensitive:
+        schema.sensitive_named(name)  # names a close match where there is none
+    if options.aware and (hidden := [name for name in sensitive if name not in schema.columns]):
+        raise InvalidParameter(
+            f"Expected {hidden[0]!r} among the columns of the schema for --aware, got none; write "
+            f"[columns.{hidden[0]}], or use --unaware."
+        )
+    check_confidence(options.confidence)
+    return FairClassifier(
+        constraints, options.epsilon, options.delta, sensitive, options.aware, options.method, schema,
+        options.holdout, estimator=_training(options), protects=options.protects,
+    )  # fmt: skip
+
+
+def _hiding(options: RunOptions) -> RunOptions:
+    """Return the options with the method that hides what is to be hidden; it must be said, for one is weaker."""
+    hides_attribute = options.protects == "attribute"
+    if hides_attribute and options.aware:
+        raise InvalidParameter(
+            "Expected --unaware with --protects attribute, whose decisions never read the attribute, got --aware."
+        )
+    if hides_attribute and options.n_public is not None:
+        raise InvalidParameter(
+            "Expected no --n-public with --protects attribute, because the number of rows is public and is counted, "
+            f"got {options.n_public}; leave it out."
+        )
+    if hides_attribute and options.method == "auto":
+        return replace(options, method="pfld")
+    if hides_attribute != (options.method == "pfld"):
+        raise InvalidParameter(
+            f"Expected --protects attribute with pfld and with no other method, got --protects {options.protects} with "
+            f"{options.method}; features and labels are then public, and the attribute alone is hidden."
+        )
+    return options
+
+
+def _constraints(options: RunOptions) -> tuple[Constraint, ...]:
+    """Return what must hold: the named constraint at its tolerance, and every rule; else what is measured."""
+    if options.method not in KEEPING:
+        if options.tolerance is not None or options.rules:
+            name = KNOBS.get(options.method)
+            knob = "" if name is None else f" (its knob is --{name.replace('_', '-')})"
+            other = f"use --method {' or '.join(KEEPING)}"
+            if options.method == "pfld":
+                other = "leave out --protects attribute, for a method that keeps them and hides whole records"
+            raise InvalidParameter(
+                f"Expected no --tolerance and no --rule, because {options.method} measures the gap and does not bound "
+                f"it{knob}; leave them out, or {other}."
+            )
+        return (_named(options, 0.0),)
+    if options.tolerance is None and not options.rules:
+        raise InvalidParameter(
+            f"Expected --tolerance or --rule with {options.method}, got neither; write --tolerance 0.05, or --method "
+            "dpsgd for a model that is private and not fair."
+        )
+    if options.method == "functional" and options.model != "linear":
+        raise InvalidParameter(f"Expected --model linear with functional, got {options.model!r}.")
+    if options.method == "parity" and (options.rules or options.constraint != "demographic_parity"):
+        raise InvalidParameter(
+            "Expected --tolerance of demographic_parity alone with parity, got another bound; use --method dp2dp."
+        )
+    if options.method == "parity" and options.aware is False:
+        raise InvalidParameter(
+            "Expected --aware with parity, because its flips read the group, got --unaware; use --method dp2dp."
+        )
+    named = () if options.tolerance is None else (_named(options, options.tolerance),)
+    return (*named, *(Rule(text) for text in options.rules))
+
+
+def _named(options: RunOptions, tolerance: float) -> Constraint:
+    kind: Any = CONSTRAINT_TYPES[options.constraint]
+    named: Constraint = (
+        kind(tolerance, against=options.against) if issubclass(kind, Parity) else kind(tolerance)
+    )
+    return named
+
+
+def _training(options: RunOptions) -> Recipe | None:
+    if options.norm_bound is not None and options.method != "fairdp":
+        raise InvalidParameter(
+            f"Expected --norm-bound with fairdp only, got it with {options.method}; leave it out."
+        )
+    if options.lambda_max is not None and options.method != "pfld":
+        raise InvalidParameter(
+            f"Expected --lambda-max with pfld only, got it with {options.method}; leave it out."
+        )
+    if options.method == "functional":
+        return None
+    if options.method == "pfld":
+        dual = (
+            LagrangianDual() if options.lambda_max is None else LagrangianDual(lambda_max=options.lambda_max)
+        )
+        return replace(dual, descent=replace(dual.descent, model=options.model))
+    if options.method == "fairdp":
+        default = Groupwise(norm_bound=options.norm_bound)
+        return replace(default, descent=replace(default.descent, model=options.model))
+    if options.method == "output":
+        if options.model != "linear":
+            raise InvalidParameter(f"Expected --model linear for output perturbation, got {options.model!r}.")
+        return None
+    return Descent(model=options.model, group_clipping=options.method == "dpsgdf")
+
+
+TRACE, KEY, REPORT = "constraint_trace.csv", "key", "report.html"
+RESULTS = {"model": "folder", "summary.json": "file", REPORT: "file", TRACE: "file", KEY: "file"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A table and a classifier that is ready to be fitted to it."""
+
+    options: RunOptions
+    source: Source
+    classifier: FairClassifier
+    command: str
+
+
+def train(options: RunOptions) -> None:
+    """Train, certify on the hold-out, write the folder, debit the ledger."""
+    run = prepared(options, shlex.join(["fairveil", *sys.argv[1:]]))
+    path = ledger_file(run.source, options.ledger, options.out)
+    summary = train_into(run, options.out, Ledger(path), time.perf_counter() - STARTED)
+    say(options.as_json, summary, results(summary, options.out, path, options.delimiter))
+
+
+def explain(options: RunOptions) -> None:
+    """Print the plan, what it guarantees, and whether it fits the ledger; no row is read."""
+    run = prepared(options, "")
+    plan = run.classifier.planned()
+    facts = guarantee_of(run.classifier.wish(), plan)
+    charges = plan.charges() if plan.is_private else ()
+    facts["cautions"] = mixing(ledger_file(run.source, options.ledger, options.out), charges)
+    words = ["train" if word == "explain" else word for word in sys.argv[1:]]
+    place = [] if "--out" in words else ["--out", "results"]
+    proposed = f"Next: {shlex.join(['fairveil', *words, *place])}"
+    text = [explanation(facts, f"'fairveil train {run.source.name}'")]
+    text += [f"  caution    {sentence}" for sentence in facts["cautions"]]
+    say(options.as_json, facts, "\n".join([*text, proposed]))
+
+
+def prepared(options: RunOptions, command: str) -> Run:
+    """Return the run that the options ask for, all of it checked before any row is read."""
+    source = source_of(options.data)
+    schema, sensitive = prepared_schema(source, options)
+    return Run(options, source, classifier_for(options, schema, sensitive), command)
+
+
+def train_into(run: Run, out: Path, ledger: Ledger, before: float = 0.0) -> dict[str, Any]:
+    """Fit and write all results into a folder, whole or not at all; return the summary.
+
+    `before` is how many seconds it took to get here, where that is part of the story.
+    """
+    with Folder(out, RESULTS) as folder:
+        started = time.perf_counter()
+        fit_run(run, ledger)
+        return write_results(run, run.classifier, folder, started, before)
+
+
+def fit_run(run: Run, ledger: Ledger) -> None:
+    """Fit the classifier of a run to its table, at the cost of this ledger."""
+    run.classifier.ledger = ledger
+    with progress_bar(run.options.as_json) as progress, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ToleranceNotMet)  # the summary says it
+        run.classifier.fit_file(run.source.file(), delimiter=run.options.delimiter, progress=progress)
+
+
+def write_results(
+    run: Run, clf: FairClassifier, folder: Folder, started: float, before: float = 0.0
+) -> dict[str, Any]:
+    """Write all results of a fitted classifier into an open folder and keep it; return the summary."""
+    timing = {"start": before} if before else {}
+    summary = clf.summary(run.options.confidence) | {"data": run.source.name, "command": run.command}
+    _keep_key(clf, folder.stage / KEY)
+    clf.save(folder.stage / "model")
+    timing |= clf.behind_.timing_
+    timing["evidence"] = time.perf_counter() - started - sum(clf.behind_.timing_.values())
+    summary["timing"] = {name: round(seconds, 3) for name, seconds in timing.items()}
+    summary["seconds"] = round(time.perf_counter() - started + before, 3)
+    _write_evidence(clf, summary, folder.stage)
+    folder.keep()
+    return summary
+
+
+def _keep_key(clf: FairClassifier, path: Path) -> None:
+    """Write the key of a rule that draws lots beside the model, readable by its owner only."""
+    if clf.key_ is not None:
+        clf.behind_.use_key(Key.create(path))
+
+
+def _write_evidence(clf: FairClassifier, summary: dict[str, Any], stage: Path) -> None:
+    trace = getattr(clf.behind_, "constraint_trace_", None)
+    course = None if trace is None else trace.frame()
+    if course is not None:
+        course.to_csv(stage / TRACE, index=False)
+    (stage / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    (stage / REPORT).write_text(report_page(summary, course), encoding="utf-8")

@@ -1,0 +1,280 @@
+"""Bounds on noisy counts: each left side with its interval, and whether it holds.
+
+The counts are (group x label x decision). An interval holds the error of sampling people and the noise on the counts;
+where a rate is of too few people to speak of, the left side is unknown, never 0. Limits are Clopper's and Pearson's for
+one rate without noise; docs/proofs/certificates.md says how noise and several rates enter, and what is shown of it.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, ndtri
+
+from fairveil.fairness.groups import Population
+from fairveil.fairness.histogram import SMALLEST_GROUP, Bound
+from fairveil.fairness.rates import Rate
+
+__all__ = [
+    "BoundEstimate",
+    "Interval",
+    "LeftSide",
+    "Verdict",
+    "critical",
+    "estimate_bounds",
+    "estimate_ratio",
+    "left_side",
+    "range_of",
+]
+
+Floats = NDArray[np.float64]
+Terms = tuple[tuple[float, Rate], ...]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with the interval that holds the truth at the stated confidence; None means unknown."""
+
+    value: float | None
+    low: float
+    high: float
+    confidence: float = 0.95
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return value, low and high as plain numbers."""
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+
+class Verdict(StrEnum):
+    """Whether a bound holds at the stated confidence."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class BoundEstimate:
+    """A bound and what noisy counts say of its left side."""
+
+    bound: Bound
+    left: Interval
+
+    @property
+    def limit(self) -> float:
+        """What the left side may be at most."""
+        return self.bound.limit
+
+    @property
+    def holds(self) -> Verdict:
+        """Whether the whole interval is on one side of the limit."""
+        if self.left.high <= self.limit:
+            return Verdict.YES
+        return Verdict.NO if self.left.low > self.limit else Verdict.UNKNOWN
+
+    @property
+    def smallest_tolerance(self) -> float:
+        """The smallest limit that holds at the stated confidence; of an unknown side what no rates can exceed."""
+        return self.left.high
+
+
+@dataclass(frozen=True, eq=False)
+class LeftSide:
+    """A weighted sum of noisy rates, ready to be bounded at any level; leading axes are repeats.
+
+    Attributes
+    ----------
+    weights : array of shape (R,)
+    rates, sizes : arrays of shape (..., R)
+        Noisy rates, as they come (also below 0 or above 1), and how many people each is of.
+    inside, outside : arrays of shape (R,)
+        The variance of the noise on those counted in a rate's numerator, and on the rest of its people.
+    shared : float
+        The error of the sum over that of a sum of rates of different people.
+    """
+
+    weights: Floats
+    rates: Floats
+    sizes: Floats
+    inside: Floats
+    outside: Floats
+    shared: float = 1.0
+
+    @property
+    def value(self) -> Floats:
+        """The measured left side, from rates kept within 0 and 1."""
+        return np.clip(self.rates, 0.0, 1.0) @ self.weights
+
+    def upper(self, level: float) -> Floats:
+        """Return what the true left side is at most, with probability `level`; no rates can exceed it."""
+        # A rate outside of [0, 1] is noise: pulling it back must never make a limit tighter.
+        centre = np.maximum(self.value, self.rates @ self.weights)
+        return np.minimum(centre + self._error(level), np.maximum(self.weights, 0.0).sum())
+
+    def lower(self, level: float) -> Floats:
+        """Return what the true left side is at least, with probability `level`."""
+        return -self.weighing(-self.weights).upper(level)
+
+    def weighing(self, weights: Floats) -> "LeftSide":
+        """Return the same rates with other weights."""
+        return replace(self, weights=weights)
+
+    def enlarged(self, factor: float) -> "LeftSide":
+        """Return what the same measured rates of so many times as many people would say."""
+        return replace(self, rates=np.clip(self.rates, 0.0, 1.0), sizes=factor * self.sizes)
+
+    def _error(self, level: float) -> Floats:
+        """Return how far above the measured value the limit is.
+
+        Errors add up in squares, but a step of the counts and the skewness of rare events do not: they add up plainly.
+        """
+        # A rate that is subtracted is too large where the rate of the others is too small.
+        is_minus = self.weights < 0
+        rates = np.where(is_minus, 1 - self.rates, self.rates)
+        inside, outside = np.where(is_minus, [self.outside, self.inside], [self.inside, self.outside])
+        each = _deviations(rates, self.sizes, inside, outside, level)
+        plain = np.minimum(each, max(0.5, (float(ndtri(level)) ** 2 - 1) / 3) / self.sizes)
+        squares = np.sqrt(np.square(each - plain) @ np.square(self.weights))
+        return self.shared * (squares + plain @ np.abs(self.weights))
+
+
+def _deviations(rates: Floats, sizes: Floats, inside: Floats, outside: Floats, level: float) -> Floats:
+    """Return how far above each measured rate the true one may be, noise and sampling together."""
+    z, rates = float(ndtri(level)), np.clip(rates, 0.0, 1.0)
+    sampling = _exact_deviations(rates, sizes, level)
+    if not np.any(inside + outside):
+        return sampling
+    reach = z * np.sqrt(np.maximum(inside, outside)) / sizes
+    ends = [np.clip(rates - reach, 0.0, 1.0), np.clip(rates + reach, 0.0, 1.0)]
+    noise = z / sizes * np.sqrt(np.maximum(*(inside * (1 - end) ** 2 + outside * end**2 for end in ends)))
+    # The share without noise is unknown too: among those that noise allows, the one nearest 1/2 varies most.
+    widest = np.clip(0.5, rates - noise, rates + noise)
+    sampling = np.maximum(sampling, _exact_deviations(widest, sizes, level))
+    more_people = 1 + z * np.sqrt(inside + outside) / sizes
+    return np.sqrt(more_people * sampling**2 + noise**2)
+
+
+def _exact_deviations(rates: Floats, sizes: Floats, level: float) -> Floats:
+    """Return the distance from a rate to its exact upper limit (Clopper and Pearson 1934)."""
+    chosen, others = rates * sizes, (1 - rates) * sizes
+    high = np.where(others > 0, betaincinv(chosen + 1, np.maximum(others, 1e-9), level), 1.0)
+    return np.maximum(high - rates, 0.0)
+
+
+def left_side(terms: Terms, counts: Floats, noise_variance: float, people: Population) -> LeftSide | None:
+    """Return a weighted sum of rates of these counts; None where a rate is of too few people to speak of."""
+    weights = np.array([weight for weight, _ in terms])
+    above, below, merged, n_entries = _merged([rate for _, rate in terms], counts, people)
+    sizes, inside, everyone = below @ merged, above @ n_entries, below @ n_entries
+    if np.any(sizes < SMALLEST_GROUP + 3 * np.sqrt(noise_variance * everyone)):
+        return None
+    shared = _shared(weights, above, below, np.maximum(merged, 0.0), noise_variance * n_entries)
+    noise = noise_variance * inside, noise_variance * (everyone - inside)
+    return LeftSide(weights, above @ merged / sizes, sizes, *noise, shared)
+
+
+def range_of(terms: Terms) -> tuple[float, float]:
+    """Return the least and the largest value that the left side can have."""
+    weights = [weight for weight, _ in terms]
+    return math.fsum(min(weight, 0.0) for weight in weights), math.fsum(
+        max(weight, 0.0) for weight in weights
+    )
+
+
+def estimate_bounds(
+    bounds: Iterable[Bound], counts: Floats, noise_variance: float, people: Population, confidence: float
+) -> tuple[BoundEstimate, ...]:
+    """Return every bound's left side; the intervals are so wide that all of them hold at once (Bonferroni).
+
+    Unknown bounds count too: which ones are known depends on the noise.
+    """
+    bounds = tuple(bounds)
+    level = _level(confidence, len({_unsigned(bound.terms) for bound in bounds}))
+    return tuple(
+        BoundEstimate(
+            bound,
+            _interval(bound.terms, left_side(bound.terms, counts, noise_variance, people), level, confidence),
+        )
+        for bound in bounds
+    )
+
+
+def estimate_ratio(pair: LeftSide, level: float) -> tuple[float | None, float, float]:
+    """Return the first rate over the second with its limits, each at this level.
+
+    The low end is the largest ratio r for which `r * second - first <= 0` is shown, the high end the smallest for which
+    `first - r * second <= 0` is; above 1 it is infinite, for then it is not the smaller of two ratios.
+    """
+    first, second = np.clip(pair.rates, 0.0, 1.0)
+
+    def is_shown(ratio: float, sign: float) -> bool:
+        return bool(pair.weighing(sign * np.array([-1.0, ratio])).upper(level) <= 0)
+
+    low = _edge(lambda ratio: is_shown(ratio, 1.0))
+    high = _edge(lambda ratio: not is_shown(ratio, -1.0))
+    return (float(first / second) if second > 0 else None), low, (high if high < 1 else math.inf)
+
+
+def _edge(is_below: Callable[[float], bool]) -> float:
+    """Return the number in [0, 1] up to which this is true, to 1e-9."""
+    low, high = 0.0, 1.0
+    if is_below(high):
+        return high
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_below(middle) else (low, middle)
+    return low
+
+
+def _level(confidence: float, n_statements: int) -> float:
+    """Return the level of each end at which so many intervals hold at once."""
+    return 1 - (1 - confidence) / (2 * max(1, n_statements))
+
+
+def critical(confidence: float, n_statements: int) -> float:
+    """Return how many standard errors to either side make so many statements hold at once."""
+    return float(-ndtri((1 - confidence) / (2 * max(1, n_statements))))
+
+
+def _merged(
+    rates: Sequence[Rate], counts: Floats, people: Population
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return numerators, denominators and counts over entries that these rates tell apart, and how many each joins."""
+    forms = np.array([rate.forms(people) for rate in rates]).reshape(2 * len(rates), -1)
+    kinds, kind = np.unique(forms, axis=1, return_inverse=True)
+    totals: Floats = np.zeros((2, kinds.shape[1]))
+    np.add.at(totals[0], kind.ravel(), counts.ravel())
+    np.add.at(totals[1], kind.ravel(), 1.0)
+    return kinds[::2], kinds[1::2], totals[0], totals[1]
+
+
+def _two_more(above: Floats, below: Floats) -> Floats:
+    """Return two people inside and two outside of each rate's numerator, shared by the rates where they overlap."""
+    parts = np.concatenate([above, below - above])
+    return (2 * parts / np.maximum(parts.sum(axis=1), 1.0)[:, None]).max(axis=0)
+
+
+def _shared(weights: Floats, above: Floats, below: Floats, merged: Floats, noise: Floats) -> float:
+    """Return the error of the sum over what it would be if no two rates shared people, by the delta method."""
+    if not np.any((below > 0).sum(axis=0) > 1):
+        return 1.0
+    enlarged = merged + _two_more(above, below)
+    sizes = below @ enlarged
+    rates = above @ enlarged / sizes
+    slopes = weights[:, None] * (above - rates[:, None] * below) / sizes[:, None]
+    apart = np.square(slopes).sum(axis=0) @ (enlarged + noise)
+    return math.sqrt(np.square(slopes.sum(axis=0)) @ (enlarged + noise) / apart) if apart > 0 else 0.0
+
+
+def _interval(terms: Terms, found: LeftSide | None, level: float, confidence: float) -> Interval:
+    if found is None:
+        return Interval(None, *range_of(terms), confidence)
+    return Interval(float(found.value), float(found.lower(level)), float(found.upper(level)), confidence)
+
+
+def _unsigned(terms: Terms) -> frozenset[frozenset[tuple[float, Rate]]]:
+    """Return a key that a sum shares with its negative: one interval speaks for both."""
+    return frozenset({frozenset(terms), frozenset((-weight, rate) for weight, rate in terms)})

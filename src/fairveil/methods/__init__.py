@@ -1,0 +1,1 @@
+"""One module or package per method, each ending in its `Method` entry; `registry` lists them."""

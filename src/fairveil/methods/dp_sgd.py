@@ -1,0 +1,200 @@
+"""Private gradient descent (DP-SGD, Abadi et al. 2016), the descent that all in-processing methods build on."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairveil._validation import check_choice, check_integer, check_positive, check_probability
+from fairveil.errors import InvalidParameter
+from fairveil.models import Average, Decoupled, LinearSoftmax, Model, Perceptron, Sgd
+from fairveil.models.base import Array
+from fairveil.models.rules import DecisionRule, MostLikely, Tilted
+from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.queries import Clipped, CrossEntropy, JointEntropy
+from fairveil.privacy.veil import Batch, Veil
+from fairveil.training.recipe import Fit, Progress, Task, quiet
+
+__all__ = [
+    "Descent",
+    "adapted_clip_norms",
+]
+
+TYPICAL_RATE = 0.1
+SMALLEST_RATE, LARGEST_RATE = 0.01, 0.5
+SMALL_BATCH, LARGE_BATCH = 2_000, 10_000
+CLIP_PER_NORM = 0.6
+"""The clip norm over the typical norm of an encoded row with its intercept."""
+
+MOMENTUM = 0.9
+N_STEPS = 300
+COUNT_NOISE = 4.0
+"""Noise on the counts of clipped records over the noise on the gradient: they take 1/16 of a step's budget."""
+
+LONGEST_TRAVEL = 20_000.0
+TRAVEL_PER_SIGNAL = 4.0
+"""Travel is what the weights may move in all: clip norm x learning rate x steps / (1 - momentum). Noise moves them by
+about travel x sqrt(n_params) / (epsilon x size), so the best travel is a constant over that ratio, up to a length at
+which linear models have converged. Both constants were set on public data sets: docs/defaults.md."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Clipped per-record gradients, Gaussian noise, momentum, the average of the last half of the iterates.
+
+    Parameters
+    ----------
+    model : {"linear", "mlp"}
+    hidden : tuple of int
+        Widths of the hidden layers of an "mlp".
+    n_steps : int, optional
+        None is 300, under constraints 600.
+    sampling_rate, learning_rate, clip_norm : float, optional
+        None follows from public facts. At epsilon = infinity a clip norm left open means no clipping.
+    momentum : float, optional
+        None is 0.9, under constraints 0.8.
+    group_clipping : bool
+        DPSGD-F (Xu et al. 2021): groups whose gradients are clipped more often get a larger clip norm.
+    """
+
+    model: str = "linear"
+    hidden: tuple[int, ...] = (64, 64)
+    n_steps: int | None = None
+    sampling_rate: float | None = None
+    learning_rate: float | None = None
+    clip_norm: float | None = None
+    momentum: float | None = None
+    group_clipping: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("model", self.model, ("linear", "mlp"))
+        if self.n_steps is not None:
+            check_integer("n_steps", self.n_steps)
+        if self.momentum is not None and not 0 <= self.momentum < 1:
+            raise InvalidParameter(f"Expected 0 <= momentum < 1, got {self.momentum!r}.")
+        if self.sampling_rate is not None:
+            check_probability("sampling_rate", self.sampling_rate)
+        if self.learning_rate is not None:
+            check_positive("learning_rate", self.learning_rate)
+        if self.clip_norm is not None:
+            check_positive("clip_norm", self.clip_norm, infinite=True)
+
+    @property
+    def length(self) -> int:
+        """The number of steps that are made."""
+        return N_STEPS if self.n_steps is None else self.n_steps
+
+    @property
+    def inertia(self) -> float:
+        """The momentum that is used."""
+        return MOMENTUM if self.momentum is None else self.momentum
+
+    def model_for(self, task: Task) -> Model:
+        """Return the model that is trained."""
+        model = (
+            LinearSoftmax(task.n_features, task.n_outputs)
+            if self.model == "linear"
+            else Perceptron(task.n_features, self.hidden, task.n_outputs)
+        )
+        return Decoupled(model, len(task.people.codes)) if task.predicts == "decoupled" else model
+
+    def check(self, task: Task) -> None:
+        """Refuse a model that cannot be built, and an infinite clip norm under privacy."""
+        self.model_for(task)
+        if self.group_clipping and task.predicts == "joint":
+            raise InvalidParameter("Expected no group clipping for a joint model, got it; leave it out.")
+        if task.is_private and math.isinf(self.clip_norm_for(task)):
+            raise InvalidParameter("Expected a finite clip_norm, because epsilon is finite, got inf.")
+
+    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return what is asked of the piece "train" at this noise."""
+        releases = [Release("gradient", "gaussian", noise_multiplier)]
+        if self.group_clipping:
+            releases.append(Release("clipped", "gaussian", COUNT_NOISE * noise_multiplier))
+        return (Part("train", tuple(releases), share, {-1: self.rate_for(task)}, self.length),)
+
+    def rate_for(self, task: Task) -> float:
+        """Return the sampling rate: a tenth, less where the declared size makes that slow, more where it is few."""
+        if self.sampling_rate is not None:
+            return self.sampling_rate
+        if task.n_public is None:
+            return TYPICAL_RATE
+        most, least = LARGE_BATCH / task.n_public, SMALL_BATCH / task.n_public
+        return min(max(TYPICAL_RATE, min(least, LARGEST_RATE)), max(SMALLEST_RATE, most))
+
+    def clip_norm_for(self, task: Task) -> float:
+        """Return the clip norm: none without privacy unless one is given."""
+        if self.clip_norm is not None:
+            return self.clip_norm
+        return CLIP_PER_NORM * task.usual_norm if task.is_private else math.inf
+
+    def learning_rate_for(self, task: Task, size: float, per_signal: float = TRAVEL_PER_SIGNAL) -> float:
+        """Return the learning rate for a part of about `size` units."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        if math.isinf(self.clip_norm_for(task)):
+            return self.stable_rate_for(task)
+        signal = task.epsilon * size / math.sqrt(self.model_for(task).n_params)
+        travel = min(LONGEST_TRAVEL, per_signal * signal)  # the longest at epsilon = infinity
+        return travel * (1 - self.inertia) / (self.length * self.clip_norm_for(task))
+
+    def stable_rate_for(self, task: Task) -> float:
+        """Return three quarters of 4 (1 + momentum) / norm^2, below which descent on a linear model is stable."""
+        return 3 * (1 + self.inertia) / task.input_norm**2
+
+    def train(
+        self,
+        veils: Mapping[str, Veil],
+        task: Task,
+        size: float,
+        rng: np.random.Generator,
+        progress: Progress = quiet,
+    ) -> Fit:
+        """Return the averaged parameters after all planned steps.
+
+        Guarantees
+        ----------
+        Everything here is computed from noisy sums: the guarantee is that of the veil's plan.
+        """
+        model, clip_norm = self.model_for(task), self.clip_norm_for(task)
+        expected_batch = self.rate_for(task) * size
+        optimizer = Sgd(self.learning_rate_for(task, size), self.inertia)
+        loss = JointEntropy(task.joint_outputs) if task.predicts == "joint" else CrossEntropy()
+        params = model.initial(rng)
+        state, average = optimizer.start(params), Average.start(params)
+        for step in progress(range(self.length)):
+            batch = veils["train"].draw()
+            bound = self._adapted(batch, model, params, task) if self.group_clipping else clip_norm
+            gradient = batch.release_gradient(model, params, loss, bound)
+            params, state = optimizer.step(params, gradient / expected_batch, state)
+            if step >= self.length // 2:
+                average = average.add(params)
+        return Fit(average.value(), rule=_plain_rule(task))
+
+    def _adapted(self, batch: Batch, model: Model, params: Array, task: Task) -> Array:
+        base = self.clip_norm_for(task)
+        counts = batch.release_counts(
+            Clipped(model, params, CrossEntropy(), base, task.people.n_groups), name="clipped"
+        )
+        return adapted_clip_norms(counts.reshape(-1, 2), base)
+
+
+def _plain_rule(task: Task) -> DecisionRule:
+    """Return the rule that decides for the most likely label; a joint model's outputs are added up over groups."""
+    if task.predicts != "joint":
+        return MostLikely()
+    return Tilted(np.tile(np.eye(task.n_classes), len(task.people.codes))[None])
+
+
+def adapted_clip_norms(counts: np.ndarray, base: float) -> Array:
+    """Return one clip norm per group from noisy counts (group x [within, beyond]): base (1 + share / mean share).
+
+    A group that is clipped as often as all together gets twice the base; the factor is kept between 1 and 3, so that
+    a small group's noisy share cannot inflate everybody's noise.
+    """
+    counts = np.maximum(counts, 0.0)
+    sizes = np.maximum(counts.sum(axis=1), 1.0)
+    overall = max(counts[:, 1].sum() / sizes.sum(), 1e-3)
+    factor = 1 + (counts[:, 1] / sizes) / overall
+    return (base * np.clip(factor, 1.0, 3.0)).astype(np.float32)

@@ -1,0 +1,198 @@
+"""Training until a bound is broken (FairDP, Remark 2), as a rule whose looks are all paid for before the first step.
+
+The paper reads its estimate off the data after every step and stops when it likes; each such look is a release. Here
+the looks are planned: how many, at which steps, with how much noise. Stopping early then costs nothing less.
+
+Smooth decisions as a histogram: sums of probabilities in the place of counts, so that every rate can be read.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._validation import check_integer
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.constraints import Constraint, constrain
+from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.models.base import Array
+from fairveil.models.last_layer import LayeredModel
+from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.queries import SmoothRates
+from fairveil.privacy.veil import ROUNDING, Veil
+from fairveil.training.recipe import Task
+
+__all__ = [
+    "Lookout",
+    "Stopping",
+    "Watch",
+    "largest_gap",
+    "smooth_histogram",
+]
+
+Floats = NDArray[np.float64]
+
+
+def smooth_histogram(bounds: HistogramConstraints, sizes: Floats, sums: Floats) -> Floats:
+    """Return (cell x class) sums from the people of each (group, label) and sums of P(class 1) - 1/2 among them.
+
+    Examples
+    --------
+    >>> from fairveil.fairness.groups import Attribute, Population
+    >>> from fairveil.fairness.constraints import DemographicParity, constrain
+    >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
+    >>> bounds = constrain(DemographicParity(), people)
+    >>> sizes, sums = np.array([[6.0, 4.0], [5.0, 5.0], [0.0, 0.0]]), np.array([[0.0, 2.0], [-3.0, 0.0], [0.0, 0.0]])
+    >>> smooth_histogram(bounds, sizes, sums).tolist()
+    [[3.0, 7.0], [8.0, 2.0]]
+    """
+    table = np.zeros((bounds.n_cells, 2))
+    counted = bounds.cells >= 0
+    ones = sizes / 2 + sums
+    np.add.at(table, bounds.cells[counted], np.stack([sizes - ones, ones], axis=-1)[counted])
+    return table
+
+
+def largest_gap(
+    bounds: HistogramConstraints, sizes: Floats, sums: Floats, size_variance: float, sum_variance: float
+) -> tuple[float | None, float | None]:
+    """Return the largest left side among bounds on enough people to speak of, and its error from noise and people.
+
+    `sizes` and `sums` as in `smooth_histogram`, with the variances of their noise. Where there is nothing to speak of,
+    both are unknown.
+    """
+    histogram = smooth_histogram(bounds, sizes, sums)
+    told = bounds.is_told(histogram, size_variance / 4 + sum_variance)
+    if not told.any():
+        return None, None
+    values = np.where(told, bounds.values(histogram), -np.inf)
+    place = int(values.argmax())
+    slopes = bounds.pull(histogram, np.eye(len(values))[place])[bounds.cells[bounds.cells >= 0]]
+    # a size moves both decisions by a half each, a sum moves one against the other
+    by_size, by_sum = slopes.sum(axis=1) / 2, slopes[:, 1] - slopes[:, 0]
+    noise = float(np.sqrt(size_variance * by_size @ by_size + sum_variance * by_sum @ by_sum))
+    return float(values[place]), float(np.hypot(noise, bounds.sampling_errors(histogram)[place]))
+
+
+LOOK_SHARE = 0.1
+"""The share of the precision that all looks take together."""
+
+REACH = 0.5
+"""What one record can add to a sum of smooth decisions."""
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When to stop: at the first of `n_looks` noisy looks at which the smooth rates break a bound, having kept it once.
+
+    The smooth rates are those of Proposition 3.3 around released weights: how often the noise of a last step would
+    decide for class 1. The parameters of the last look that was passed are kept; if none is, training goes on to its
+    end.
+
+    Parameters
+    ----------
+    constraint : constraint or sequence of constraints
+        With the tolerance that must not be exceeded.
+    n_looks : int
+        How many looks, evenly spread over the steps.
+    """
+
+    constraint: Constraint | Sequence[Constraint]
+    n_looks: int = 10
+
+    def __post_init__(self) -> None:
+        check_integer("n_looks", self.n_looks)
+
+    def check(self, task: Task) -> None:
+        """Refuse more than two classes, whose decisions have no margin, and bounds that do not fit the people."""
+        if task.n_classes != 2:
+            raise InvalidParameter(
+                f"Expected two classes to watch smooth rates of, got {task.n_classes}; leave stopping out."
+            )
+        constrain(self.constraint, task.people)
+
+    def part(self, precision: float, share: float) -> Part:
+        """Return the looks as a part of a plan beside steps that are so telling."""
+        noise = math.sqrt(self.n_looks / (LOOK_SHARE * precision))
+        return Part(
+            "looks", (Release("smooth rates", "gaussian", noise),), share, n_steps=self.n_looks, piece="train"
+        )
+
+    def steps(self, n_steps: int) -> frozenset[int]:
+        """Return after which steps a look is taken; the last one always is."""
+        places = np.ceil(np.arange(1, self.n_looks + 1) * n_steps / self.n_looks).astype(int) - 1
+        return frozenset(places.tolist())
+
+
+@dataclass(frozen=True)
+class Lookout:
+    """What one look told: after which step, the largest left side over its limit, and whether that was passed.
+
+    An infinite excess says that too few people are behind every bound to tell.
+    """
+
+    step: int
+    excess: float
+    passed: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """A training under watch: what the looks so far told, and the parameters of the last one that was passed."""
+
+    stopping: Stopping | None
+    model: LayeredModel
+    task: Task
+    std: float
+    sizes: NDArray[np.float64] | None
+    steps: frozenset[int] = frozenset()
+    looks: tuple[Lookout, ...] = ()
+    kept: Array | None = None
+
+    @classmethod
+    def start(
+        cls,
+        stopping: Stopping | None,
+        model: LayeredModel,
+        task: Task,
+        sizes: NDArray[np.float64] | None,
+        std: float,
+        n_steps: int,
+    ) -> "Watch":
+        """Return a watch that has seen nothing; `sizes` are noisy counts by (group code, label)."""
+        steps = frozenset() if stopping is None else stopping.steps(n_steps)
+        return cls(stopping, model, task, std, sizes, steps)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a bound was seen broken that had been seen kept."""
+        return self.kept is not None and not self.looks[-1].passed
+
+    def after(self, step: int, params: Array, veils: Mapping[str, Veil]) -> "Watch":
+        """Return the watch after a step, with one look more if one is planned here."""
+        if step not in self.steps:
+            return self
+        excess = self._excess(params, veils["looks"])
+        look = Lookout(step, excess, excess <= 0)
+        return replace(self, looks=(*self.looks, look), kept=params if look.passed else self.kept)
+
+    def chosen(self, params: Array) -> Array:
+        """Return what training ends with: the last parameters that passed a look, or the last ones of all."""
+        return params if self.kept is None else self.kept
+
+    def _excess(self, params: Array, veil: Veil) -> float:
+        """Return by how much the smooth rates break the bound that they break most, among groups large enough."""
+        rates = SmoothRates(self.model, params, self.std, self.task.people.n_groups, is_steady=False)
+        sums = veil.draw().release_histogram(rates, REACH, "smooth rates").reshape(-1, self.model.n_classes)
+        bounds: HistogramConstraints = constrain(self._asked.constraint, self.task.people)
+        histogram = smooth_histogram(bounds, np.asarray(self.sizes), sums)
+        told = bounds.is_told(histogram, (REACH * ROUNDING * veil.part.releases[0].noise_multiplier) ** 2)
+        return float(np.max(bounds.violation(histogram)[told])) if told.any() else math.inf
+
+    @property
+    def _asked(self) -> Stopping:
+        if self.stopping is None:
+            raise InvalidParameter("Expected a stopping rule to look for, got none.")
+        return self.stopping

@@ -1,0 +1,213 @@
+"""FunctionalClassifier: a private linear classifier from one release, and its whole frontier for the same price."""
+
+import math
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from fairveil.data.schema import Schema
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.constraints import Constraint
+from fairveil.fairness.evaluation import Evaluation
+from fairveil.methods.base import PrivateClassifier
+from fairveil.methods.functional.recipe import Functional, Sheet
+from fairveil.methods.inputs import Front
+from fairveil.privacy.ledger import Ledger
+from fairveil.training.run import Trained
+
+__all__ = [
+    "FrontierModel",
+    "FunctionalClassifier",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class FrontierModel:
+    """One model of a frontier.
+
+    Attributes
+    ----------
+    classifier : FunctionalClassifier
+        Fitted: it predicts and can be saved.
+    tolerance, regularisation : float
+        What it was derived for.
+    accuracy, gap : float or None
+        Estimated on the people trained on, from noisy sums; the gap is the largest left side of a bound. None where
+        decisions were not counted.
+    gap_error : float or None
+        The standard error of the gap, from noise and because people are a sample: beside a large one, the gap is weak.
+    counted : bool
+        Whether decisions were counted, which they are at the regularisation that was fitted; if not, the model was
+        chosen by means and variances of scores and nothing is told of it: certify it before you use it.
+    """
+
+    classifier: "FunctionalClassifier"
+    tolerance: float
+    regularisation: float
+    accuracy: float | None
+    gap: float | None
+    gap_error: float | None
+    counted: bool
+
+
+class FunctionalClassifier(PrivateClassifier):
+    """A private classifier from noisy moments: FM (Zhang et al. 2012) and FairFM (Tran et al. 2023).
+
+    Fitting asks for moments once (with a constraint, for a few counts too) and solves a quadratic; `frontier` then
+    gives a model for every tolerance at no further cost. Predictions need no group apart; they read the
+    columns of the schema, a sensitive one too unless it is left out (``schema.without("sex")``).
+
+    Parameters
+    ----------
+    constraint : constraint or list of constraints, optional
+        Parities that must hold, ``DemographicParity(tolerance=0.05)`` for instance; None is the plain mechanism.
+    epsilon, delta : float
+        The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy.
+    training : Functional, optional
+        How to train; None is ``Functional()``. Its own constraint is replaced by the one above.
+    schema : Schema
+        The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
+    sensitive : str or list of str, optional
+        The sensitive column or columns whose groups the constraint compares; several stand for their intersections.
+    holdout : float
+        Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
+    ledger : Ledger, optional
+        The books of these people; None is the ledger of this process. Clones share it.
+    random_state : int, Generator or None
+        At epsilon = infinity it seeds the split of a hold-out. Noise is never seeded.
+
+    Attributes
+    ----------
+    final_check_ : FinalCheck or None
+        What noisy counts say of the released rule on the people trained on; where a bound is surely broken, fit warns
+        with `ToleranceNotMet`.
+    sheet_ : Sheet or None
+        Everything released, from which `frontier` derives models.
+    classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
+        As in `PrivateClassifier`.
+
+    Guarantees
+    ----------
+    Fitted attributes, predictions and all models of `frontier` together are (epsilon, delta)-differentially private:
+    neighbours differ by one record (one person, if the schema names an id column) added or removed. Assumes that the
+    schema's facts are public and that nobody reads this process's memory. Timing is not covered. That the bounds hold
+    for new people is aimed at and measured (`evaluation_`), not guaranteed.
+
+    Examples
+    --------
+    >>> from fairveil import DemographicParity, load_dataset
+    >>> from fairveil.methods.functional import FunctionalClassifier
+    >>> people = load_dataset("adult")
+    >>> clf = FunctionalClassifier(DemographicParity(tolerance=0.2), schema=people.schema, sensitive="sex")
+    >>> [model.tolerance for model in clf.fit(people.X, people.y).frontier([0.02, 0.1])]
+    [0.02, 0.1]
+    """
+
+    def __init__(
+        self,
+        constraint: Constraint | Sequence[Constraint] | None = None,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        training: Functional | None = None,
+        schema: Schema | None = None,
+        sensitive: str | Sequence[str] | None = None,
+        holdout: float = 0.0,
+        ledger: Ledger | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)
+        self.constraint = constraint
+
+    def _recipe_for(self, front: Front) -> Functional:
+        training = Functional() if self.training is None else self.training
+        if not isinstance(training, Functional):
+            raise InvalidParameter(
+                f"Expected training to be a Functional, got {type(training).__name__}; "
+                "PrivateClassifier takes other recipes."
+            )
+        return replace(training, constraint=() if self.constraint is None else self.constraint)
+
+    def _keep(self, front: Front, trained: Trained) -> None:
+        super()._keep(front, trained)
+        self.sheet_: Sheet | None = trained.fit.sheet
+        told, announced = trained.evidence, self._recipe_for(front).announced
+        self._measured: dict[float, Evaluation] = {}
+        if told is not None:
+            self._measured = {
+                tolerance: Evaluation(counts, told.noise_variance, front.people)
+                for tolerance, counts in zip(announced, told.counts, strict=True)
+            }
+        self._keep_check(trained.fit.check)
+
+    def frontier(
+        self, tolerances: Iterable[float], regularisations: Iterable[float] | None = None
+    ) -> list[FrontierModel]:
+        """Return a fitted model for each regularisation and tolerance, all from what the fit released.
+
+        Those that `Functional` was told of as announced were measured on the hold-out too: `evaluation_`.
+
+        Parameters
+        ----------
+        tolerances : iterable of float
+            Each takes the place of the tolerance of every constraint.
+        regularisations : iterable of float, optional
+            As in `Functional`; None is the one that was fitted, for which decisions were counted. For any other, models
+            are chosen by means and variances of scores, and nothing is told of them (`counted` is False).
+
+        Guarantees
+        ----------
+        Reads released numbers only: it costs nothing, and the ledger stays as it is.
+        """
+        check_is_fitted(self, "params_")
+        wanted = _numbers("tolerances", tolerances)
+        fitted = 1.0 if self.sheet_ is None else self.sheet_.quadratic.regularisation
+        levels = [fitted] if regularisations is None else _numbers("regularisations", regularisations)
+        return [self._derived(tolerance, level) for level in levels for tolerance in wanted]
+
+    def _derived(self, tolerance: float, regularisation: float) -> FrontierModel:
+        if self.sheet_ is None:
+            raise InvalidParameter(
+                "Expected a classifier fitted here under a constraint, got one that was loaded or has none; fit with a "
+                "constraint, and call frontier on that classifier: a folder keeps one rule, not what was released."
+            )
+        constraint = _with_tolerance(self.constraint, tolerance)
+        rule = self.sheet_.rule_at(tolerance, regularisation)
+        model = copy(self)
+        model.constraint, model.params_ = constraint, rule.params
+        model.final_check_ = None
+        near = [each for each in self._measured if math.isclose(each, tolerance, rel_tol=1e-6, abs_tol=1e-9)]
+        model.evaluation_ = self._measured[near[0]] if near and rule.counted else None
+        if not rule.counted:
+            return FrontierModel(model, tolerance, regularisation, None, None, None, False)
+        return FrontierModel(model, tolerance, regularisation, rule.accuracy, rule.gap, rule.gap_error, True)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "FunctionalClassifier":
+        """Return a fitted rule from its folder; it predicts, and is not for fitting again (its ledger is sealed)."""
+        rule = super().load(folder)
+        rule.sheet_ = rule.final_check_ = None
+        return rule
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def _with_tolerance(constraint: Any, tolerance: float) -> Any:
+    """Return the constraint, or each of several, at another tolerance, which is checked on the way."""
+    if isinstance(constraint, Sequence):
+        return [replace(one, tolerance=tolerance) for one in constraint]
+    return replace(constraint, tolerance=tolerance)
+
+
+def _numbers(name: str, given: Any) -> list[float]:
+    """Return several numbers; refuse one alone, and what is no number."""
+    try:
+        return [float(one) for one in given]
+    except (TypeError, ValueError):
+        raise InvalidParameter(f"Expected several {name}, such as [0.0, 0.05], got {given!r}.") from None

@@ -1,0 +1,421 @@
+"""FM (Zhang et al. 2012) and FairFM (Tran et al. 2023): the loss as a quadratic of noisy coefficients, solved at once.
+
+One release of first and second moments gives the quadratic; its minimiser, the line from it to the model whose groups
+have equal mean scores, and with one histogram of scores on that line the model for every tolerance, are all free. Two
+further counts of the decisions of the model that is asked for correct what the histogram tells, most of all near it.
+
+Several released linear models measured on the same people held out, in one release.
+
+A record adds one to one decision of every model: of T models that is a vector of norm sqrt(T), so that all of them
+together cost what one does at sqrt(T) times the noise, where T runs would cost about sqrt(T) times the epsilon.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._validation import check_choice, check_integer, check_positive
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.constraints import (
+    Constraint,
+    DemographicParity,
+    EqualizedOdds,
+    FalseNegativeRateParity,
+    FalsePositiveRateParity,
+    TruePositiveRateParity,
+    constrain,
+)
+from fairveil.fairness.diagnostics import FinalCheck
+from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.methods.functional.path import (
+    Belief,
+    Derived,
+    Outlook,
+    PathBins,
+    Sheet,
+    line_of,
+    margin_params,
+    merged_bins,
+)
+from fairveil.methods.functional.quadratic import (
+    NEWTON_SENSITIVITY,
+    START_SENSITIVITY,
+    AroundWeights,
+    AtZero,
+    CellRates,
+    CellSums,
+    Layout,
+    Quadratic,
+    heard,
+    known_from,
+    laplace_bound,
+)
+from fairveil.models.base import Array
+from fairveil.models.linear import LinearSoftmax
+from fairveil.models.row_stable import steady_logits
+from fairveil.privacy.noise import law_named
+from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.queries import Decisions
+from fairveil.privacy.rows import Floats, Rows, row_function
+from fairveil.privacy.veil import ROUNDING, Batch, Veil
+from fairveil.training.recipe import Fit, Progress, Task, quiet
+
+__all__ = [
+    "AnnouncedCounts",
+    "DecisionsOfSeveral",
+    "Derived",
+    "Functional",
+    "Sheet",
+    "announced_part",
+    "read_announced",
+]
+
+NAME = "announced"
+NOISE = 0.5
+"""Noise over that on the outcomes of the fitted model: the models that were announced get most of the budget."""
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class DecisionsOfSeveral:
+    """The decision of each of several linear models of two classes, one-hot, added to the record's (group, label)."""
+
+    several: tuple[Floats, ...]
+    n_features: int
+    n_groups: int
+
+    @property
+    def n_cells(self) -> int:
+        """One for each (group code, label)."""
+        return 2 * self.n_groups
+
+    @property
+    def n_values(self) -> int:
+        """One for each model and decision."""
+        return 2 * len(self.several)
+
+    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
+        """Return the cell of each row; people of no group have the last code."""
+        group = np.where(rows.cells >= 0, rows.cells, self.n_groups - 1).astype(np.int64)
+        return 2 * group + rows.y
+
+    def values_of(self, rows: Rows) -> Floats:
+        """Return one column a record."""
+        logits = steady_logits(
+            LinearSoftmax(self.n_features, self.n_values), _stacked(self.several), rows.X
+        ).reshape(len(self.several), 2, -1)
+        decided = logits[:, 1] > logits[:, 0]
+        return np.stack([~decided, decided], axis=1).reshape(self.n_values, -1).astype(np.float32)
+
+
+def _stacked(several: Sequence[Array]) -> Array:
+    """Return the parameters of all models as one model: class weights of each in turn, then their biases."""
+    weights, biases = zip(*((params[:-2], params[-2:]) for params in several), strict=True)
+    return np.concatenate([*weights, *biases])
+
+
+@dataclass(frozen=True, eq=False)
+class AnnouncedCounts:
+    """Noisy counts (models, groups, labels, decisions), and the variance of their noise."""
+
+    counts: NDArray[np.float64]
+    noise_variance: float
+
+
+def announced_part(noise_multiplier: float, share: float) -> Part:
+    """Return one look at the people held out, beside the outcomes of the fitted model at this noise."""
+    return Part(NAME, (Release(NAME, "gaussian", NOISE * noise_multiplier),), share, piece="holdout")
+
+
+def read_announced(veil: Veil, several: Sequence[Array], n_features: int, n_groups: int) -> AnnouncedCounts:
+    """Return how each model decides the people held out."""
+    function = DecisionsOfSeveral(tuple(several), n_features, n_groups)
+    bound = math.sqrt(len(several))
+    sums = veil.draw().release_histogram(function, bound, NAME)
+    counts = sums.reshape(n_groups, 2, len(several), 2).transpose(2, 0, 1, 3)
+    (release,) = veil.part.releases
+    return AnnouncedCounts(counts, (release.noise_multiplier * bound * ROUNDING) ** 2)
+
+
+Floats = NDArray[np.float64]
+
+PARITIES = (
+    DemographicParity,
+    EqualizedOdds,
+    FalseNegativeRateParity,
+    FalsePositiveRateParity,
+    TruePositiveRateParity,
+)
+THRESHOLD_SHARE = 0.25
+"""The share of the precision that goes into counts, under a constraint; 0.15 does about as well on Adult."""
+
+LOOKS = {"scores": 0.45, "counts 1": 0.2, "counts 2": 0.25, "released": 0.1}
+"""How it is shared out: scores on the line, decisions of the model then chosen, twice, and a count that reports."""
+
+
+@dataclass(frozen=True)
+class Functional:
+    """The functional mechanism: noisy coefficients of the expanded logistic loss, trimmed and solved.
+
+    Parameters
+    ----------
+    constraint : constraint or sequence of constraints
+        Parities of selection, true positive, false positive or false negative rates, or equalized odds; none is FM.
+    weighting : {"people", "groups"}
+        "people" counts everyone the same (FM, second moments pooled); "groups" every known group (FairFM, second
+        moments per group).
+    rounds : int
+        1 is one release; each further round is one Newton step around the last solution, from a further release.
+    regularisation : float
+        Eigenvalues are trimmed from below at this multiple of half the edge of the noise's own spectrum.
+    law : {"gaussian", "laplace"}
+        "laplace" is the scale of paper 003, d^2/4 + 3d, for comparison.
+    headroom : float, optional
+        How many standard errors, of noise and people, to stay below each limit, but by at most headroom / 2 of it. None
+        is 1; behind the front door it is what a certificate needs.
+    threshold_share : float, optional
+        The share of the precision for the counts on the line; None is 0.25 with a constraint, none without.
+    announced : tuple of float
+        Tolerances whose models are measured on the hold-out as well, in one release, where one is kept. T of them are
+        counted at sqrt(T) times the noise, and take four fifths of the hold-out's budget.
+    """
+
+    constraint: Constraint | Sequence[Constraint] = ()
+    weighting: str = "people"
+    rounds: int = 1
+    regularisation: float = 1.0
+    law: str = "gaussian"
+    headroom: float | None = None
+    threshold_share: float | None = None
+    announced: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_choice("weighting", self.weighting, ("people", "groups"))
+        check_choice("law", self.law, ("gaussian", "laplace"))
+        check_integer("rounds", self.rounds)
+        check_positive("regularisation", self.regularisation)
+        if isinstance(self.constraint, list):
+            object.__setattr__(self, "constraint", tuple(self.constraint))
+        if self.headroom is not None and not 0 <= self.headroom < math.inf:
+            raise InvalidParameter(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
+        object.__setattr__(self, "announced", _tolerances(self.announced))
+        if self.law == "laplace" and self.rounds > 1:
+            raise InvalidParameter(
+                f"Expected one round with law='laplace', got {self.rounds}; use law='gaussian' for more."
+            )
+        if self.threshold_share is not None and not 0 < self.threshold_share < 1:
+            raise InvalidParameter(f"Expected 0 < threshold_share < 1, got {self.threshold_share!r}.")
+        if self.threshold_share is not None and not self._is_bound:
+            raise InvalidParameter(
+                "Expected a constraint beside threshold_share, got none; name one, or leave the share out."
+            )
+
+    @property
+    def room(self) -> float:
+        """How many standard errors are kept."""
+        return 1.0 if self.headroom is None else self.headroom
+
+    @property
+    def _is_bound(self) -> bool:
+        return not isinstance(self.constraint, tuple) or bool(self.constraint)
+
+    @property
+    def _clips(self) -> bool:
+        return self.law == "laplace"
+
+    def model_for(self, task: Task) -> LinearSoftmax:
+        """Return the model that is trained."""
+        return LinearSoftmax(task.n_features, 2)
+
+    def check(self, task: Task) -> None:
+        """Refuse what has no quadratic or no line: more classes, other models, other constraints."""
+        if task.n_classes != 2:
+            raise InvalidParameter(
+                f"Expected two classes for the functional mechanism, got {task.n_classes}. Only binary classification "
+                "is supported. Use RateConstrainedClassifier or PrivateClassifier for more."
+            )
+        if task.predicts != "label":
+            raise InvalidParameter(
+                f"Expected one model of the label for the functional mechanism, got a {task.predicts} one; use "
+                "Descent()."
+            )
+        if self.weighting == "groups" and not len(task.people.codes):
+            raise InvalidParameter(
+                "Expected groups to weigh the same, got none; name a sensitive column, or take weighting='people'."
+            )
+        several = self.constraint if isinstance(self.constraint, Sequence) else (self.constraint,)
+        for one in several:
+            if not isinstance(one, PARITIES):
+                names = ", ".join(kind.__name__ for kind in PARITIES)
+                raise InvalidParameter(
+                    f"Expected a parity that mean scores can follow ({names}), got {type(one).__name__}; bound it with "
+                    "RateConstrainedClassifier."
+                )
+        if several:
+            constrain(self.constraint, task.people)
+
+    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return the moments of every round and, under a constraint, the counts on the line, of the same people."""
+        counts = (self.threshold_share or THRESHOLD_SHARE) if self._is_bound else 0.0
+        each = noise_multiplier * math.sqrt(self.rounds / (1 - counts) / law_named(self.law).spread)
+        moments = tuple(Release(_name(step), self.law, each) for step in range(1, self.rounds + 1))
+        train = Part("train", moments, share)
+        if not counts:
+            return (train,)
+        looks = [
+            Release(name, "gaussian", noise_multiplier / math.sqrt(counts * part))
+            for name, part in LOOKS.items()
+        ]
+        return (train, Part("rule", tuple(looks), share, piece="train"))
+
+    def train(
+        self,
+        veils: Mapping[str, Veil],
+        task: Task,
+        size: float,
+        rng: np.random.Generator,
+        progress: Progress = quiet,
+    ) -> Fit:
+        """Return the minimiser, or under a constraint the point of the line that keeps its limits.
+
+        Guarantees
+        ----------
+        Everything here is computed from noisy sums: the guarantee is that of the veils' plan. That the bounds hold is
+        measured, not guaranteed.
+        """
+        bounds = constrain(self.constraint, task.people) if self._is_bound else None
+        layout, batch = self.layout_for(task, bounds), veils["train"].draw()
+        start = self._start_for(task, layout)
+        for step in progress(range(1, self.rounds + 1)):
+            if step == 1:
+                moments = batch.release_moments(start, self.bound_for(task), _name(step))
+                if layout.tells_labels:
+                    moments = heard(moments, start.norm)
+                known = known_from(moments, start, layout, size)
+                shares = self._shares(known, layout)
+                quadratic = Quadratic.at_zero(moments, shares, layout.cell_tables, start)
+            else:
+                around = AroundWeights(start.norm, quadratic.minimiser, layout.tables, layout.n_tables)
+                moments = batch.release_moments(around, NEWTON_SENSITIVITY, _name(step))
+                quadratic = Quadratic.around(moments, shares, around)
+            quadratic = quadratic.regularised(self.regularisation)
+        model = self.model_for(task)
+        if bounds is None:
+            return Fit(margin_params(model, quadratic.minimiser, 0.0, start.norm))
+        rates = CellRates.of(bounds, layout.coarse, layout.labels)
+        path = line_of(quadratic, rates, known)
+        sheet = Sheet(
+            quadratic, known, rates, bounds.limits, self.room, path, Outlook.normal(path, known), model
+        )
+        look = Look(veils["rule"].draw(), veils["rule"].part, model, layout)
+        sheet = look.counted(sheet, self._clips)
+        params = sheet.rule_at().params
+        return Fit(params, check=look.checked(bounds, params, known.floor), sheet=sheet)
+
+    def holdout_parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return one look at the people held out for all announced tolerances."""
+        return (announced_part(noise_multiplier, share),) if self.announced and self._is_bound else ()
+
+    def read_holdout(self, veils: Mapping[str, Veil], task: Task, fit: Fit) -> AnnouncedCounts | None:
+        """Return how the models of the announced tolerances decide the people held out."""
+        if not self.announced or not self._is_bound:
+            return None
+        several = [fit.sheet.rule_at(tolerance).params for tolerance in self.announced]
+        return read_announced(veils["announced"], several, task.n_features, task.people.n_groups)
+
+    def bound_for(self, task: Task) -> float:
+        """Return what one record may add to the first release, in the norm of its law."""
+        return laplace_bound(task.n_features + 1) if self.law == "laplace" else START_SENSITIVITY
+
+    def _start_for(self, task: Task, layout: Layout) -> AtZero:
+        """Return the expansion at 0, in the scale of the paper under its law."""
+        where = (task.n_features + 1, layout.cells, layout.tables, len(layout.labels), layout.n_tables)
+        if self.law == "laplace":
+            return AtZero(1.0, *where, pull=0.5, weight=0.125, clips=True)
+        return AtZero(task.input_norm, *where)
+
+    def layout_for(self, task: Task, bounds: HistogramConstraints | None) -> Layout:
+        """Return cells no finer than bounds and weighting need: each one adds noise to the pooled slope."""
+        shape = (task.people.n_groups, 2)
+        tables = np.zeros(shape, dtype=np.int64)
+        if self.weighting == "groups":
+            tables[:] = len(task.people.codes)  # a last table for people of no known group
+            tables[task.people.codes] = np.arange(len(task.people.codes))[:, None]
+        coarse = np.full(shape, -1) if bounds is None else bounds.cells
+        labels = np.indices(shape)[1]
+        if bounds is None and self.weighting == "people":
+            labels = np.zeros(shape, dtype=np.int64)
+        atoms = np.stack([one.ravel() for one in (coarse, tables, labels)], axis=1)
+        kinds, cells = np.unique(atoms, axis=0, return_inverse=True)
+        return Layout(cells.reshape(shape), tables, kinds[:, 2], kinds[:, 0], kinds[:, 1])
+
+    def _shares(self, known: CellSums, layout: Layout) -> Floats:
+        """Return the weight of each table: 1, or what makes every known group count the same, and nobody else."""
+        if self.weighting == "people":
+            return np.ones(1)
+        own = layout.cell_tables[:, None] == np.arange(layout.n_tables - 1)
+        least = max(known.floor, 3 * known.size_noise * math.sqrt(2))
+        sizes = np.maximum(known.sizes @ own, least)
+        return np.append(sizes.sum() / (len(sizes) * sizes), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """The one look at the people for counts: a batch, its plan, and where it counts them."""
+
+    batch: Batch
+    part: Part
+    model: LinearSoftmax
+    layout: Layout
+
+    def counted(self, sheet: Sheet, clips: bool) -> Sheet:
+        """Return the sheet with scores counted along the line, then decisions of the model that is chosen, twice."""
+        path, known = sheet.path, sheet.known
+        noise = self._noise("scores")
+        bins = PathBins(path, known.norm, self.layout.cells, merged_bins(path, known, noise), clips)
+        histogram = self.batch.release_counts(bins, "scores")
+        belief = Belief.before(path, known).told_histogram(histogram, bins.places, noise)
+        for name in ("counts 1", "counts 2"):
+            sheet = replace(sheet, outlook=Outlook.counted(path, belief))
+            rule = sheet.rule_at()
+            counts = self._decided(rule.params, self.layout.cells, name)
+            where = np.array([rule.shift]), np.array([rule.threshold])
+            shares = [path.above(cell, *where)[0] for cell in range(len(counts))]
+            rows = [np.concatenate([1 - share, share]) for share in shares]
+            belief = belief.told(rows, list(counts), self._noise(name))
+        return replace(sheet, outlook=Outlook.counted(path, belief))
+
+    def checked(self, bounds: HistogramConstraints, params: Array, floor: float) -> FinalCheck:
+        """Count the final rule, which no choice has looked at, and say what that tells of every bound."""
+        counts = self._decided(params, bounds.cells, "released")
+        return FinalCheck.of_counts(bounds, counts, self._noise("released") ** 2, floor)
+
+    def _decided(self, params: Array, cells: NDArray[np.int64], name: str) -> Floats:
+        """Release how many people of each cell are decided for each class."""
+        n_cells = int(cells.max()) + 1
+        function = Decisions(self.model, params, cells.ravel(), n_cells)
+        return self.batch.release_counts(function, name).reshape(n_cells, 2)
+
+    def _noise(self, name: str) -> float:
+        return next(each.noise_multiplier for each in self.part.releases if each.name == name)
+
+
+def _tolerances(given: Any) -> tuple[float, ...]:
+    """Return announced tolerances as different numbers from 0 to 1; refuse others before anything is spent."""
+    try:
+        several = tuple(float(one) for one in given)
+    except (TypeError, ValueError):
+        several = (-1.0,)
+    if len(set(several)) < len(several) or not all(0 <= one <= 1 for one in several):
+        raise InvalidParameter(
+            f"Expected announced tolerances that differ, each from 0 to 1, got {given!r}; write (0.0, 0.02, 0.05)."
+        )
+    return several
+
+
+def _name(step: int) -> str:
+    return "moments" if step == 1 else f"moments {step}"

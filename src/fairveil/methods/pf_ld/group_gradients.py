@@ -1,0 +1,463 @@
+"""The side of PF-LD that reads the attribute: released numbers in, the rates of groups and what pulls at them out.
+
+`Estimated` reads it a few times: once sums of gradients, from which the chance of every public row to be in every cell
+follows, and counts of decisions at each look, which put the rates right. Between looks all steps are public.
+`Released` reads it at every step, as the paper does: counts, then the weighted gradient of the groups.
+
+What a clip norm costs: the bias of cut gradients and the noise they need (PF-LD, Theorems 4 and 5, put right).
+
+The paper divides noise by the smallest group of the batch, less one, which is secret and may be 0; here sizes are
+public (declared or released). It sets the noise of one step against a bias that all steps share; over a run, noise
+averages out and bias does not, so `noise` is that of the whole run where a clip norm is chosen for it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.errors import InvalidParameter
+from fairveil.methods.pf_ld.membership import basis_for, memberships, public_lengths
+from fairveil.methods.pf_ld.rates import AgainstAll
+from fairveil.models.base import Array, Model
+from fairveil.models.losses import softmax
+from fairveil.privacy.attribute import PublicRows
+from fairveil.privacy.plan import Part
+from fairveil.privacy.queries import (
+    SHARPNESS,
+    BasisSums,
+    Decisions,
+    GroupPull,
+    LongGradients,
+    SoftDecisions,
+    SteadyDecisions,
+    gradient_lengths,
+)
+from fairveil.privacy.rows import CellFunction
+from fairveil.privacy.veil import Batch, Veil
+
+__all__ = [
+    "Estimated",
+    "GroupSide",
+    "Rates",
+    "Released",
+    "Schedule",
+    "Tails",
+    "best_clip_norm",
+    "gradient_error",
+    "violation_error",
+]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Tails:
+    """How many gradients of each group are longer than each edge of a public grid.
+
+    Attributes
+    ----------
+    edges : array of shape (E,)
+        Rising, above 0; no gradient is longer than the last.
+    above : array of shape (groups, E)
+        The share of each group beyond each edge, falling.
+    """
+
+    edges: Floats
+    above: Floats
+
+    @classmethod
+    def from_counts(cls, edges: Floats, counts: Floats) -> "Tails":
+        """Return the tails of noisy counts between edges, shape (groups, E + 1), made to fall from 1 to 0."""
+        if counts.shape[1] != len(edges) + 1:
+            raise InvalidParameter(
+                f"Expected one count more than the {len(edges)} edges, got {counts.shape[1]}."
+            )
+        sizes = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+        beyond = counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:] / sizes
+        return cls(edges, np.minimum.accumulate(np.clip(beyond, 0.0, 1.0), axis=1))
+
+    def excess(self, clip_norm: float) -> Floats:
+        """Return by how much gradients are too long on average, max(0, norm - clip_norm), at most: one a group.
+
+        The mean excess is the area under the tail beyond the clip norm; between edges the tail is at most its left end.
+        """
+        edges = np.concatenate([[0.0], self.edges])
+        heights = np.column_stack([np.ones(len(self.above)), self.above[:, :-1]])
+        widths = np.maximum(edges[1:] - np.maximum(edges[:-1], clip_norm), 0.0)
+        return heights @ widths
+
+
+def gradient_error(clip_norm: float, tails: Tails, multipliers: Floats, noise: float, n_params: int) -> float:
+    """Return a bound on E|G - G~|, the error of the constraints' gradient from clipping and noise (Theorem 4).
+
+    Parameters
+    ----------
+    clip_norm : float
+        C_p.
+    tails : Tails
+    multipliers : array of shape (groups,)
+        The weight of each group's mean gradient.
+    noise : float
+        The standard deviation of the noise on each coordinate of the weighted sum, over the clip norm.
+    n_params : int
+    """
+    return math.sqrt(n_params) * noise * clip_norm + float(np.abs(multipliers) @ tails.excess(clip_norm))
+
+
+def violation_error(bound: float, excess: float, noise_multiplier: float, size: float) -> float:
+    """Return a bound on E|V - V~|, the error of one group's violation (Theorem 5).
+
+    `bound` is C_d, `excess` the mean of max(0, |h| - C_d), `size` the public size of the group.
+    """
+    return math.sqrt(2 / math.pi) * noise_multiplier * bound / size + excess
+
+
+def best_clip_norm(tails: Tails, multipliers: Floats, noise: float, n_params: int) -> float:
+    """Return the edge where `gradient_error` is least: beyond it noise grows faster than bias falls.
+
+    The bound is convex in the clip norm; its slope is sqrt(n_params) noise less the weighted share of gradients that
+    are longer, so the minimiser is a quantile of norms.
+
+    Examples
+    --------
+    >>> tails = Tails(np.array([1.0, 2.0, 4.0]), np.array([[0.5, 0.1, 0.0]]))
+    >>> best_clip_norm(tails, np.ones(1), noise=0.1, n_params=4)
+    2.0
+    """
+    errors = [gradient_error(edge, tails, multipliers, noise, n_params) for edge in tails.edges]
+    return float(tails.edges[int(np.argmin(errors))])
+
+
+CLIP_QUANTILE = 0.3
+"""The primal bound that is taken where none is given: this quantile of the lengths of all public rows' vectors."""
+
+RECENT = 2.0
+"""The newest look counts RECENT / (looks + RECENT - 1) of what looks say together."""
+
+AVERAGED = 0.75
+"""About how much of all looks that weighting keeps."""
+
+LEAST = 2.0
+"""A cell is taken to hold at least so many standard deviations of its noisy count."""
+
+TOLD = 4.0
+"""A cell with fewer is lost in its noise, and nothing is said of it."""
+
+SMOOTHING, LOOK_SMOOTHING = 0.8, 0.5
+"""Of counts of the batches of all steps; of looks at everyone, which are rarer and know more."""
+
+SHORTEST = 1e-9
+"""No bound is smaller."""
+
+LIGHTEST = 0.05
+"""Released gradients have the noise of weights that are at least so heavy: parameters must carry noise that is not
+known beforehand, also while nothing pulls."""
+
+GRID = np.geomspace(0.05, 1.0, 25)
+"""Edges at which lengths are counted, over the largest public length."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rates:
+    """What is known of the groups: counts (cells x classes) of the decisions at hand, and the error of their shares.
+
+    The error of a cell that is lost in its noise is infinite. Counts are of about `rate` of everyone: a group's rate r,
+    by n people of a batch, has the variance `scatter` r (1 - r) / n beside that of noise, and everyone's own rate, as a
+    sample of all people there could be, once more `rate` r (1 - r) / n.
+    """
+
+    counts: Floats
+    errors: Floats
+    rate: float = 1.0
+    scatter: float = 0.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When everyone's decisions are counted: so many times, evenly over the steps."""
+
+    n_looks: int
+    n_steps: int
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a look comes before this step."""
+        return step * self.n_looks // self.n_steps != (step - 1) * self.n_looks // self.n_steps
+
+
+class GroupSide(Protocol):
+    """What the loop needs to know of the groups."""
+
+    @property
+    def clip_norm(self) -> float:
+        """The primal bound that is used."""
+
+    def before(self, step: int, params: Array) -> "GroupSide":
+        """Return what is known before this step, for which the attribute is read as the plan allows."""
+
+    def rates(self, decisions: NDArray[np.integer]) -> Rates:
+        """Return counts of the groups for the decisions about all public rows."""
+
+    def tilts(self, pull: Floats) -> Floats | None:
+        """Return what pulls at each public row for the groups' sake, (rows, classes); None: `gradient` says it."""
+
+    def gradient(self, params: Array, pull: Floats) -> Floats | None:
+        """Return the groups' part of the gradient of the mean objective; None: `tilts` says it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    """Chances of public rows, put right by counts.
+
+    `shares` is the part that each public row makes up of each cell by its label, `residual` what looks counted beyond
+    it. `pulled` stands for the shares where rows are pulled at: a label counts the less the fewer people its cell has.
+    """
+
+    veils: Mapping[str, Veil]
+    public: PublicRows
+    model: Model
+    sides: AgainstAll
+    schedule: Schedule
+    bound: float | None
+    clip_norm: float
+    n_looks: int
+    seen: Floats
+    residual: Floats
+    shares: Floats
+    pulled: Floats
+
+    @classmethod
+    def start(
+        cls,
+        veils: Mapping[str, Veil],
+        public: PublicRows,
+        model: Model,
+        sides: AgainstAll,
+        schedule: Schedule,
+        bound: float | None,
+    ) -> "Estimated":
+        """Return what is known before the first look: nothing."""
+        seen, residual = np.zeros(sides.n_cells), np.zeros((sides.n_cells, model.n_classes))
+        shares = np.zeros((sides.n_cells, len(public.y)))
+        return cls(veils, public, model, sides, schedule, bound, math.nan, 0, seen, residual, shares, shares)
+
+    @property
+    def _noise(self) -> float:
+        """The standard deviation of each count of a look."""
+        return self.veils["train"].part.releases[0].noise_multiplier
+
+    @property
+    def _sizes(self) -> Floats:
+        """The noisy number of units in each cell, at least what can be told from noise."""
+        n_looks = max(1, self.n_looks)
+        return _at_least(self.seen / n_looks, self._noise_of_sizes)
+
+    @property
+    def _noise_of_sizes(self) -> float:
+        return self._noise * math.sqrt(self.model.n_classes / max(1, self.n_looks))
+
+    @property
+    def _errors(self) -> Floats:
+        """The standard error of what looks say of each cell's shares."""
+        return self._noise / math.sqrt(max(1.0, AVERAGED * self.n_looks)) / self._sizes
+
+    def before(self, step: int, params: Array) -> "Estimated":
+        """Return what is known after a look, where one is due."""
+        return self.look(params) if self.schedule.is_due(step) else self
+
+    def look(self, params: Array) -> "Estimated":
+        """Release the decisions of each cell; the first time the sums of gradients too."""
+        sides, model = self.sides, self.model
+        asked = SteadyDecisions(model, params, sides.groups.cells, sides.n_cells)
+        counts = self.veils["train"].draw().release_counts(asked, "decisions").reshape(-1, model.n_classes)
+        known = replace(self, n_looks=self.n_looks + 1, seen=self.seen + counts.sum(axis=1))
+        if known.n_looks == 1:
+            known = known._estimated(params)
+        decisions = model.logits(params, self.public.X).argmax(axis=0)
+        measured = np.clip(counts / known._sizes[:, None], 0.0, 1.0)
+        newest = measured - known.shares @ self._decided(decisions)
+        weight = min(1.0, RECENT / (known.n_looks + RECENT - 1))
+        return replace(known, residual=(1 - weight) * self.residual + weight * newest)
+
+    def _decided(self, decisions: NDArray[np.integer]) -> Floats:
+        """Return the weight of each public row in the column of its decision."""
+        return (decisions[:, None] == np.arange(self.model.n_classes)) * self.public.weights[:, None]
+
+    def _estimated(self, params: Array) -> "Estimated":
+        """Release the sums of each cell and work out what part of it each public row makes up."""
+        sides, public = self.sides, self.public
+        sums = basis_for(public, self.model, params, sides.groups.cells, sides.n_cells)
+        noise = self.veils["sums"].part.releases[0].noise_multiplier
+        clip_norm = self._usual_length(sums) if self.bound is None else self.bound
+        released = self.veils["sums"].draw().release_histogram(sums, clip_norm, "sums")
+        chances = memberships(
+            public, sums, released, noise * clip_norm, clip_norm, self._sizes, sides.cell_labels
+        )
+        own = sides.cell_labels.take(public.y, axis=1)
+        # A model learns about as many labels by heart as it has parameters, and is then fair to these people and not to
+        # new ones: few people are pulled at by the labels that their features lead one to expect.
+        by_heart = self.model.n_params / (self.model.n_params + self._sizes)[:, None]
+        expected = sides.cell_labels @ softmax(self.model.logits(params, public.X))
+        pulled = self._parts(chances * (by_heart * expected + (1 - by_heart) * own))
+        return replace(self, clip_norm=clip_norm, shares=self._parts(chances * own), pulled=pulled)
+
+    def _parts(self, chances: Floats) -> Floats:
+        """Return what part each row makes up of each cell."""
+        return chances / np.maximum(chances @ self.public.weights, 1.0)[:, None]
+
+    def _usual_length(self, sums: BasisSums) -> float:
+        """Return a primal bound by the lengths of all rows, which are public; what is cut is known and no bias."""
+        lengths = public_lengths(self.public, sums)
+        return float(max(np.quantile(lengths, CLIP_QUANTILE), SHORTEST)) if len(lengths) else 1.0
+
+    def rates(self, decisions: NDArray[np.integer]) -> Rates:
+        """Return the decisions of the estimated members, put right by what looks counted beyond noise."""
+        errors = self._errors
+        # James and Stein: what may be noise alone is left alone
+        trust = np.maximum(0.0, 1 - np.square(errors)[:, None] / np.maximum(self.residual**2, 1e-12))
+        shares = np.clip(self.shares @ self._decided(decisions) + trust * self.residual, 0.0, 1.0)
+        found = self.seen / max(1, self.n_looks)
+        told = (found > 0) & (found >= TOLD * self._noise_of_sizes)
+        return Rates(shares * self._sizes[:, None], np.where(told, errors, np.inf))
+
+    def tilts(self, pull: Floats) -> Floats:
+        """Return the pull on each row: that of its cells, by the part that it makes up of them."""
+        return (self.pulled * self._sizes[:, None]).T @ pull
+
+    def gradient(self, params: Array, pull: Floats) -> None:
+        """Return nothing: tilts say it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """The gradient of the groups at every step (Equations 8 and 10, put right), and counts of its batch or of everyone.
+
+    `total` and `weight` smooth counts over batches of about `expected` people, or over looks at everyone; `squares`
+    says how much noise is left.
+    """
+
+    veils: Mapping[str, Veil]
+    expected: float
+    public: PublicRows
+    model: Model
+    sides: AgainstAll
+    schedule: Schedule
+    clip_norm: float
+    dual_bound: float | None
+    batch: Batch | None
+    total: Floats
+    weight: float = 0.0
+    squares: float = 0.0
+
+    @classmethod
+    def start(
+        cls,
+        veils: Mapping[str, Veil],
+        public: PublicRows,
+        model: Model,
+        sides: AgainstAll,
+        schedule: Schedule,
+        clip_norm: float,
+        dual_bound: float | None,
+    ) -> "Released":
+        """Return what is known before the first step: nothing. A clip norm that is NaN is chosen at the first one."""
+        (rate,) = veils["train"].part.sampling_rates.values()
+        nothing = np.zeros((sides.n_cells, model.n_classes))
+        expected = max(1.0, rate * public.n_units)
+        return cls(veils, expected, public, model, sides, schedule, clip_norm, dual_bound, None, nothing)
+
+    def before(self, step: int, params: Array) -> "Released":
+        """Draw the batch of the step, and count it, or everyone where a look is due."""
+        known = self if not math.isnan(self.clip_norm) else replace(self, clip_norm=self._chosen(params))
+        known = replace(known, batch=self.veils["train"].draw())
+        if self.schedule.n_looks and not self.schedule.is_due(step):
+            return known
+        return known.look(params)
+
+    def look(self, params: Array) -> "Released":
+        """Release the decisions of each cell, or their soft scores."""
+        batch = self.veils["looks"].draw() if self.schedule.n_looks else self.batch
+        assert batch is not None
+        kept = LOOK_SMOOTHING if self.schedule.n_looks else SMOOTHING
+        return replace(
+            self,
+            total=kept * self.total + self._measured(batch, params),
+            weight=kept * self.weight + 1,
+            squares=kept**2 * self.squares + 1,
+        )
+
+    @property
+    def _counting(self) -> Part:
+        """The part of the plan that counts."""
+        return self.veils["looks" if self.schedule.n_looks else "train"].part
+
+    def _chosen(self, params: Array) -> float:
+        """Return the primal bound with the least error of the groups' mean gradients over the run (Theorem 4).
+
+        By noisy counts of long gradients in each cell where the plan has them, else by those of all rows.
+        """
+        lengths = gradient_lengths(self.model, params, self.public.X)
+        edges = GRID * max(float(lengths.max(initial=0.0)), SHORTEST)
+        bins = np.searchsorted(edges, lengths, side="left")
+        counts = np.bincount(bins, self.public.weights, len(edges) + 1)[None].astype(np.float64)
+        sizes = counts.sum() / self.sides.n_cells
+        if "lengths" in self.veils:
+            asked = LongGradients(self.model, params, self.sides.groups.cells, self.sides.n_cells, edges)
+            released = self.veils["lengths"].draw().release_counts(asked, "lengths")
+            counts = released.reshape(-1, len(edges) + 1)
+            noise = self.veils["lengths"].part.releases[0].noise_multiplier * math.sqrt(len(edges) + 1)
+            sizes = float(_at_least(counts.sum(axis=1), noise).min())
+        part = self.veils["train"].part
+        (rate,) = part.sampling_rates.values()
+        noise = part.releases[-1].noise_multiplier / (rate * math.sqrt(part.n_steps) * max(1.0, sizes))
+        tails = Tails.from_counts(edges, counts)
+        return best_clip_norm(tails, np.full(len(counts), 1 / len(counts)), noise, self.model.n_params)
+
+    def _measured(self, batch: Batch, params: Array) -> Floats:
+        cells, n_cells = self.sides.groups.cells, self.sides.n_cells
+        if self.dual_bound is not None:
+            soft = SoftDecisions(self.model, params, cells.ravel(), n_cells, SHARPNESS)
+            return batch.release_histogram(soft, self.dual_bound, "decisions")
+        # the first parameters are public; later ones carry noise, so that nobody can aim a row at an edge of theirs
+        hard: CellFunction = (
+            Decisions(self.model, params, cells.ravel(), n_cells)
+            if self.weight and not self.schedule.n_looks
+            else SteadyDecisions(self.model, params, cells, n_cells)
+        )
+        return batch.release_counts(hard, "decisions").reshape(self.total.shape)
+
+    def rates(self, decisions: NDArray[np.integer]) -> Rates:
+        """Return the smoothed counts of released batches."""
+        counts, part = self.total / self.weight, self._counting
+        (rate,) = part.sampling_rates.values()
+        bound = 1.0 if self.dual_bound is None else self.dual_bound
+        kept = self.squares / self.weight**2
+        noise = part.releases[0].noise_multiplier * bound * math.sqrt(kept)
+        sizes, of_sizes = counts.sum(axis=1), noise * math.sqrt(self.model.n_classes)
+        errors = noise / _at_least(sizes, of_sizes)
+        told = (sizes > 0) & (sizes >= TOLD * of_sizes)
+        return Rates(counts, np.where(told, errors, np.inf), rate, (1 - rate) * kept)
+
+    def tilts(self, pull: Floats) -> None:
+        """Return nothing: the gradient says it."""
+
+    def gradient(self, params: Array, pull: Floats) -> Floats:
+        """Release sum_i w_i clip(grad h_i, C_p) over the batch, w public: no record adds more than max |w| C_p."""
+        assert self.batch is not None
+        (counted,) = self._counting.sampling_rates.values()
+        weights = max(1.0, counted * self.public.n_units) * pull
+        table = np.vstack([weights, np.zeros(weights.shape[1])])
+        objective = GroupPull(
+            table.take(self.sides.groups.cells.ravel(), axis=0, mode="wrap").astype(np.float32)
+        )
+        heaviest = max(float(np.ptp(weights, axis=1).max()), LIGHTEST)
+        bound = max(heaviest * self.clip_norm, SHORTEST) if math.isfinite(self.clip_norm) else math.inf
+        return self.batch.release_gradient(self.model, params, objective, bound) / self.expected
+
+
+def _at_least(sizes: Floats, noise: float) -> Floats:
+    """Return the sizes of cells, at least what can be told from noise of this standard deviation."""
+    return np.maximum(sizes, 1 + LEAST * noise)

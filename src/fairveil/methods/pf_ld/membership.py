@@ -1,0 +1,138 @@
+"""Who is probably in which cell: noisy sums of public vectors over secret cells in, a chance for every row out.
+
+Features are public, so the sum of a cell's vectors says where in feature space its members lie. With u_i the clipped
+vector of row i and psi_i its features in the same basis, the model is "row i is in c with chance pi_c + psi_i b_c".
+Then S_c = sum_i chance_i u_i + noise is linear in b_c, and its posterior mean under a normal prior is one small solve.
+Cells of one label are told from the rows of that label; the chance is then that of any row, had it this label.
+How much of the membership features may explain (the prior's size) is picked by the evidence, so that noise alone moves
+nothing. All of it is post-processing of what was released, and one release serves every later step of the training.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.models.base import Array, Model
+from fairveil.privacy.attribute import PublicRows
+from fairveil.privacy.queries import BasisSums
+
+__all__ = [
+    "basis_for",
+    "memberships",
+    "public_lengths",
+]
+
+Floats = NDArray[np.float64]
+
+POWER = 0.25
+"""The basis is Sigma^-POWER times the centred features: halfway between as they are and whitened."""
+
+SMALLEST_AXIS = 1e-4
+"""Axes along which features vary less than this share of the widest one are left out."""
+
+CONSTANT = 0.3
+"""The constant entry over the median length of the others."""
+
+SHARES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+"""How much of the variance of a membership features may explain."""
+
+
+def basis_for(
+    public: PublicRows, model: Model, params: Array, cells: NDArray[np.int64], n_cells: int
+) -> BasisSums:
+    """Return the vectors to be summed, in a basis that follows from features and parameters alone."""
+    if not len(public.y):
+        none = np.zeros((public.X.shape[1], 0))
+        return BasisSums(model, params, cells, n_cells, np.zeros(len(none)), none, CONSTANT)
+    weights = _slopes(public, model, params) * public.weights
+    weights /= weights.sum()
+    centre = weights @ public.X.astype(np.float64)
+    centred = public.X - centre
+    sizes, axes = np.linalg.eigh((centred * weights[:, None]).T @ centred)
+    kept = sizes > max(SMALLEST_AXIS * sizes[-1], 1e-12)
+    axes = axes[:, kept] * sizes[kept] ** -POWER
+    lengths = np.sqrt(np.square(centred @ axes).sum(axis=1)) if kept.any() else np.ones(len(centred))
+    constant = CONSTANT * max(float(np.median(lengths)), 1e-6)
+    return BasisSums(model, params, cells, n_cells, centre, axes, constant)
+
+
+def _slopes(public: PublicRows, model: Model, params: Array) -> Floats:
+    return BasisSums.slopes_of(model.logits(params, public.X))
+
+
+def public_lengths(public: PublicRows, sums: BasisSums) -> Floats:
+    """Return the length of every row's vector: no secret, unlike whose it is."""
+    slopes = _slopes(public, sums.model, sums.params)
+    return slopes * np.sqrt(np.square(sums.basis_of(public.X)).sum(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class _Stratum:
+    """The public side of all rows whose label a cell may hold: clipped vectors summed in two ways, and features."""
+
+    cross: Floats
+    total: Floats
+    spread: Floats
+    n_rows: float
+
+
+def memberships(
+    public: PublicRows, sums: BasisSums, released: Floats, noise_std: float, clip_norm: float, sizes: Floats,
+    cell_labels: NDArray[np.bool_],
+) -> Floats:  # fmt: skip
+    """Return the chance that each public row is in each cell, had it a label that the cell holds, shape (cells, rows).
+
+    Parameters
+    ----------
+    public : PublicRows
+    sums : BasisSums
+        What was summed.
+    released : array of shape (cells, values)
+        The noisy sums.
+    noise_std, clip_norm : float
+        Of every entry, and of every row's vector.
+    sizes : array of shape (cells,)
+        Noisy numbers of units.
+    cell_labels : array of shape (cells, labels)
+        Which labels a cell may hold.
+    """
+    chances, everyone = np.zeros((len(released), len(public.y))), sums.basis_of(public.X)
+    for labels in np.unique(cell_labels, axis=0):
+        rows = np.flatnonzero(labels[public.y])
+        if not len(rows):
+            continue
+        stratum = _stratum(public, sums, everyone[rows], clip_norm, rows)
+        for cell in np.flatnonzero((cell_labels == labels).all(axis=1)):
+            share = min(max(sizes[cell] / stratum.n_rows, 0.0), 1.0)
+            slope = _posterior(stratum, released[cell], share, noise_std)
+            chances[cell] = np.clip(share + everyone @ slope, 0.0, 1.0)
+    return chances
+
+
+def _stratum(
+    public: PublicRows, sums: BasisSums, basis: Floats, clip_norm: float, rows: NDArray[np.int64]
+) -> _Stratum:
+    slopes = BasisSums.slopes_of(sums.model.logits(sums.params, public.X[rows]))
+    lengths = slopes * np.sqrt(np.square(basis).sum(axis=1))
+    held = slopes * np.minimum(1.0, clip_norm / np.maximum(lengths, 1e-12)) * public.weights[rows]
+    n_rows = float(public.weights[rows].sum())
+    spread = (basis * public.weights[rows, None]).T @ basis / n_rows
+    ridge = 1e-6 * np.eye(basis.shape[1])
+    return _Stratum((basis * held[:, None]).T @ basis, held @ basis, spread + ridge, n_rows)
+
+
+def _posterior(stratum: _Stratum, released: Floats, share: float, noise_std: float) -> Floats:
+    """Return the slope of the chance in the basis: its posterior mean under the prior with the largest evidence."""
+    n_values = len(released)
+    variance = max(noise_std, 1e-9 * np.sqrt(max(stratum.n_rows, 1.0))) ** 2
+    precision = stratum.cross.T @ stratum.cross / variance
+    pull = stratum.cross.T @ (released - share * stratum.total) / variance
+    best, slope = -np.inf, np.zeros(n_values)
+    for explained in SHARES:
+        prior = stratum.spread * n_values / (explained * max(share * (1 - share), 1e-3))
+        found = np.linalg.lstsq(precision + prior, pull, rcond=None)[0]
+        evidence = pull @ found - np.linalg.slogdet(precision + prior)[1] + np.linalg.slogdet(prior)[1]
+        if evidence > best:
+            best, slope = evidence, found
+    return slope

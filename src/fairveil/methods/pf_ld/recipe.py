@@ -1,0 +1,353 @@
+"""PF-LD and F-LD: the Lagrangian dual method where the sensitive attribute alone is secret (Tran et al. 2021).
+
+The loss is minimised on public features and labels without noise; a signed multiplier of each difference between
+everyone's rate and a group's grows with it, and pulls at soft decisions. Only what is known of the groups is released.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._validation import check_choice, check_integer, check_positive
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.constraints import Constraint
+from fairveil.fairness.diagnostics import ConstraintTrace, quantile
+from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.pf_ld.group_gradients import Estimated, GroupSide, Rates, Released, Schedule
+from fairveil.methods.pf_ld.rates import AgainstAll, against_all
+from fairveil.models import Adam, Average, Model
+from fairveil.models.base import Array
+from fairveil.models.losses import logits_pull
+from fairveil.privacy.attribute import PublicRows
+from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.queries import soft_pull
+from fairveil.privacy.veil import Veil
+from fairveil.training.recipe import Fit, Progress, Task, quiet
+from fairveil.training.run import precision_of
+
+__all__ = [
+    "DualSheet",
+    "LagrangianDual",
+]
+
+Floats = NDArray[np.float64]
+
+PRIMALS = ("memberships", "gradients")
+N_STEPS, WARM_UP = 600, 400
+"""Steps with multipliers, and steps before them on the loss alone, which read no attribute."""
+
+BATCH = 2048
+RATE, WARM_RATE = 0.01, 0.02
+"""Of Adam; both fall to a tenth over their steps."""
+
+DUAL_EVERY = 5
+DUAL_STEP, GAIN = 1.0, 1.0
+"""What a step of the multipliers adds of each difference, and what the present one adds for the moment."""
+
+CHASED = 0.01
+"""A difference known to a standard error of this moves its multiplier half as fast, one known less well more slowly.
+Known of all people there could be, by those at hand: a cell of few would else be chased to and fro."""
+
+DECAY, LARGEST_DECAY = 0.006, 2e-3
+"""Weight decay is DECAY times the number of parameters over that of units."""
+
+LAST, WARM_LAST = 0.15, 0.3
+"""The share of the last steps whose parameters are averaged, with multipliers and before them."""
+
+N_LOOKS = {"memberships": 10, "gradients": 0}
+LOOK_SHARE, LENGTH_SHARE = 0.5, 0.04
+"""Of the precision: for the counts of all looks; for lengths, over that of the steps, where they choose a bound."""
+
+COUNT_NOISE = 1.5
+"""Noise on counts over that on the gradient, where both are released at every step."""
+
+
+class Dual(NamedTuple):
+    """Where the multipliers stand: past differences added up, and what pulls now."""
+
+    sums: Floats
+    multipliers: Floats
+
+
+class DualSheet(NamedTuple):
+    """What else a training tells: the primal bound it used, and the last multipliers."""
+
+    clip_norm: float
+    multipliers: Floats
+
+
+@dataclass(frozen=True)
+class LagrangianDual:
+    """How PF-LD trains: a public descent on the loss, and multipliers of the differences between groups.
+
+    Parameters
+    ----------
+    constraint : parity or sequence of parities
+        Which differences are to vanish. Set by the classifier.
+    descent : Descent
+        Its model, hidden layers and number of steps are used, for "gradients" also its sampling rate; the loss is
+        public and not clipped.
+    lambda_max : float
+        No multiplier is larger: the knob between accuracy (small) and parity (large).
+    primal : {"memberships", "gradients"}, optional
+        How the groups' part of the gradient is known. "memberships" releases sums of gradients once and estimates from
+        them the chance of each public row to be in each group; "gradients" releases the gradient at every step, as the
+        paper does. None is the first under privacy and the second without, which is F-LD.
+    primal_bound : float or "private", optional
+        C_p, to which each record's gradient is clipped. None follows from all rows' gradients, which are public here;
+        "private", with "gradients" only, from noisy counts of long gradients in each group (Theorem 4). Memberships are
+        estimated from the vectors as they were clipped, so that clipping costs them no bias.
+    dual_bound : float, optional
+        C_d. None lets multipliers follow decisions, whose counts are bounded as they are; a number lets them follow
+        soft scores, clipped to it, as the paper does (with "gradients" only).
+    slack : float
+        A difference between everyone's rate and a group's is not chased below this: new people differ by as much.
+    n_looks : int, optional
+        How often the decisions of everyone are counted. None is 10 times with "memberships"; with "gradients" it is
+        never, and the batch of every step is counted (a number once an epoch is the paper's dual step on all rows).
+    """
+
+    constraint: Constraint | Sequence[Constraint] = ()
+    descent: Descent = field(default_factory=lambda: Descent(model="mlp", hidden=(32,)))
+    lambda_max: float = 5.0
+    primal: str | None = None
+    primal_bound: float | str | None = None
+    dual_bound: float | None = None
+    slack: float = 0.01
+    n_looks: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.constraint, list):
+            object.__setattr__(self, "constraint", tuple(self.constraint))
+        object.__setattr__(self, "lambda_max", check_positive("lambda_max", self.lambda_max))
+        if not 0 <= self.slack < 1:
+            raise InvalidParameter(f"Expected 0 <= slack < 1, got {self.slack!r}.")
+        if self.n_looks is not None:
+            check_integer("n_looks", self.n_looks)
+        if self.primal is not None:
+            check_choice("primal", self.primal, PRIMALS)
+        if isinstance(self.primal_bound, str):
+            check_choice("primal_bound", self.primal_bound, ("private",))
+        elif self.primal_bound is not None:
+            object.__setattr__(self, "primal_bound", check_positive("primal_bound", self.primal_bound))
+        if self.dual_bound is not None:
+            object.__setattr__(self, "dual_bound", check_positive("dual_bound", self.dual_bound))
+        if self.descent.clip_norm is not None or self.descent.group_clipping:
+            raise InvalidParameter(
+                "Expected a descent without clipping, because the loss is public here, got one with it; primal_bound "
+                "is what bounds the groups' gradients."
+            )
+
+    def model_for(self, task: Task) -> Model:
+        """Return the model that is trained."""
+        return self.descent.model_for(task)
+
+    def check(self, task: Task) -> None:
+        """Refuse a constraint that does not fit these people, and choices that do not fit each other."""
+        against_all(self.constraint, task.people)
+        self.descent.check(task)
+        if self.primal_for(task) == "memberships" and self.dual_bound is not None:
+            raise InvalidParameter(
+                'Expected dual_bound with primal="gradients" only, got it with "memberships", which counts decisions.'
+            )
+        if self.n_looks is not None and self.dual_bound is not None:
+            raise InvalidParameter(
+                "Expected dual_bound or n_looks, got both; looks at everyone count decisions, which are bounded."
+            )
+        if self.primal_for(task) == "memberships" and self.primal_bound == "private":
+            raise InvalidParameter(
+                'Expected primal_bound="private" with primal="gradients" only, got it with "memberships", to which '
+                "clipping costs no bias; leave it open."
+            )
+
+    def primal_for(self, task: Task) -> str:
+        """Return how the groups' part of the gradient is known."""
+        if self.primal is not None:
+            return self.primal
+        return "memberships" if task.is_private else "gradients"
+
+    @property
+    def length(self) -> int:
+        """The number of steps with multipliers."""
+        return N_STEPS if self.descent.n_steps is None else self.descent.n_steps
+
+    def looks_for(self, task: Task) -> int:
+        """Return how often the decisions of everyone are counted."""
+        own = N_LOOKS[self.primal_for(task)] if self.n_looks is None else self.n_looks
+        return min(own, self.length)
+
+    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return what is asked of the people whose attribute is known, at this noise."""
+        n_looks = self.looks_for(task)
+        if self.primal_for(task) == "memberships":
+            looks = Release("decisions", "gaussian", noise_multiplier * math.sqrt(n_looks / LOOK_SHARE))
+            sums = Release("sums", "gaussian", noise_multiplier / math.sqrt(1 - LOOK_SHARE))
+            return (
+                Part("train", (looks,), share, n_steps=n_looks, by_group=True),
+                Part("sums", (sums,), share, piece="train", by_group=True),
+            )
+        counts = Release("decisions", "gaussian", COUNT_NOISE * noise_multiplier)
+        gradient = Release("gradient", "gaussian", noise_multiplier)
+        releases = (gradient,) if n_looks else (counts, gradient)
+        steps = Part("train", releases, share, {-1: self.descent.rate_for(task)}, self.length)
+        parts = [steps]
+        if n_looks:
+            parts.append(_part_of_all("looks", "decisions", n_looks, LOOK_SHARE, steps))
+        if self.primal_bound == "private":
+            parts.append(_part_of_all("lengths", "lengths", 1, LENGTH_SHARE, steps))
+        return tuple(parts)
+
+    def train(
+        self,
+        veils: Mapping[str, Veil],
+        task: Task,
+        size: float,
+        rng: np.random.Generator,
+        progress: Progress = quiet,
+    ) -> Fit:
+        """Return averaged parameters, and the course of all differences and multipliers.
+
+        Guarantees
+        ----------
+        What reads the attribute is computed from noisy sums: the guarantee is that of the veils' plan. Features and
+        labels are used as they are.
+        """
+        public = veils["train"].public
+        if public is None:
+            raise InvalidParameter(
+                "Expected people of whom the attribute alone is secret, got whole records; use LagrangianClassifier."
+            )
+        model, sides = self.model_for(task), against_all(self.constraint, task.people)
+        side = self._side(veils, public, model, sides, task)
+        course = _Course(self, public, model, sides)
+        params = course.warm_up(rng, size)
+        return course.run(params, side, size, rng, progress)
+
+    def _side(
+        self, veils: Mapping[str, Veil], public: PublicRows, model: Model, sides: AgainstAll, task: Task
+    ) -> GroupSide:
+        bound = self.primal_bound if isinstance(self.primal_bound, float) else None
+        looks = Schedule(self.looks_for(task), self.length)
+        if self.primal_for(task) == "memberships":
+            return Estimated.start(veils, public, model, sides, looks, bound)
+        if bound is None:
+            bound = math.nan if task.is_private else math.inf
+        return Released.start(veils, public, model, sides, looks, bound, self.dual_bound)
+
+
+def _part_of_all(name: str, release: str, n_steps: int, part: float, steps: Part) -> Part:
+    """Return looks at everyone, at this part of the precision of the steps."""
+    precision = part * precision_of(steps)
+    noise = math.sqrt(n_steps / precision) if precision else 0.0
+    asked = Release(release, "gaussian", noise)
+    return Part(name, (asked,), steps.share, n_steps=n_steps, piece=steps.piece, by_group=True)
+
+
+def _falling(rate: float, passed: float) -> Adam:
+    """Return the optimiser at this share of the steps."""
+    return Adam(rate * max(0.1, 1 - passed))
+
+
+@dataclass(frozen=True, eq=False)
+class _Course:
+    """One training on public rows, given what is known of the groups."""
+
+    recipe: LagrangianDual
+    public: PublicRows
+    model: Model
+    sides: AgainstAll
+
+    def warm_up(self, rng: np.random.Generator, size: float) -> Array:
+        """Return parameters of the loss alone; a little public chance keeps them off every edge."""
+        params = self.model.initial(rng)
+        params = params + rng.normal(0.0, 1e-3, len(params)).astype(params.dtype)
+        average, state = Average.start(params), Adam(WARM_RATE).start(params)
+        for step in range(WARM_UP):
+            gradient = self._gradient(params, None, rng) + self._decay(size) * params
+            params, state = _falling(WARM_RATE, step / WARM_UP).step(params, gradient, state)
+            if step >= (1 - WARM_LAST) * WARM_UP:
+                average = average.add(params)
+        return average.value()
+
+    def run(
+        self, params: Array, side: GroupSide, size: float, rng: np.random.Generator, progress: Progress
+    ) -> Fit:
+        """Return averaged parameters after all steps, from those of the warm-up."""
+        length, nothing = self.recipe.length, np.zeros(len(self.sides))
+        dual, trace, state = Dual(nothing, nothing), [], Adam(RATE).start(params)
+        average, pull, tilts = Average.start(params), np.zeros(0), None
+        for step in progress(range(length)):
+            side = side.before(step, params)
+            if step % DUAL_EVERY == 0:
+                dual, pull, tilts, told = self._ascended(dual, params, side)
+                trace.append((step, *told))
+            gradient = self._gradient(params, tilts, rng) + self._decay(size) * params
+            own = side.gradient(params, pull)
+            optimizer = _falling(RATE, step / length)
+            params, state = optimizer.step(params, gradient if own is None else gradient + own, state)
+            if step >= length - max(1, round(LAST * length)):
+                average = average.add(params)
+        return Fit(average.value(), self._told(trace), sheet=DualSheet(side.clip_norm, dual.multipliers))
+
+    def _decay(self, size: float) -> float:
+        return min(DECAY * self.model.n_params / size, LARGEST_DECAY)
+
+    def _gradient(self, params: Array, tilts: Floats | None, rng: np.random.Generator) -> Floats:
+        """Return the gradient of the mean public objective on a batch of public coins: loss, and what tilts pull."""
+        rows = self.public.sample(BATCH, rng)
+        X = self.public.X[rows]
+        activations = self.model.forward(params, X)
+        dlogits = logits_pull(activations[-1], self.public.y[rows])
+        if tilts is not None:
+            dlogits = dlogits + soft_pull(activations[-1], tilts[rows].T.astype(np.float32))
+        total = self.model.clipped_gradient(params, X, dlogits, math.inf, activations=activations)
+        return total.astype(np.float64) / max(1, len(rows))
+
+    def _ascended(self, dual: Dual, params: Array, side: GroupSide) -> tuple[Dual, Floats, Floats, tuple]:
+        """Return the multipliers after one dual step, their pull on each cell, on each public row, and what to tell."""
+        decisions = self.model.logits(params, self.public.X).argmax(axis=0)
+        rates, everyone = side.rates(decisions), self._count(decisions)
+        differences = np.clip(self.sides.violations(rates.counts, everyone), -1.0, 1.0)
+        errors = self._errors(rates, rates.scatter)
+        of_all_people = self._errors(rates, rates.scatter + rates.rate)
+        chased = np.sign(differences) * np.maximum(np.abs(differences) - self.recipe.slack, 0.0)
+        most = self.recipe.lambda_max
+        sums = np.clip(dual.sums + DUAL_STEP / (1 + of_all_people / CHASED) * chased, -most, most)
+        multipliers = np.clip(sums + GAIN * np.where(np.isfinite(errors), chased, 0.0), -most, most)
+        pull = self.sides.groups.pull(rates.counts, -multipliers)
+        of_all = self.sides.everyone.pull(everyone, multipliers)
+        is_counted = (self.sides.label_cells >= 0)[:, None]
+        of_label = np.where(is_counted, of_all.take(self.sides.label_cells, axis=0, mode="wrap"), 0.0)
+        tilts, own = of_label.take(self.public.y, axis=0), side.tilts(pull)
+        tilts = self.public.n_units * (tilts if own is None else tilts + own)
+        return Dual(sums, multipliers), pull, tilts, (differences, errors, multipliers)
+
+    def _count(self, decisions: NDArray[np.integer]) -> Floats:
+        """Return everyone's counts by cell of their label and decision; public, and exact."""
+        n_cells, n_classes = self.sides.everyone.n_cells, self.model.n_classes
+        cells = self.sides.label_cells[self.public.y]
+        counted = cells >= 0
+        places = cells[counted] * n_classes + decisions[counted]
+        counts = np.bincount(places, self.public.weights[counted], n_cells * n_classes)
+        return counts.reshape(n_cells, n_classes).astype(np.float64)
+
+    def _errors(self, rates: Rates, scatter: float) -> Floats:
+        """Return the standard error of each difference: of its group's rate, over all cells that this is made of."""
+        groups = self.sides.groups
+        below = groups.below.reshape(-1, self.sides.n_cells, self.model.n_classes).any(axis=2)
+        sizes = np.maximum(rates.counts.sum(axis=1), 1.0)
+        noise = np.square(np.where(below, sizes * rates.errors, 0.0)).sum(axis=1)
+        totals = np.where(below, sizes, 0.0).sum(axis=1)
+        shares = (totals * np.clip(groups.rates(rates.counts), 0.0, 1.0) + 1) / (totals + 2)
+        errors = np.sqrt(noise / totals**2 + scatter * shares * (1 - shares) / totals)
+        return errors[groups.weights.argmax(axis=1)]
+
+    def _told(self, trace: list[tuple]) -> ConstraintTrace:
+        steps, values, errors, multipliers = (np.array(column) for column in zip(*trace, strict=True))
+        width = quantile("gaussian", 0.95)
+        # nothing is known of a cell that is lost in its noise: a rate is somewhere between 0 and 1
+        return ConstraintTrace(steps, values, np.minimum(width * errors, 1.0), multipliers, self.sides.bounds)

@@ -1,0 +1,90 @@
+"""What a model promises: parameters and rows in, logits and clipped gradient sums out."""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Array",
+    "Model",
+    "quiet",
+    "with_higher_biases",
+]
+
+Array = NDArray[np.float32]
+
+# Values never steer: whether a floating-point warning appears would depend on single records. As a decorator
+# it costs half a microsecond, as a context manager twice that.
+quiet = np.errstate(all="ignore")
+
+
+class Model(Protocol):
+    """Logits and exact clipped gradient sums of one flat float32 parameter vector.
+
+    A model holds public facts only (sizes, activation); parameters and rows arrive by call. Rows `X` are
+    float32 (B, n_features), everything per class is class-major: logits and `dlogits` are (n_classes, B), one
+    column per record. A trainer forms `dlogits` (the derivative of each record's objective by its logits),
+    the model returns the sum over records of the clipped parameter gradients.
+
+    Guarantees
+    ----------
+    Each record adds to `clipped_gradient` a vector of L2 norm at most `clip_norm` (relative excess below
+    1e-5, see `fairveil.models.clipping`), whatever the rows, `dlogits` and parameters hold, NaN and infinity
+    included; what other records add does not depend on it. Assumes that `row_norms`, if given, are those of
+    `X`, and `activations` those of `forward(params, X)`.
+    """
+
+    @property
+    def n_features(self) -> int:
+        """Columns of a row."""
+
+    @property
+    def n_classes(self) -> int:
+        """Rows of the class-major logits."""
+
+    @property
+    def n_params(self) -> int:
+        """Length of the flat parameter vector."""
+
+    def initial(self, rng: np.random.Generator) -> Array:
+        """Return starting parameters drawn from public coins."""
+
+    def forward(self, params: Array, X: Array) -> tuple[Array, ...]:
+        """Return the activations, layer by layer; the last are the logits (n_classes, B)."""
+
+    def logits(self, params: Array, X: Array) -> Array:
+        """Return the logits, class-major (n_classes, B)."""
+
+    def shifted(self, params: Array, offsets: NDArray[np.floating]) -> Array:
+        """Return parameters whose logits are higher by one offset a class, for every row."""
+
+    def clipped_gradient(
+        self,
+        params: Array,
+        X: Array,
+        dlogits: Array,
+        clip_norm: float | Array,
+        *,
+        activations: tuple[Array, ...] | None = None,
+        row_norms: Array | None = None,
+    ) -> Array:
+        """Return the sum over records of gradients clipped to `clip_norm`; infinity: the plain sum."""
+
+    def gradient_norms(
+        self,
+        params: Array,
+        X: Array,
+        dlogits: Array,
+        *,
+        activations: tuple[Array, ...] | None = None,
+        row_norms: Array | None = None,
+    ) -> Array:
+        """Return each record's gradient norm (B,); infinity where it is not a finite float32."""
+
+
+def with_higher_biases(params: Array, offsets: NDArray[np.floating]) -> Array:
+    """Return the flat parameters with the offsets added to the last entries, the class biases of every model here."""
+    higher = params.copy()
+    higher[-len(offsets) :] += offsets
+    return higher

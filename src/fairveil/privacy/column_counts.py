@@ -1,0 +1,98 @@
+"""Columns of raw cells behind a veil of their own: what a first schema may learn about them, at a stated price.
+
+Two questions can be asked of a column, each once: how many cells lie between public edges (and how many are no number,
+and how many are missing), and which texts are frequent. A row adds 1 to one count of each answer, so an answer with
+noise of scale 1 / epsilon costs epsilon. Texts are not public beforehand: one shows only if its noisy count passes a
+threshold that a single row's text passes with probability delta at most. The proof is in docs/proofs/columns.md.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._random import Coins
+from fairveil._validation import check_delta, check_positive
+from fairveil.accounting.events import ApproximateBox, Charge, NonPrivateRelease
+from fairveil.errors import UnplannedRelease
+from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.noise import add_integers, discrete_laplace
+
+__all__ = [
+    "CellCounts",
+    "ColumnVeil",
+    "RawColumn",
+    "open_columns",
+]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RawColumn:
+    """The cells of a column, private: their texts (None where missing) and numbers (NaN where there is none)."""
+
+    texts: NDArray[Any]
+    numbers: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class CellCounts:
+    """Noisy counts of one column: numbers between the edges, cells that are no number, missing cells."""
+
+    numbers: NDArray[np.float64]
+    texts: float
+    missing: float
+    scale: float
+
+
+class ColumnVeil:
+    """Noisy answers about raw columns, each question once, up to the budget that was booked."""
+
+    def __init__(self, columns: Mapping[str, RawColumn], epsilon: float, delta: float, coins: Coins) -> None:
+        self._columns = columns
+        self._coins = coins
+        self._epsilon_left, self._delta_left = epsilon, delta
+
+    def _spend(self, epsilon: float, delta: float = 0.0) -> None:
+        left = (self._epsilon_left - epsilon, self._delta_left - delta)
+        if left[0] < -1e-9 * epsilon or left[1] < -1e-9 * delta:
+            raise UnplannedRelease(
+                "Expected the answers to stay within the budget that was booked, got one more."
+            )
+        self._epsilon_left, self._delta_left = left
+
+    def release_counts(self, name: str, edges: Sequence[float], epsilon: float) -> CellCounts:
+        """Return noisy counts between public edges; the outermost bins reach to infinity."""
+        self._spend(check_positive("epsilon", epsilon))
+        column = self._columns[name]
+        is_number = ~np.isnan(column.numbers)
+        is_missing = np.array([text is None for text in column.texts], dtype=bool)
+        bins = np.searchsorted(edges, column.numbers[is_number], side="right")
+        counts = np.append(
+            np.bincount(bins, minlength=len(edges) + 1),
+            [np.sum(~is_number & ~is_missing), np.sum(~is_number & is_missing)],
+        )
+        noisy = add_integers(counts, discrete_laplace, 1 / epsilon, self._coins).astype(np.float64)
+        return CellCounts(noisy[:-2], noisy[-2], noisy[-1], 1 / epsilon)
+
+    def release_texts(self, name: str, epsilon: float, delta: float) -> dict[str, float]:
+        """Return frequent texts with noisy counts."""
+        self._spend(check_positive("epsilon", epsilon), check_delta(delta))
+        counts = Counter(text for text in self._columns[name].texts if text is not None)
+        exact = np.array(list(counts.values()), dtype=np.int64)
+        noisy = add_integers(exact, discrete_laplace, 1 / epsilon, self._coins)
+        threshold = 1 + math.ceil(math.log(1 / delta) / epsilon)
+        shown = {text: float(count) for text, count in zip(counts, noisy, strict=True) if count >= threshold}
+        return dict(sorted(shown.items()))  # the order of the rows must not show
+
+
+def open_columns(
+    columns: Mapping[str, RawColumn], epsilon: float, delta: float, ledger: Ledger, coins: Coins, purpose: str
+) -> ColumnVeil:
+    """Book (epsilon, delta) and return a veil that answers within it."""
+    event = ApproximateBox(epsilon, delta) if coins.is_secret else NonPrivateRelease("seeded coins")
+    ledger.debit([Charge(event)], purpose, {"epsilon": epsilon, "delta": delta})
+    return ColumnVeil(columns, epsilon, delta, coins)

@@ -1,0 +1,230 @@
+"""Older ways to account, for comparison with papers: Rényi (a bound) and Gaussian (not a bound).
+
+`descent_epsilon` prices a noisy descent by the accountant of one's choice, among them both branches of DP2DP's Theorem
+4.1, put right. The ledger books none of these: it takes the exact price of all steps.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import singledispatch
+
+import numpy as np
+from dp_accounting import dp_event
+from dp_accounting.rdp import RdpAccountant
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
+
+from fairveil._validation import check_choice, check_delta, check_positive
+from fairveil.accounting.composition import epsilon_of, ways_through
+from fairveil.accounting.events import (
+    Charge,
+    Event,
+    GaussianRelease,
+    Joint,
+    LaplaceRelease,
+    PoissonSampled,
+    Repeated,
+)
+from fairveil.accounting.magnitude import normal_epsilon
+from fairveil.accounting.pricing import count_uses, gaussian_multiplier
+from fairveil.errors import InvalidParameter, UnsupportedEvent
+
+__all__ = [
+    "ACCOUNTANTS",
+    "LastIterate",
+    "NotABound",
+    "descent_epsilon",
+    "gdp_epsilon",
+    "rdp_epsilon",
+]
+
+ACCOUNTANTS = ("pld", "renyi", "last_iterate")
+ORDERS = np.arange(2, 257)
+_TERMS = np.arange(ORDERS[-1] + 1)
+_LOG_BINOMIALS = np.where(
+    ORDERS[:, None] >= _TERMS,
+    gammaln(ORDERS[:, None] + 1) - gammaln(_TERMS + 1) - gammaln(np.maximum(ORDERS[:, None] - _TERMS, 0) + 1),
+    -np.inf,
+)
+
+
+@dataclass(frozen=True)
+class NotABound:
+    """An approximation that may lie below the true epsilon: quote it beside a paper, never as a guarantee."""
+
+    epsilon: float
+
+
+def rdp_epsilon(charges: Iterable[Charge | Event], delta: float) -> float:
+    """Return epsilon by Rényi composition: a bound under add or remove one, looser than `epsilon_of`.
+
+    Knows Gaussian and Laplace noise, joint releases of them, and sampled Gaussians; refuses all else.
+    """
+    delta = check_delta(delta)
+    return max(_rdp(way, delta) for way in ways_through(charges).each())
+
+
+def _rdp(uses: Counter[Event], delta: float) -> float:
+    # add or remove only: under REPLACE_ONE this accountant forgets to double the sensitivity
+    accountant = RdpAccountant()
+    for event, count in uses.items():
+        accountant.compose(_renyi(event), count)
+    return float(accountant.get_epsilon(delta)) if uses else 0.0
+
+
+@singledispatch
+def _renyi(event: Event) -> dp_event.DpEvent:
+    raise UnsupportedEvent(f"Expected Gaussian or Laplace noise to compare, got {type(event).__name__}.")
+
+
+@_renyi.register
+def _(event: GaussianRelease) -> dp_event.DpEvent:
+    return dp_event.GaussianDpEvent(event.noise_multiplier)
+
+
+@_renyi.register
+def _(event: LaplaceRelease) -> dp_event.DpEvent:
+    return dp_event.LaplaceDpEvent(event.noise_multiplier)
+
+
+@_renyi.register
+def _(event: Joint) -> dp_event.DpEvent:
+    uses = [(inner, count) for release in event.releases for inner, count in count_uses(release).items()]
+    parts = [dp_event.SelfComposedDpEvent(_renyi(inner), count) for inner, count in uses]
+    return dp_event.ComposedDpEvent(parts)
+
+
+@_renyi.register
+def _(event: PoissonSampled) -> dp_event.DpEvent:
+    return dp_event.PoissonSampledDpEvent(event.rate, dp_event.GaussianDpEvent(_gaussian(event.event)))
+
+
+def gdp_epsilon(charges: Iterable[Charge | Event], delta: float) -> NotABound:
+    """Return the central-limit approximation of epsilon (Gaussian DP): NOT a bound, and often too low.
+
+    Knows Gaussian noise, sampled or not; refuses all else.
+    """
+    delta = check_delta(delta)
+    ways = ways_through(charges).each()
+    shifts = (math.sqrt(sum(count * _shift_squared(event) for event, count in way.items())) for way in ways)
+    return NotABound(max(normal_epsilon(shift, delta) for shift in shifts))
+
+
+def _shift_squared(event: Event) -> float:
+    if isinstance(event, PoissonSampled) and event.rate < 1:
+        # mu^2 of one step: q^2 (e^(1/sigma^2) - 1) (Bu, Dong, Long and Su 2020)
+        return event.rate**2 * math.expm1(_gaussian(event.event) ** -2)
+    return _gaussian(event) ** -2
+
+
+def _gaussian(event: Event) -> float:
+    inner = event.event if isinstance(event, PoissonSampled) and event.rate == 1 else event
+    multiplier = gaussian_multiplier(inner)
+    if multiplier is None:
+        raise UnsupportedEvent(f"Expected Gaussian noise to compare, got {type(inner).__name__}.")
+    return multiplier
+
+
+@dataclass(frozen=True)
+class LastIterate:
+    """A descent for which the second branch of DP2DP's Theorem 4.1 may be used, and only such a one.
+
+    Steps of one length of at most smoothing / 4, noise on the stacked gradient of both blocks, multipliers projected
+    onto [0, `largest_multiplier`], and nothing but the last iterate ever seen: no trace, no average, no count on the
+    way.
+    Poisson batches vary: a step contracts while its batch is at most smoothing / (2 step size) times the expected
+    one (the loss is 2 / smoothing - smooth), which is at least twice it here, and is assumed of all batches.
+
+    Parameters
+    ----------
+    n_classes, batch_size : int
+    smoothing, step_size, largest_multiplier : float
+    """
+
+    n_classes: int
+    batch_size: int
+    smoothing: float
+    step_size: float
+    largest_multiplier: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("smoothing", "step_size", "largest_multiplier", "batch_size"):
+            check_positive(name, getattr(self, name))
+        if self.step_size > self.smoothing / 4:
+            raise InvalidParameter(
+                f"Expected steps of at most smoothing / 4 = {self.smoothing / 4:g}, got {self.step_size:g}; longer "
+                "ones need not contract, and only all steps together can be priced."
+            )
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one record moves the stacked sum: both blocks of a centred vector of length 2 sqrt(1 - 1/K)."""
+        return 2 * math.sqrt(2 * (1 - 1 / self.n_classes))
+
+    def renyi(self, rate: float, noise_multiplier: float, n_steps: int) -> NDArray[np.float64]:
+        """Return the Rényi divergence of each order by the second branch, at the best split of noise and of steps."""
+        noise = noise_multiplier * self.sensitivity / self.batch_size  # on the mean gradient
+        diameter = 2 * self.n_classes * self.largest_multiplier**2
+        best = np.full(len(ORDERS), np.inf)
+        least = ORDERS * diameter / (2 * self.step_size**2 * noise**2 * n_steps)
+        if (least > n_steps * sampled_renyi(rate, noise_multiplier)).all():
+            return best  # no split can come below the first branch
+        counts = np.unique(np.geomspace(1, max(1, n_steps - 1), 60).astype(int))
+        for share in np.linspace(0.05, 0.95, 19):
+            step = sampled_renyi(rate, noise_multiplier * math.sqrt(1 - share))
+            drift = ORDERS * diameter / (2 * self.step_size**2 * share * noise**2)
+            best = np.minimum(best, (counts[:, None] * step + drift / counts[:, None]).min(axis=0))
+        return best
+
+
+def descent_epsilon(
+    rate: float,
+    noise_multiplier: float,
+    n_steps: int,
+    delta: float,
+    accountant: str = "pld",
+    last_iterate: LastIterate | None = None,
+) -> float:
+    """Return what a noisy descent costs for one record added or removed, by the accountant of one's choice.
+
+    Parameters
+    ----------
+    rate, noise_multiplier, n_steps
+        Of Poisson-sampled Gaussian steps; the multiplier is noise on the *sum* over its sensitivity.
+    accountant : {"pld", "renyi", "last_iterate"}
+        The exact price; the first branch of Theorem 4.1 (all steps, by Rényi composition, in the direction that is
+        worse); the smaller of both branches, for descents that are a `LastIterate`.
+
+    Examples
+    --------
+    >>> [round(descent_epsilon(0.064, 2.0, 100, 1e-5, one), 2) for one in ("pld", "renyi")]
+    [1.44, 1.59]
+    """
+    check_choice("accountant", accountant, ACCOUNTANTS)
+    if accountant == "pld":
+        return epsilon_of([Repeated(PoissonSampled(rate, GaussianRelease(noise_multiplier)), n_steps)], delta)
+    divergence = n_steps * sampled_renyi(rate, noise_multiplier)
+    if accountant == "last_iterate":
+        if last_iterate is None:
+            raise InvalidParameter(
+                "Expected the conditions of the last iterate, got none; write LastIterate(...)."
+            )
+        divergence = np.minimum(divergence, last_iterate.renyi(rate, noise_multiplier, n_steps))
+    log_delta = math.log(check_delta(delta))
+    converted = divergence + np.log1p(-1 / ORDERS) - (log_delta + np.log(ORDERS)) / (ORDERS - 1)
+    return max(0.0, float(converted.min()))
+
+
+def sampled_renyi(rate: float, noise_multiplier: float) -> NDArray[np.float64]:
+    """Return the Rényi divergence of one sampled Gaussian from its base, of whole orders (Mironov et al. 2019).
+
+    This is the mixture against the base, which is the larger direction; the paper writes the smaller one.
+    """
+    if rate == 1:
+        return ORDERS / (2 * noise_multiplier**2)
+    log_odds = math.log(rate) - math.log1p(-rate)
+    logs = _LOG_BINOMIALS + _TERMS * (_TERMS - 1) / (2 * noise_multiplier**2) + _TERMS * log_odds
+    total: NDArray[np.float64] = logsumexp(logs, axis=1) + ORDERS * math.log1p(-rate)
+    return total / (ORDERS - 1)

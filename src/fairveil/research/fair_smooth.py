@@ -1,0 +1,269 @@
+"""SmoothedClassifier: a private model whose decisions are drawn, with a gap that holds for any people.
+
+Training by any recipe, then decisions drawn around what it released: FairSmooth (Jin et al. 2022) as a recipe.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erfinv
+
+from fairveil._keys import Key
+from fairveil._validation import check_choice, check_integer, check_positive
+from fairveil.data.schema import Schema
+from fairveil.errors import InvalidParameter
+from fairveil.methods.base import PrivateClassifier
+from fairveil.methods.dp2dp.wrapping import keyed_rule, load_decider
+from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.inputs import Front
+from fairveil.methods.predictor import Decider
+from fairveil.models import SmoothedModel
+from fairveil.models.last_layer import bounded_last_layer, check_layered, last_layer_norm, margin_weights
+from fairveil.models.rules import Drawn, MostLikely
+from fairveil.models.smoothed import LAYERS
+from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.plan import Part
+from fairveil.privacy.veil import Veil
+from fairveil.training.recipe import Fit, Progress, Recipe, Task, quiet
+from fairveil.training.run import Trained
+
+__all__ = [
+    "Smoothed",
+    "SmoothedClassifier",
+    "Smoothing",
+]
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """How decisions are drawn; name a deviation or a gap.
+
+    Parameters
+    ----------
+    std : float, optional
+        The deviation of the noise on each weight of logit_1 - logit_0.
+    gap : float, optional
+        A gap that must hold for any people: the last layer is scaled down against noise of deviation 1 until it does.
+    layers : {"last", "all"}
+        Whether hidden layers are drawn as well, as FairSmooth does; with a gap, only the last is.
+    n_draws : int
+        How many draws of the hidden layers the law is the mean of.
+    """
+
+    std: float | None = None
+    gap: float | None = None
+    layers: str = "last"
+    n_draws: int = 64
+
+    def __post_init__(self) -> None:
+        if (self.std is None) == (self.gap is None):
+            raise InvalidParameter(
+                f"Expected either std or gap, got std={self.std!r} and gap={self.gap!r}; name one."
+            )
+        if self.std is not None:
+            check_positive("std", self.std)
+        if self.gap is not None and not 0 < self.gap < 1:
+            raise InvalidParameter(f"Expected 0 < gap < 1, got {self.gap!r}.")
+        check_choice("layers", self.layers, LAYERS if self.gap is None else ("last",))
+        check_integer("n_draws", self.n_draws)
+
+    @property
+    def largest_margin(self) -> float:
+        """The largest norm of the margin's weights against noise of deviation 1, infinite without a gap."""
+        return math.inf if self.gap is None else math.sqrt(2) * float(erfinv(self.gap))
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """A base recipe and the smoothing of what it released, which costs nothing."""
+
+    base: Recipe
+    smoothing: Smoothing
+
+    def model_for(self, task: Task) -> Any:
+        """Return the base's model, its answers drawn."""
+        how = self.smoothing
+        std = 1.0 if how.std is None else how.std
+        return SmoothedModel(check_layered(self.base.model_for(task)), std, how.layers, how.n_draws)
+
+    def check(self, task: Task) -> None:
+        """Refuse models of other than two classes, and what the base refuses."""
+        self.base.check(task)
+        if task.predicts != "label":
+            raise InvalidParameter("Expected a model of the label to smooth, got another one.")
+        self.model_for(task)
+
+    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return what the base asks."""
+        return self.base.parts(noise_multiplier, share, task)
+
+    def train(
+        self,
+        veils: Mapping[str, Veil],
+        task: Task,
+        size: float,
+        rng: np.random.Generator,
+        progress: Progress = quiet,
+    ) -> Fit:
+        """Return the base's parameters, scaled down where a gap asks for it, and the rule that draws.
+
+        Guarantees
+        ----------
+        Draws around released parameters are post-processing: the guarantee is that of the veils' plan.
+        """
+        fit = self.base.train(veils, task, size, rng, progress)
+        if not isinstance(fit.rule, MostLikely):
+            raise InvalidParameter(
+                "Expected a recipe that ends with a model, got one with a rule of its own."
+            )
+        model = self.model_for(task).base
+        margin = float(np.linalg.norm(margin_weights(model, fit.params)))
+        if margin > self.smoothing.largest_margin:
+            # a little less, so that rounding does not lead beyond the gap
+            scaled = (1 - 1e-6) * last_layer_norm(model, fit.params) * self.smoothing.largest_margin / margin
+            fit = replace(fit, params=bounded_last_layer(model, fit.params, scaled))
+        return replace(fit, rule=Drawn(), check=None, trace=None)
+
+
+class SmoothedClassifier(PrivateClassifier):
+    """Decisions drawn around a private model: FairSmooth (Jin et al. 2022), DPSGD-Smooth, FairFM-Smooth, FairDP.
+
+    Every decision is that of weights drawn anew around the released ones, by a key, so that the same record always gets
+    the same answer. A small enough margin against the noise bounds the gap between any groups of any people, over the
+    lots; the price is decisions near to a coin toss (a gap of 0.1 leaves each between 45 and 55 %). A record is who its
+    id says, else what the schema reads of the row: name ids (``record_ids``, or the schema's id column), or people with
+    equal rows share one lot, and a group of them is decided all alike.
+
+    Parameters
+    ----------
+    estimator : Descent, Functional, Groupwise or OutputPerturbation, optional
+        How to train; None is ``Descent()`` (DPSGD-Smooth).
+    smoothing : Smoothing
+        How decisions are drawn: ``Smoothing(std=0.5)`` or ``Smoothing(gap=0.1)``.
+    epsilon, delta : float
+        The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy (FairSmooth).
+    schema : Schema
+        The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
+    sensitive : str or list of str, optional
+        The sensitive column or columns, where training or the hold-out's gaps need them. Decisions read the columns of
+        the schema, a sensitive one too unless it is left out.
+    holdout : float
+        Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
+    ledger : Ledger, optional
+        The books of these people; None is the ledger of this process. Clones share it.
+    random_state : int, Generator or None
+        Public coins (initial weights); at epsilon = infinity it seeds everything. Noise is never seeded.
+
+    Attributes
+    ----------
+    gap_bound_ : float
+        What no gap between groups exceeds, over the lots, for any people: demographic parity, equal opportunity and
+        equalized odds alike. Under one key the gap of few records scatters about it as coins do.
+    key_ : Key
+        Decides the lots; made afresh at each fit, see `use_key`.
+    classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
+        As in `PrivateClassifier`.
+
+    Guarantees
+    ----------
+    Fitted attributes and predictions together are (epsilon, delta)-differentially private: neighbours differ by one
+    record (one person, if the schema names an id column) added or removed; draws around released weights are
+    post-processing. `gap_bound_` holds for the law of the decisions (`predict_proba`), whatever the people. Assumes
+    that the schema's facts are public and that nobody reads this process's memory. Timing is not covered.
+
+    Examples
+    --------
+    >>> from fairveil import Smoothing, SmoothedClassifier, load_dataset
+    >>> people = load_dataset("adult")
+    >>> clf = SmoothedClassifier(smoothing=Smoothing(gap=0.1), schema=people.schema).fit(people.X, people.y)
+    >>> round(clf.gap_bound_, 3)
+    0.1
+    """
+
+    def __init__(
+        self,
+        estimator: Recipe | None = None,
+        smoothing: Smoothing | None = None,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        schema: Schema | None = None,
+        sensitive: str | Sequence[str] | None = None,
+        holdout: float = 0.0,
+        ledger: Ledger | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.smoothing = smoothing
+        self.epsilon = epsilon
+        self.delta = delta
+        self.schema = schema
+        self.sensitive = sensitive
+        self.holdout = holdout
+        self.ledger = ledger
+        self.random_state = random_state
+
+    def _recipe_for(self, front: Front) -> Smoothed:
+        if not isinstance(self.smoothing, Smoothing):
+            raise InvalidParameter(
+                "Expected smoothing=Smoothing(std=...) or Smoothing(gap=...), got "
+                f"{type(self.smoothing).__name__}; say how decisions are drawn."
+            )
+        base = Descent() if self.estimator is None else self.estimator
+        if not hasattr(base, "model_for"):
+            raise InvalidParameter(
+                f"Expected a way to train such as Descent(), got {type(base).__name__}; name one, or leave it open."
+            )
+        return Smoothed(base, self.smoothing)
+
+    def _keep(self, front: Front, trained: Trained) -> None:
+        super()._keep(front, trained)
+        self.gap_bound_ = _gap_bound(self)
+        self._decider = Decider(front, trained.model, trained.fit.params, trained.fit.rule)
+        self.use_key(Key.fresh())
+
+    def use_key(self, key: Key | str | Path | None) -> "SmoothedClassifier":
+        """Decide lots by this key (or the key in this file) from now on, so that answers repeat elsewhere."""
+        self._decider = keyed_rule(self._decider, key)
+        self.key_ = self._decider.key
+        return self
+
+    def predict(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> NDArray[Any]:
+        """Return the decision for each record; the same record and key give the same answer.
+
+        Parameters
+        ----------
+        X : DataFrame or array
+        sensitive_features : ignored
+            The rule reads no group apart; here because rules that do take it.
+        record_ids : array, optional
+            Who each record is. By default the schema's id column, else what the schema reads of the row.
+        """
+        table = self._table(X)
+        return self.classes_[self._decider.decide(table, record_ids=record_ids)]
+
+    def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
+        """Return the exact probability of each decision, one row a record."""
+        table = self._table(X)
+        return self._decider.law(table)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    @classmethod
+    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:
+        """Return a fitted rule from its folder, with its key for predictions."""
+        rule = super().load(folder)
+        rule._decider = load_decider(rule, None)
+        rule.gap_bound_ = _gap_bound(rule)
+        return rule.use_key(key)
+
+
+def _gap_bound(fitted: Any) -> float:
+    return float(fitted.model_.gap_bound(fitted.params_))

@@ -1,0 +1,187 @@
+"""DP2DP's own noisy descent on the multipliers (Say, Denis and Pinot 2025, Algorithm 1), put right.
+
+Only v_k = sum_i 2 s_i softmax_beta(...)_k depends on the data, so one vector is released a step, from which both blocks
+of the gradient follow; it is centred, sum_i 2 s_i (p_i - 1/K), because the constant cancels between the groups. Its
+length is at most 2 sqrt(1 - 1/K) a record (the paper's stacked gradient: 4 sqrt 2 where 4 is claimed). Records are
+drawn by their own coins. docs/errata.md has the rest.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._validation import check_integer, check_positive
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.methods.decoupled_parity import parity_tolerance
+from fairveil.methods.dp2dp.problem import Ruling, Scene
+from fairveil.models.rules import Tilted
+from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.queries import InCells, SignedDecisions
+from fairveil.privacy.veil import Veil
+from fairveil.training.recipe import Task
+
+__all__ = [
+    "NoisyDescent",
+]
+
+Floats = NDArray[np.float64]
+
+COUNTED, REPORTED = 0.1, 0.1
+"""The shares of the precision for the sizes of the groups and for the last count."""
+
+
+@dataclass(frozen=True)
+class NoisyDescent:
+    """Projected noisy descent with steps 1 / sqrt(t) and the last iterate, as in the paper's experiments.
+
+    Parameters
+    ----------
+    n_steps : int
+    batch_size : int
+        The expected number of people in a batch; the declared size settles the rate, 0.06 where there is none.
+    smoothing : float
+        beta, in units of probability.
+    largest_multiplier : float
+        C_lambda: multipliers are kept in [0, this].
+    shares : pair of float, optional
+        The public shares of the two groups. Given, each group is drawn at its own rate, as many of each; the larger
+        rate is accounted for. None draws everyone alike and weighs the groups by one over twice their noisy share.
+    largest_weight : float
+        Of a record, where groups are weighted: a smaller group counts less than it should, and nobody more than this.
+    """
+
+    smallest_slice: ClassVar[float] = 0.1
+
+    n_steps: int = 100
+    batch_size: int = 128
+    smoothing: float = 1e-5
+    largest_multiplier: float = 1.0
+    shares: tuple[float, float] | None = None
+    largest_weight: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_integer("n_steps", self.n_steps)
+        check_integer("batch_size", self.batch_size)
+        for name in ("smoothing", "largest_multiplier", "largest_weight"):
+            check_positive(name, getattr(self, name))
+        if self.shares is not None and not (
+            len(self.shares) == 2 and min(self.shares) > 0 and abs(sum(self.shares) - 1) < 1e-6
+        ):
+            raise InvalidParameter(
+                f"Expected the shares of two groups, which add up to 1, got {self.shares!r}."
+            )
+
+    def check(self, task: Task, bounds: HistogramConstraints) -> None:
+        """Refuse everything but demographic parity of two groups with a rule that reads the group."""
+        if task.predicts == "joint":
+            raise InvalidParameter(
+                "Expected a rule that reads the group, got one that does not; use DualSteps()."
+            )
+        _two_groups(task)
+        _tolerance(bounds)
+
+    def rates_for(self, task: Task) -> dict[int, float]:
+        """Return the sampling rate of each group code; -1 stands for everyone."""
+        rate = self._rate(task)
+        if self.shares is None:
+            return {-1: min(1.0, rate)}
+        codes = _two_groups(task)
+        return {int(code): min(1.0, rate / (2 * part)) for code, part in zip(codes, self.shares, strict=True)}
+
+    def parts(self, noise_multiplier: float, share: float, piece: str, task: Task) -> tuple[Part, ...]:
+        """Return the sizes of the groups, the steps and the last count."""
+        rates = self.rates_for(task)
+        left = 1 - COUNTED - REPORTED
+        step_noise = noise_multiplier * max(rates.values()) * math.sqrt(self.n_steps / left)
+        return (
+            Part(
+                "groups", (Release("sizes", "gaussian", noise_multiplier / COUNTED**0.5),), share, piece=piece
+            ),
+            Part("rule", (Release("histogram", "gaussian", step_noise),), share, rates, self.n_steps, piece),
+            Part(
+                "check",
+                (Release("released", "gaussian", noise_multiplier / REPORTED**0.5),),
+                share,
+                piece=piece,
+            ),
+        )
+
+    def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
+        """Return the rule argmax_k pi_s p_k - s (lambda1_k - lambda2_k) at the last iterate."""
+        shares, n_classes = self._group_shares(scene, veils["groups"]), scene.task.n_classes
+        weights, largest = self._weights(scene.task, shares)
+        signs = np.zeros(scene.task.people.n_groups)
+        signs[_two_groups(scene.task)] = weights * (1.0, -1.0)
+        batch_size = self._expected_batch(scene, veils["rule"].part)
+        above, below = np.zeros((2, n_classes))
+        for step in range(self.n_steps):
+            rule = self._rule(scene, shares, above - below)
+            function = SignedDecisions(scene.model, scene.params, rule, signs, self.smoothing, n_classes)
+            bound = 2 * math.sqrt(1 - 1 / n_classes) * largest
+            (released,) = veils["rule"].draw().release_histogram(function, bound)
+            slope, length = released / batch_size, 1 / math.sqrt(step + 1)
+            tolerance = _tolerance(scene.bounds)
+            above = np.clip(above + length * (slope - tolerance), 0.0, self.largest_multiplier)
+            below = np.clip(below + length * (-slope - tolerance), 0.0, self.largest_multiplier)
+        rule = self._rule(scene, shares, above - below)
+        return Ruling(rule, scene.check(veils["check"].draw(), veils["check"].part, rule))
+
+    def _weights(self, task: Task, shares: Floats) -> tuple[Floats, float]:
+        """Return what a record of each group counts, and the public bound on it.
+
+        Groups drawn at rates of their own count alike, but for one whose rate is capped at 1: it counts for those who
+        should have been drawn more than once.
+        """
+        if self.shares is None:
+            return np.minimum(1 / (2 * shares), self.largest_weight), self.largest_weight
+        wanted = self._rate(task) / (2 * np.array(self.shares))
+        weights = np.maximum(wanted, 1.0)
+        return weights, float(weights.max())
+
+    def _rate(self, task: Task) -> float:
+        return 0.06 if task.n_public is None else self.batch_size / task.n_public
+
+    def _expected_batch(self, scene: Scene, part: Part) -> float:
+        """Return the public expected size of a batch: as many of each group, where shares are declared."""
+        if self.shares is None:
+            return scene.size * max(part.sampling_rates.values())
+        return scene.size * self._rate(scene.task)
+
+    def _group_shares(self, scene: Scene, veil: Veil) -> Floats:
+        """Return noisy shares of the two groups: counts, because one record moves one count by one."""
+        cells = np.full(scene.bounds.cells.shape, -1)
+        cells[_two_groups(scene.task)] = [[0], [1]]
+        sizes = np.maximum(veil.draw().release_counts(InCells(cells, 2), "sizes"), scene.floor)
+        return sizes / sizes.sum()
+
+    def _rule(self, scene: Scene, shares: Floats, multipliers: Floats) -> Tilted:
+        tables = np.tile(np.eye(scene.task.n_classes), (scene.task.people.n_groups, 1, 1))
+        for code, sign, share in zip(_two_groups(scene.task), (1.0, -1.0), shares, strict=True):
+            # probabilities add up to 1, so a constant of a class is a constant on every output
+            tables[code] = share * tables[code] - sign * multipliers[:, None]
+        return Tilted(tables, scene.jitter)
+
+
+def _two_groups(task: Task) -> NDArray[np.int64]:
+    codes = task.people.codes
+    if len(codes) != 2:
+        raise InvalidParameter(
+            f"Expected two groups for DP2DP's own descent, got {len(codes)}; use DualSteps()."
+        )
+    return codes
+
+
+def _tolerance(bounds: HistogramConstraints) -> float:
+    """Return the tolerance of a demographic parity, whatever the number of classes."""
+    if bounds.n_classes == 2:
+        return parity_tolerance(bounds)
+    limits = {bound.limit for bound in bounds.bounds}
+    names = {rate.name for bound in bounds.bounds for _, rate in bound.terms}
+    if names != {"selection_rate"} or len(limits) != 1 or len(bounds.bounds) != 2 * bounds.n_classes:
+        raise InvalidParameter("Expected demographic parity for DP2DP's own descent, got another constraint.")
+    return limits.pop()

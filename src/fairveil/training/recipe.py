@@ -1,0 +1,147 @@
+"""What is public about a task before any row is read, and what every recipe for it promises."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._validation import check_choice, check_delta, check_epsilon, check_integer, check_positive
+from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
+from fairveil.fairness.groups import Population
+from fairveil.models.base import Array, Model
+from fairveil.models.rules import DecisionRule, MostLikely
+from fairveil.privacy.attribute import hides_attribute
+from fairveil.privacy.plan import Part
+from fairveil.privacy.veil import Veil
+
+__all__ = [
+    "PREDICTS",
+    "Fit",
+    "HoldoutReader",
+    "Progress",
+    "Recipe",
+    "Task",
+    "quiet",
+]
+
+PREDICTS = ("label", "joint", "decoupled")
+"""What a model is of: the label; the pair of group and label; the label, by one model for each group."""
+
+Progress = Callable[[range], Iterable[int]]
+"""Wraps the range of steps; a progress bar, for instance."""
+
+
+def quiet(steps: range) -> Iterable[int]:
+    """Show nothing."""
+    return steps
+
+
+@dataclass(frozen=True)
+class Task:
+    """Public facts: size of inputs, groups and classes, the bound on a row's norm, the declared size, the budget.
+
+    `typical_norm` is what rows are usually long, where the schema can tell it from their kinds of columns. `predicts`
+    says what the model is of (`PREDICTS`). Inputs of decoupled models have the group's place among the known ones
+    as a last column, which `n_features` leaves out.
+    """
+
+    n_features: int
+    people: Population
+    input_norm: float
+    n_public: int | None
+    epsilon: float
+    delta: float
+    unit: str = "record"
+    predicts: str = "label"
+    typical_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("predicts", self.predicts, PREDICTS)
+        check_positive("input_norm", self.input_norm)
+        if self.typical_norm is not None:
+            check_positive("typical_norm", self.typical_norm)
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        if self.n_public is not None:
+            check_integer("n_public", self.n_public)
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes."""
+        return self.people.n_classes
+
+    @property
+    def usual_norm(self) -> float:
+        """What rows are usually long, at most `input_norm`."""
+        return self.input_norm if self.typical_norm is None else min(self.typical_norm, self.input_norm)
+
+    @property
+    def joint_outputs(self) -> NDArray[np.int64]:
+        """The output of a joint model for each (group code, label), -1 for people of no known group."""
+        outputs = np.full((self.people.n_groups, self.n_classes), -1)
+        known = self.people.codes
+        outputs[known] = np.arange(len(known) * self.n_classes).reshape(-1, self.n_classes)
+        return outputs
+
+    @property
+    def n_outputs(self) -> int:
+        """The number of logits: classes, or pairs of group and class."""
+        return self.n_classes * (len(self.people.codes) if self.predicts == "joint" else 1)
+
+    @property
+    def hides_attribute(self) -> bool:
+        """Whether the sensitive attribute alone is secret; features, labels and their number are then public."""
+        return hides_attribute(self.unit)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether a guarantee is asked for."""
+        return math.isfinite(self.epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What a recipe hands over, all of it released.
+
+    Parameters and rule, what it tells about its constraints, and the noisy group sizes that it used, if any. `sheet` is
+    what else was released, from which more rules can be derived for free.
+    """
+
+    params: Array
+    trace: ConstraintTrace | None = None
+    check: FinalCheck | None = None
+    rule: DecisionRule = field(default_factory=MostLikely)
+    sizes: NDArray[np.float64] | None = None
+    sheet: Any = None
+
+
+class Recipe(Protocol):
+    """A way to train: frozen public choices, from which plan and parameters follow."""
+
+    def model_for(self, task: Task) -> Model:
+        """Return the model that is trained."""
+
+    def check(self, task: Task) -> None:
+        """Refuse what cannot be carried out, before anything is booked."""
+
+    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return what is asked of the piece "train", and of further pieces of the same share, at this noise."""
+
+    def train(
+        self, veils: Mapping[str, Veil], task: Task, size: float, rng: np.random.Generator, progress: Progress
+    ) -> Fit:
+        """Return parameters; `size` is the public or noisy number of units in the piece, `rng` public coins."""
+
+
+@runtime_checkable
+class HoldoutReader(Protocol):
+    """A recipe that asks more of the people held out than how they are decided."""
+
+    def holdout_parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+        """Return what is asked of the piece "holdout" beside the outcomes, at this noise of theirs."""
+
+    def read_holdout(self, veils: Mapping[str, Veil], task: Task, fit: Fit) -> Any:
+        """Return what these further releases tell."""

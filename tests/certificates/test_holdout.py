@@ -1,0 +1,142 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairveil.certificates.forecast import expected_tolerance, expected_tolerance_of_sizes
+from fairveil.certificates.holdout import Certificate, Finding, certify
+from fairveil.errors import InvalidParameter
+from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, FalseNegativeRateCap
+from fairveil.fairness.evaluation import Evaluation
+from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rule_parser import Rule
+
+SEX = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
+
+
+def selected(women, men, size=1000.0, noise_variance=9.0):
+    """Held-out people of whom these shares of women and men are selected, half of each positive."""
+    tables = [[[size * (1 - share) / 2, size * share / 2]] * 2 for share in (women, men)]
+    return Evaluation(np.array([*tables, [[0.0, 0.0], [0.0, 0.0]]]), noise_variance, SEX)
+
+
+@pytest.mark.parametrize(
+    ("women", "tolerance", "verdict"),
+    [(0.5, 0.1, "holds"), (0.3, 0.1, "does not hold"), (0.45, 0.06, "not enough data")],
+)
+def test_verdicts(women, tolerance, verdict):
+    found = certify(selected(women, 0.5), DemographicParity(tolerance))
+    assert (found.verdict, found.n_rows, found.confidence) == (verdict, 2000, 0.95)
+    assert found.smallest_tolerance == max(claim.upper for claim in found.claims)
+    for claim in found.claims:
+        assert claim.low < claim.value < claim.upper < claim.high
+        assert (claim.verdict == "holds") == (claim.upper <= claim.limit)
+
+
+def test_nothing_asked_nothing_claimed():
+    found = certify(selected(0.5, 0.5), ())
+    assert (found.verdict, found.claims, found.smallest_tolerance) == (Finding.NOTHING, (), None)
+    assert "Nothing was asked" in found.sentence
+
+
+def test_the_smallest_tolerance_is_where_the_verdict_turns():
+    evaluation = selected(0.47, 0.5)
+    smallest = certify(evaluation, DemographicParity(0.5)).smallest_tolerance
+    assert certify(evaluation, DemographicParity(smallest + 1e-9)).verdict == "holds"
+    assert certify(evaluation, DemographicParity(smallest - 1e-9)).verdict != "holds"
+
+
+def test_too_few_people_are_unknown_and_nothing_is_claimed_of_them():
+    counts = selected(0.5, 0.5).counts
+    counts[0] = 2.0
+    found = certify(Evaluation(counts, 9.0, SEX), DemographicParity(0.2))
+    assert (found.verdict, found.smallest_tolerance, found.rows_needed) == ("not enough data", 1.0, None)
+    assert {claim.value for claim in found.claims} == {None}
+    assert "too few people" in found.sentence
+
+
+def test_nobody_at_all_is_not_enough():
+    found = certify(Evaluation(np.full((3, 2, 2), -3.0), 9.0, SEX), EqualizedOdds(0.2))
+    assert (found.verdict, found.n_rows) == ("not enough data", 0)
+
+
+def test_as_many_rows_as_are_asked_for_would_do():
+    small = certify(selected(0.48, 0.5), DemographicParity(0.04))
+    times = small.rows_needed / small.n_rows
+    assert small.verdict == "not enough data"
+    assert certify(selected(0.48, 0.5, 1000 * times * 1.001), DemographicParity(0.04)).verdict == "holds"
+    assert certify(selected(0.48, 0.5, 1000 * times * 0.99), DemographicParity(0.04)).verdict != "holds"
+    assert f"{small.rows_needed:,} held-out rows" in small.sentence
+
+
+def test_more_rows_do_not_help_above_the_limit():
+    found = certify(selected(0.45, 0.5), DemographicParity(0.045))
+    assert (found.verdict, found.rows_needed) == ("not enough data", None)
+    assert "more rows alone would not show it" in found.sentence
+
+
+def test_one_broken_bound_among_many_is_named():
+    found = certify(
+        selected(0.3, 0.5), [DemographicParity(0.05), FalseNegativeRateCap(0.99), Rule("accuracy >= 0.2")]
+    )
+    assert found.verdict == "does not hold"
+    assert "selection_rate[sex=m] - selection_rate[sex=f] <= 0.05" in found.sentence
+    assert [claim.verdict for claim in found.claims[2:]] == ["holds", "holds"]
+
+
+@given(st.lists(st.integers(-20, 3000), min_size=12, max_size=12), st.sampled_from([0.0, 4.0, 100.0]))
+def test_certificates_survive_json_and_are_consistent(counts, variance):
+    evaluation = Evaluation(np.array(counts, dtype=float).reshape(3, 2, 2), variance, SEX)
+    found = certify(evaluation, [EqualizedOdds(0.1), FalseNegativeRateCap(0.3, each_group=True)], 0.9)
+    text = json.dumps(found.to_dict(), allow_nan=False)
+    assert Certificate.from_dict(json.loads(text)) == found
+    for claim in found.claims:
+        assert claim.value is None or claim.low <= claim.value <= claim.upper <= claim.high
+    assert (found.verdict == "holds") == all(claim.upper <= claim.limit for claim in found.claims)
+
+
+@given(st.permutations([0, 1]), st.integers(0, 1000), st.integers(0, 1000))
+def test_renaming_groups_changes_nothing(order, women, men):
+    counts = selected(women / 1000, men / 1000).counts
+    moved = counts[[*order, 2]]
+    one, other = (certify(Evaluation(table, 9.0, SEX), DemographicParity(0.05)) for table in (counts, moved))
+    assert one.smallest_tolerance == pytest.approx(other.smallest_tolerance, abs=1e-12)
+    assert one.verdict == other.verdict
+
+
+def test_more_confidence_promises_less():
+    found = [
+        certify(selected(0.5, 0.5), DemographicParity(0.1), c).smallest_tolerance for c in (0.5, 0.9, 0.99)
+    ]
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize("confidence", [0.4, 1.0, float("nan"), "high"])
+def test_confidence_is_checked(confidence):
+    with pytest.raises(InvalidParameter, match=r"0\.5 <= confidence < 1"):
+        certify(selected(0.5, 0.5), DemographicParity(0.1), confidence)
+    with pytest.raises(InvalidParameter, match=r"0\.5 <= confidence < 1"):
+        expected_tolerance(1000, 2, 1.0, 0.01, confidence)
+
+
+def test_what_is_expected_of_adult():
+    assert 0.027 < expected_tolerance(7326, 2, 3.7, aimed_gap=0.01) < 0.032
+    assert expected_tolerance(7326, 2, 3.7, aimed_gap=0.016) < 0.037
+    assert expected_tolerance(7326, 5, 3.7, 0.01) > expected_tolerance(7326, 2, 3.7, 0.01)
+    assert expected_tolerance(7326, 2, 3.7, 0.01) == expected_tolerance_of_sizes([3663, 3663], 3.7, 0.01)
+
+
+def test_what_is_expected_is_what_is_certified_at_the_aimed_gap():
+    """At rates about one half, the worst, and the aimed gap measured exactly, both say the same."""
+    found = certify(selected(0.495, 0.505, 3663.0, 3.7**2), DemographicParity(0.5))
+    assert found.smallest_tolerance == pytest.approx(expected_tolerance(7326, 2, 3.7, 0.01), abs=1e-9)
+
+
+def test_tiny_groups_promise_nothing_beforehand():
+    assert expected_tolerance_of_sizes([20, 5000], 10.0, 0.01) == 1.0
+    with pytest.raises(InvalidParameter, match="sizes of two groups"):
+        expected_tolerance_of_sizes([100], 1.0, 0.01)
+    with pytest.raises(InvalidParameter, match="noise_std"):
+        expected_tolerance(100, 2, -1.0, 0.01)

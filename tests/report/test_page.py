@@ -1,0 +1,349 @@
+"""The report of a training: what it shows is what the summary says."""
+
+import math
+
+import numpy as np
+import pytest
+from selenium.common.exceptions import NoAlertPresentException
+from selenium.webdriver import ActionChains, Keys
+
+from fairveil.errors import BadStructure, InvalidParameter
+from fairveil.report.page import report_page
+from fairveil.report.privacy_text import neighbour_of_unit
+from fairveil.report.text import privacy_promise
+
+RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
+MARKS = """
+return [...document.querySelectorAll(`[data-rate="${arguments[0]}"] .mark`)].map((one) => ({
+  group: one.dataset.group, value: one.dataset.value, low: one.dataset.low, high: one.dataset.high,
+  drawn: one.querySelectorAll('.dot').length}))
+"""
+VALUES = """
+return [...document.querySelectorAll(arguments[0])].map((one) =>
+  [...one.querySelectorAll('data')].map((number) => Number(number.value)))
+"""
+INSIDE = """
+const counts = {};
+for (const one of document.querySelectorAll('*')) {
+  if (one.localName !== 'text') { counts[one.localName] = (counts[one.localName] || 0) + 1; }
+}
+return counts
+"""
+EMBEDDED = "return JSON.parse(document.getElementById(arguments[0]).textContent)"
+
+
+def number(text):
+    return None if text == "" else float(text)
+
+
+def text_of(browser, selector):
+    return browser.execute_script("return document.querySelector(arguments[0]).textContent", selector)
+
+
+def as_shown(name):
+    """What a browser makes of the one character that no page can hold."""
+    return name.replace("\x00", "\ufffd")
+
+
+@pytest.mark.parametrize("kind", ["usual", "many"])
+def test_every_mark_is_a_group_with_the_values_of_the_summary(open_page, made, kind):
+    summary = getattr(made, kind)()
+    browser = open_page(report_page(summary))
+    for rate in RATES:
+        marks = browser.execute_script(MARKS, rate)
+        assert [one["group"] for one in marks] == [group["group"] for group in summary["groups"]]
+        for mark, group in zip(marks, summary["groups"], strict=True):
+            interval = group["rates"][rate]
+            assert {key: number(mark[key]) for key in ("value", "low", "high")} == interval
+            assert mark["drawn"] == (interval["value"] is not None)
+
+
+@pytest.mark.parametrize("kind", ["usual", "many"])
+def test_every_number_of_the_tables_is_in_the_summary(open_page, made, kind):
+    summary = getattr(made, kind)()
+    browser = open_page(report_page(summary))
+    expected = []
+    for group in summary["groups"]:
+        known = [group["rates"][rate] for rate in RATES if group["rates"][rate]["value"] is not None]
+        expected.append([group["size"], *(one[key] for one in known for key in ("value", "low", "high"))])
+    assert browser.execute_script(VALUES, "#group-table tbody tr") == expected
+    claims = {
+        claim["bound"]: [
+            claim[key]
+            for key in ("limit", "value", "low", "high", "upper", "rows_needed")
+            if claim[key] is not None
+        ]
+        for claim in summary["certificate"]["claims"]
+    }
+    names = browser.execute_script(
+        "return [...document.querySelectorAll('.claim')].map((one) => one.dataset.bound)"
+    )
+    assert dict(zip(names, browser.execute_script(VALUES, ".claim"), strict=True)) == claims
+
+
+def test_cards_certificate_and_books_show_the_values_of_the_summary(open_page, made):
+    summary = made.usual()
+    browser = open_page(report_page(summary))
+    accuracy, gap, ledger = summary["accuracy"], summary["gap"], summary["ledger"]
+    expected = {
+        "#card-accuracy": [accuracy["value"], accuracy["low"], accuracy["high"]],
+        "#card-gap": [gap["value"], gap["low"], gap["high"], summary["tolerance"]],
+        "#card-privacy": [summary["epsilon_spent"], summary["delta"]],
+        "#smallest": [summary["certificate"]["smallest_tolerance"]],
+        "#expected": [summary["expected_tolerance"]],
+        "#spent": [summary["epsilon_spent"]],
+        "#spent-replace": [summary["epsilon_replace_one"]],
+        "#total": [ledger["epsilon_spent_total"]],
+        "#total-replace": [ledger["epsilon_spent_total_replace_one"]],
+        "#ledger .entry": [ledger["entries"][0]["epsilon"], ledger["entries"][0]["delta"]],
+        "#ledger .total": [ledger["epsilon_spent_total"], ledger["delta"]],
+    }
+    for selector, values in expected.items():
+        assert browser.execute_script(VALUES, selector) == [values], selector
+    for part, row in zip(summary["plan"], browser.execute_script(VALUES, "#plan tbody tr"), strict=True):
+        noise = [release["noise_multiplier"] for release in part["releases"]]
+        assert row == [
+            part["share"],
+            *part["sampling_rates"].values(),
+            part["n_steps"],
+            *noise,
+            part["epsilon"],
+        ]
+
+
+def test_the_first_words_say_whether_decisions_read_the_sensitive_column(open_page, made):
+    for aware, words in ((True, "Decisions read sex"), (False, "Decisions do not read sex")):
+        browser = open_page(report_page(made.usual() | {"aware": aware}))
+        first = browser.execute_script("return document.querySelector('header').innerText").splitlines()[0]
+        assert first == words
+
+
+def test_what_is_embedded_is_the_summary(open_page, made):
+    for summary in (made.usual(), made.many(), made.not_private(), made.hostile()):
+        assert open_page(report_page(summary)).execute_script(EMBEDDED, "summary") == summary
+
+
+def test_the_ratio_stands_beside_the_four_fifths_line(open_page, made):
+    summary = made.usual()
+    browser = open_page(report_page(summary))
+    (mark,) = browser.execute_script(MARKS, "ratio")
+    assert {key: number(mark[key]) for key in ("value", "low", "high")} == summary["ratio"]
+    assert browser.execute_script("return document.querySelector('#ratio .rule').dataset.value") == "0.8"
+
+
+def test_the_band_is_as_wide_as_the_tolerance_and_stands_for_parity_of_pairs_only(open_page, made):
+    ends = "return [...document.querySelectorAll('.band')].map((one) => [one.dataset.low, one.dataset.high])"
+    found = open_page(report_page(made.usual())).execute_script(ends)
+    assert len(found) == len(made.usual()["groups"])
+    assert all(math.isclose(float(high) - float(low), 0.02, rel_tol=1e-9) for low, high in found)
+    for other in ({"constraint": "equalized_odds"}, {"against": "rest"}, {"tolerance": None}):
+        assert open_page(report_page(made.usual() | other)).execute_script(ends) == []
+
+
+def test_what_is_not_private_says_so_in_red_and_what_is_private_does_not(open_page, made):
+    browser = open_page(report_page(made.not_private()))
+    banner = browser.find_element("id", "not-private")
+    assert banner.is_displayed()
+    assert "NOT PRIVATE" in banner.text
+    red, green, blue = (int(part) for part in banner.value_of_css_property("color")[5:].split(",")[:3])
+    assert red > 2 * max(green, blue)
+    assert not open_page(report_page(made.usual())).find_elements("id", "not-private")
+
+
+def test_what_was_asked_is_told_even_where_nothing_was_measured(open_page, made):
+    browser = open_page(report_page(made.not_private()))
+    shown = browser.execute_script(
+        "return [...document.querySelectorAll('#certificate li')].map((o) => o.textContent)"
+    )
+    assert shown == made.not_private()["asked"]
+
+
+def test_several_classes_without_a_positive_one_are_listed(open_page, made):
+    summary = made.usual() | {"classes": ["low", "middle", "high"], "positive": None}
+    browser = open_page(report_page(summary))
+    assert "low, middle, high" in text_of(browser, "#groups .aside")
+    assert "None" not in text_of(browser, "main")
+
+
+def test_unknown_is_a_word_and_never_zero(open_page, made):
+    browser = open_page(report_page(made.not_private()))
+    for card in ("#card-accuracy .big", "#card-gap .big"):
+        assert text_of(browser, card) == "unknown"
+        assert browser.execute_script(VALUES, card) == [[]]
+    assert "NaN" not in text_of(browser, "main")
+
+
+def test_a_trace_is_drawn_with_its_bands_limits_and_multipliers(open_page, made):
+    trace = made.trace(2, 300)
+    browser = open_page(report_page(made.usual(), trace))
+    last = trace[trace["step"] == 300].set_index("bound")
+    marks = browser.execute_script(
+        "return [...document.querySelectorAll('#course svg[id^=bound] .mark')].map((one) => ({...one.dataset}))"
+    )
+    assert {one["group"] for one in marks} == set(last.index)
+    for one in marks:
+        row = last.loc[one["group"]]
+        assert [float(one[key]) for key in ("value", "low", "high", "step")] == [
+            row.value,
+            row.low,
+            row.high,
+            300,
+        ]
+    lines = browser.execute_script(
+        "return [...document.querySelectorAll('#course polyline')].map((one) => one.points.numberOfItems)"
+    )
+    assert lines == [200] * 4
+    rules = "return [...document.querySelectorAll('#course .rule')].map((one) => Number(one.dataset.value))"
+    assert browser.execute_script(rules) == [0.02, 0.02]
+
+
+def test_of_many_bounds_eight_are_drawn_and_all_are_told(open_page, made):
+    browser = open_page(report_page(made.usual(), made.trace(12, 50)))
+    assert len(browser.find_elements("css selector", "#course svg[id^=bound]")) == 8
+    assert "8 of 12" in text_of(browser, "#course-cut")
+    trace = made.trace(12, 50)
+    worst = trace[trace["step"] == 50].nlargest(8, "value")["bound"].tolist()
+    drawn = "return [...document.querySelectorAll('#course svg[id^=bound] .mark')].map((one) => one.dataset.group)"
+    assert browser.execute_script(drawn) == worst
+    rows = browser.execute_script(
+        "return [...document.querySelectorAll('#course tr[data-bound]')].map((one) => one.dataset.bound)"
+    )
+    assert len(rows) == len(set(rows)) == 12
+
+
+def test_without_a_trace_the_page_says_why(open_page, made):
+    for trace in (None, made.trace().iloc[:0]):
+        browser = open_page(report_page(made.usual(), trace))
+        assert "no course" in text_of(browser, "#course .lead")
+        assert not browser.find_elements("css selector", "#course svg")
+
+
+def test_a_trace_of_values_that_are_no_numbers_is_drawn_with_gaps(open_page, made):
+    trace = made.trace(1, 30)
+    trace.loc[10:12, "value"] = np.nan
+    trace.loc[5, "high"] = np.inf
+    browser = open_page(report_page(made.usual(), trace))
+    assert len(browser.find_elements("css selector", "#bound-0 polyline")) == 2
+    assert "NaN" not in browser.page_source
+
+
+def test_hostile_text_is_shown_and_does_nothing(open_page, made):
+    browser = open_page(report_page(made.hostile(), made.hostile_trace()))
+    with pytest.raises(NoAlertPresentException):
+        _ = browser.switch_to.alert
+    inside = browser.execute_script(INSIDE)
+    names = browser.execute_script(
+        "return [...document.querySelectorAll('#group-table tbody th')].map((o) => o.textContent)"
+    )
+    assert names == [as_shown(name) for name in made.HOSTILE]
+    labels = browser.execute_script(
+        "return [...document.querySelectorAll('[data-rate=accuracy] .mark')].map((o) => o.dataset.group)"
+    )
+    assert labels == [as_shown(name) for name in made.HOSTILE]
+    purposes = browser.execute_script(
+        "return [...document.querySelectorAll('.entry th')].map((o) => o.textContent)"
+    )
+    assert purposes == [as_shown(name) for name in made.HOSTILE]
+    assert text_of(browser, "#command") == as_shown(made.hostile()["command"])
+    assert browser.title == f"fairveil report: {made.HOSTILE[0]}"
+    trace = made.hostile_trace()
+    trace["bound"] = trace["bound"].map(made.tamed)
+    assert open_page(report_page(made.tamed(made.hostile()), trace)).execute_script(INSIDE) == inside
+
+
+def test_marks_speak_to_the_pointer_and_to_the_keyboard(open_page, made):
+    browser = open_page(report_page(made.usual()))
+    tip = browser.find_element("id", "tip")
+    female, male = browser.find_elements("css selector", "[data-rate=selection_rate] .mark")
+    ActionChains(browser).scroll_to_element(female).move_to_element(female).perform()
+    assert tip.is_displayed()
+    assert tip.get_property("textContent") == female.get_attribute("aria-label")
+    ActionChains(browser).move_by_offset(0, -300).perform()
+    assert not tip.is_displayed()
+    for _ in range(40):
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+        if browser.switch_to.active_element == female:
+            break
+    assert browser.switch_to.active_element == female
+    assert tip.is_displayed()
+    assert (
+        browser.execute_script("return getComputedStyle(arguments[0].querySelector('.hit')).stroke", female)
+        != "none"
+    )
+    ActionChains(browser).send_keys(Keys.ARROW_DOWN).perform()
+    assert browser.switch_to.active_element == male
+    assert tip.get_property("textContent") == male.get_attribute("aria-label")
+    ActionChains(browser).send_keys(Keys.ESCAPE).perform()
+    assert not tip.is_displayed()
+
+
+def test_the_skip_link_comes_first_and_leads_to_the_content(open_page, made):
+    browser = open_page(report_page(made.usual()))
+    ActionChains(browser).send_keys(Keys.TAB).perform()
+    link = browser.switch_to.active_element
+    assert link.text == "Skip to the content"
+    assert link.rect["x"] >= 0
+    link.send_keys(Keys.ENTER)
+    assert browser.switch_to.active_element.get_attribute("id") == "main"
+
+
+def test_sixty_groups_are_drawn_in_parts_and_all_are_in_the_table(open_page, made):
+    groups = [made.group(f"group {place}", 0.1 + place / 300) for place in range(70)]
+    browser = open_page(report_page(made.usual() | {"groups": groups}))
+    assert len(browser.find_elements("css selector", "[data-rate=accuracy] svg")) == 3
+    assert len(browser.find_elements("css selector", "[data-rate=accuracy] .mark")) == 60
+    assert len(browser.find_elements("css selector", "#group-table tbody tr")) == 70
+
+
+def test_numpy_numbers_and_numbers_that_are_none_are_taken(made):
+    summary = made.usual() | {"seconds": np.float64(1.5), "n_public": np.int64(7), "aware": np.bool_(True)}
+    summary["accuracy"] = {"value": math.nan, "low": -math.inf, "high": np.float32(1.0)}
+    page = report_page(summary)
+    assert "NaN" not in page
+    assert "Infinity" not in page
+
+
+def test_half_a_character_does_not_keep_a_page_from_being_written(made):
+    page = report_page(made.usual() | {"data": "half \ud800"})
+    assert "half ?" in page.encode("utf-8").decode("utf-8")
+
+
+def test_what_is_missing_is_refused_by_name(made):
+    summary = made.usual()
+    del summary["ledger"]
+    with pytest.raises(InvalidParameter, match="'ledger'"):
+        report_page(summary)
+    with pytest.raises(BadStructure, match="'limit'"):
+        report_page(made.usual(), made.trace().drop(columns="limit"))
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 9.9, 10.0, 1000.0])
+def test_a_large_epsilon_is_called_what_it_is(epsilon):
+    assert ("next to nothing" in privacy_promise(epsilon, 1e-5, neighbour_of_unit("record"))) == (
+        epsilon >= 10
+    )
+
+
+def test_statements_over_the_noise_stand_after_the_certificate_and_say_what_they_are_not_about(
+    open_page, made
+):
+    browser = open_page(report_page(made.fairdp()))
+    rows = browser.execute_script(
+        "return [...document.querySelectorAll('#noise-statements tbody tr')].map((one) => one.innerText)"
+    )
+    assert len(rows) == 3
+    assert all("over the training noise, not for this model" in row for row in rows)
+    assert "unknown" in rows[1]
+    assert "do not say how it treats anybody" in text_of(browser, "#not-this-model")
+    order = (
+        "const place = (one) => document.querySelector(one);"
+        "return place('#sentence').compareDocumentPosition(place('#noise-statements'))"
+    )
+    assert browser.execute_script(order) & 4  # the statements follow
+
+
+def test_no_statement_over_the_noise_is_shown_without_a_certificate_of_the_model(made):
+    page = report_page(made.fairdp() | {"certificate": None})
+    assert "Theorem 3.2" not in page.split('type="application/json"')[0]
+    assert "noise-statements" not in page
+    assert "noise-statements" not in report_page(made.usual())

@@ -1,0 +1,222 @@
+"""Plans of several pieces: each piece of people has the whole budget, parts on one piece share it."""
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _support.two_sides import TASK, planned
+from fairveil.accounting.composition import epsilon_of
+from fairveil.fairness.constraints import DemographicParity
+from fairveil.methods.decoupled_parity import RateFlips
+from fairveil.methods.dp2dp.dual_steps import DualSteps
+from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.thresholds import ScoreHistogram
+from fairveil.methods.dp_sgd import Descent
+from fairveil.privacy.plan import Part, Release
+from fairveil.research.noisy_descent import NoisyDescent
+from fairveil.training.run import make_plan
+
+PARITY = DemographicParity(0.05)
+EPSILON = 0.8
+PRIVATE = replace(TASK, epsilon=EPSILON)
+FITTINGS = {
+    "histogram": ScoreHistogram(),
+    "steps": DualSteps(),
+    "descent": NoisyDescent(),
+    "flips": RateFlips(),
+}
+fittings = pytest.mark.parametrize("fitting", FITTINGS.values(), ids=FITTINGS.keys())
+sizes = pytest.mark.parametrize("n_public", [400, None])
+holdouts = pytest.mark.parametrize("holdout", [0.0, 0.3])
+
+
+def plan_of(fitting=None, task=PRIVATE, holdout=0.0, base=None, **choices):
+    recipe = Postprocessed(base or Descent(n_steps=50), fitting or ScoreHistogram(), PARITY, **choices)
+    return planned(recipe, task, holdout)
+
+
+def cost_of(plan, *pieces):
+    """What people of some pieces pay, if they met all of them, together with what is asked of everyone."""
+    parts = [part for part in plan.parts if part.piece in (*pieces, "size")]
+    return epsilon_of([part.event for part in parts], plan.delta)
+
+
+def is_exhausted(cost):
+    return 0.999 * EPSILON <= cost <= EPSILON
+
+
+def noise(plan, part):
+    return plan.part(part).releases[0].noise_multiplier
+
+
+# --- a part kept apart for the rule -----------------------------------------------------------------------
+
+
+@fittings
+@sizes
+@holdouts
+def test_each_piece_spends_the_whole_budget(fitting, n_public, holdout):
+    plan = plan_of(fitting, replace(PRIVATE, n_public=n_public), holdout, part=0.2)
+    pieces = dict.fromkeys(part.piece for part in plan.parts if part.piece != "size")
+    assert list(pieces) == ["train", "rule", *["holdout"] * (holdout > 0)]
+    for piece in pieces:
+        assert is_exhausted(cost_of(plan, piece))
+    assert is_exhausted(epsilon_of(plan.charges(), plan.delta))
+
+
+@fittings
+def test_people_who_met_both_pieces_would_pay_more_than_the_budget(fitting):
+    """So the noises are not those of one piece, and a plan whose pieces overlapped would break its word."""
+    assert cost_of(plan_of(fitting, part=0.2), "train", "rule") > 1.2 * EPSILON
+
+
+@fittings
+@sizes
+def test_training_on_its_own_piece_has_the_noise_of_training_alone(fitting, n_public):
+    task = replace(PRIVATE, n_public=n_public)
+    alone = noise(make_plan(Descent(n_steps=50), task), "train")
+    assert noise(plan_of(fitting, task, part=0.2), "train") == pytest.approx(alone, rel=3e-4)
+    assert noise(plan_of(fitting, task, part=0.5), "train") == pytest.approx(alone, rel=3e-4)
+
+
+def test_the_noise_of_a_rule_on_its_own_piece_does_not_depend_on_the_training():
+    short, long = (plan_of(part=0.2, base=Descent(n_steps=n)) for n in (5, 50))
+    assert noise(short, "rule") == noise(long, "rule")
+    assert noise(short, "train") < noise(long, "train")
+
+
+@fittings
+@holdouts
+@pytest.mark.parametrize("part", [0.2, 0.5])
+def test_the_pieces_share_out_everyone(fitting, holdout, part):
+    plan = plan_of(fitting, holdout=holdout, part=part)
+    expected = {"train": (1 - holdout) * (1 - part), "rule": (1 - holdout) * part}
+    if holdout:
+        expected["holdout"] = holdout
+    assert plan.shares == pytest.approx(expected)
+    assert {part.piece for part in plan.parts if part.name in ("groups", "rule", "check")} == {"rule"}
+
+
+# --- the rule on the training rows ------------------------------------------------------------------------
+
+
+@fittings
+@sizes
+@holdouts
+def test_parts_of_one_piece_spend_the_budget_together(fitting, n_public, holdout):
+    plan = plan_of(fitting, replace(PRIVATE, n_public=n_public), holdout)
+    assert {part.piece for part in plan.parts} - {"size", "holdout"} == {"train"}
+    assert is_exhausted(cost_of(plan, "train"))
+    assert is_exhausted(epsilon_of(plan.charges(), plan.delta))
+    for part in plan.parts:
+        if part.piece == "train":
+            assert epsilon_of([part.event], plan.delta) < 0.999 * EPSILON
+
+
+@fittings
+def test_one_piece_needs_more_noise_than_two(fitting):
+    shared, apart = plan_of(fitting), plan_of(fitting, part=0.2)
+    assert noise(shared, "train") > noise(apart, "train") * (1 + 1e-3)
+    assert noise(shared, "rule") > noise(apart, "rule") * 1.5
+
+
+@fittings
+def test_a_larger_slice_means_less_noise_for_the_rule_and_more_for_the_training(fitting):
+    plans = [plan_of(fitting, slice=share) for share in (0.05, 0.1, 0.3, 0.6)]
+    rule, training = ([noise(plan, part) for plan in plans] for part in ("rule", "train"))
+    for i in range(3):
+        assert rule[i] > 1.1 * rule[i + 1]
+        assert 1.005 * training[i] < training[i + 1]
+    assert all(is_exhausted(cost_of(plan, "train")) for plan in plans)
+
+
+def test_a_slice_plays_no_part_where_the_rule_has_its_own_piece():
+    one, other = (plan_of(part=0.2, slice=share) for share in (0.05, 0.6))
+    assert one.parts == other.parts
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3])
+def test_a_slice_is_the_rules_share_of_the_precision(share):
+    """Squared signal over noise: of 50 batches at rate q it is 50 q^2 / noise^2, of one count 1 / noise^2."""
+    plan = plan_of(slice=share)
+    steps, rule = plan.part("train"), plan.part("rule")
+    trained = steps.n_steps * steps.sampling_rates[-1] ** 2 / noise(plan, "train") ** 2
+    ruled = sum(1 / release.noise_multiplier**2 for release in rule.releases)
+    assert ruled / (ruled + trained) == pytest.approx(share, rel=1e-6)
+
+
+def test_the_usual_slice_lies_between_5_and_15_per_cent():
+    recipe = Postprocessed(constraint=PARITY)
+    assert recipe.slice_for(replace(PRIVATE, n_public=10)) == 0.05
+    assert recipe.slice_for(replace(PRIVATE, n_public=10**6)) == 0.15
+    assert recipe.slice_for(replace(PRIVATE, n_public=None)) == recipe.slice_for(TASK) == 0.1
+    assert Postprocessed(constraint=PARITY, slice=0.4).slice_for(PRIVATE) == 0.4
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(one=st.integers(1, 10**7), other=st.integers(1, 10**7))
+def test_the_usual_slice_never_falls_with_the_size(one, other):
+    recipe = Postprocessed(constraint=PARITY)
+    small, large = (recipe.slice_for(replace(PRIVATE, n_public=n)) for n in sorted((one, other)))
+    assert 0.05 <= small <= large <= 0.15
+
+
+# --- other recipes ----------------------------------------------------------------------------------------
+
+
+@fittings
+@sizes
+def test_a_rule_for_given_scores_has_the_whole_budget_on_everyone(fitting, n_public):
+    task = replace(PRIVATE, n_public=n_public)
+    plan = plan_of(fitting, task, base=GivenScores())
+    assert plan.shares == {}
+    assert {part.piece for part in plan.parts} - {"size"} == {"train"}
+    assert is_exhausted(epsilon_of(plan.charges(), plan.delta))
+    assert noise(plan, "rule") <= noise(plan_of(fitting, task, part=0.2), "rule") * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("part", [None, 0.2])
+@sizes
+def test_without_privacy_no_noise_is_planned(part, n_public):
+    plan = plan_of(task=replace(TASK, n_public=n_public), holdout=0.3, part=part)
+    assert {release.noise_multiplier for each in plan.parts for release in each.releases} == {0.0}
+
+
+@dataclass(frozen=True)
+class ThreePieces:
+    """A recipe that asks one piece twice, before and after the others, each at its own multiple of noise."""
+
+    factors: tuple[float, ...] = (1.0, 2.0, 0.5, 3.0)
+
+    def check(self, task):
+        """Anything goes."""
+
+    def parts(self, noise_multiplier, share, task):
+        asked = (("a", "left"), ("b", "right"), ("c", "middle"), ("d", "left"))
+        shares = {"left": 0.5, "right": 0.25, "middle": 0.25}
+        return tuple(
+            Part(
+                name,
+                (Release("sum", "gaussian", factor * noise_multiplier),),
+                share * shares[piece],
+                piece=piece,
+            )
+            for (name, piece), factor in zip(asked, self.factors, strict=True)
+        )
+
+
+@sizes
+@holdouts
+def test_any_recipe_gets_each_of_its_pieces_calibrated(n_public, holdout):
+    plan = make_plan(ThreePieces(), replace(PRIVATE, n_public=n_public), holdout)
+    assert {part.name for part in plan.parts} - {"size", "holdout"} == {"a", "b", "c", "d"}
+    for piece in ("left", "right", "middle"):
+        assert is_exhausted(cost_of(plan, piece))
+    assert is_exhausted(epsilon_of(plan.charges(), plan.delta))
+    # one Gaussian sum has its noise whatever the multiple; two at s and 3 s cost as one at s / sqrt(1 + 1/9)
+    assert noise(plan, "b") == pytest.approx(noise(plan, "c"), rel=3e-4)
+    assert noise(plan, "d") == pytest.approx(3 * noise(plan, "a"), rel=1e-12)
+    assert noise(plan, "a") == pytest.approx(noise(plan, "b") * math.sqrt(1 + 1 / 9), rel=3e-3)
