@@ -19,9 +19,9 @@ import pandas as pd
 
 from fairveil import LagrangianClassifier, LagrangianDual, Ledger, Schema
 from fairveil.accounting.composition import epsilon_of
-from fairveil.accounting.pricing import Neighbours
+from fairveil.accounting.pricing import NeighboringRelation
 from fairveil.data.encoding import Encoder
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import Constraint
 from fairveil.privacy.plan import Plan
 from measuring import Answer, Bench, Splits
@@ -53,7 +53,7 @@ def known_unknown(plan_at: Callable[[float], Plan], epsilon: float, delta: float
     low, high = 0.0, epsilon  # a change never costs less than being known
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        costs = epsilon_of(plan_at(middle).charges(), delta, Neighbours.REPLACE_ONE)
+        costs = epsilon_of(plan_at(middle).charges(), delta, NeighboringRelation.REPLACE_ONE)
         low, high = (middle, high) if costs <= epsilon else (low, middle)
     return low
 
@@ -171,7 +171,7 @@ def saved_rival(options: argparse.Namespace, name: str, epsilon: float) -> dict[
     for row in json.loads(Path(options.rivals).read_text())["rows"]:
         if all(row[key] == value for key, value in wanted.items()):
             return row
-    raise BadStructure(f"Expected a row {wanted} in {options.rivals}, got none; leave the file out.")
+    raise BadStructureError(f"Expected a row {wanted} in {options.rivals}, got none; leave the file out.")
 
 
 def claims(dataset: str, ours: dict[str, float], rivals: dict[str, dict[str, float]]) -> dict[str, bool]:

@@ -164,7 +164,7 @@ def appendix_recipe(options: argparse.Namespace, holdout: float) -> fairveil.Gro
     """Return a recipe in the spirit of Appendix F: large batches, then last steps of 4 people and a high rate."""
     descent = Descent(n_steps=options.steps, sampling_rate=1.0, learning_rate=0.5, clip_norm=0.3)
     rate = LAST_BATCH / (N_SYNTHETIC * (1 - holdout))
-    finish = fairveil.Finish(options.last_steps / options.steps, LAST_RATE, rate)
+    finish = fairveil.FinalSteps(options.last_steps / options.steps, LAST_RATE, rate)
     return fairveil.Groupwise(descent, options.norm_bound or 3.0, "common", finish=finish)
 
 

@@ -40,7 +40,7 @@ from fairveil import (
     NoisyDescent,
     ParityFitting,
     ParityPostprocessor,
-    ToleranceNotMet,
+    ToleranceNotMetWarning,
     make_biased_mixture,
 )
 from fairveil.data.encoding import Encoder
@@ -98,7 +98,7 @@ class Run:
             random_state=0,
         )  # fmt: skip
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ToleranceNotMet)  # the figures say it
+            warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the figures say it
             rule.fit(self.people.X[:FIT], self.y[:FIT])
         return rule.predict(self.people.X)
 

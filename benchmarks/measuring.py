@@ -21,7 +21,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from fairveil import Groupwise, GroupwiseClassifier, Schema
 from fairveil.data.datasets import dataset_path
 from fairveil.data.encoding import Encoder
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.fairdp.recipe import GroupScale
@@ -214,7 +214,7 @@ def with_source_split(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
         return frame.assign(**{FLAG: (frame["split"] == "train").to_numpy(dtype=bool)})
     listed = path.with_name(f"{path.stem}_fairdp_rows.parquet")
     if not listed.is_file():
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a column split in {path.name} or a file {listed.name} beside it, got neither; split at random."
         )
     rows = pd.read_parquet(listed)

@@ -57,7 +57,7 @@ from fairveil import (
     RateConstrainedClassifier,
     Schema,
     ScoreHistogram,
-    ToleranceNotMet,
+    ToleranceNotMetWarning,
 )
 from fairveil.data.datasets import dataset_schema
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
@@ -135,12 +135,12 @@ class Setting:
             return PrivateClassifier(self.epsilon, self.delta, recipe, schema, sensitive, ledger=Ledger())
         budget = (self.epsilon, self.delta)
         if self.method == "dp2dp":
-            how = ParityFitting(self.aware, SOLVERS[self.solver], self.part, decoupled=self.decoupled)
+            how = ParityFitting(self.aware, SOLVERS[self.solver], self.stage, decoupled=self.decoupled)
             return ParityPostprocessor(
                 Descent(model=self.model), self.asked, *budget, how, schema, sensitive, ledger=Ledger()
             )
         if self.method == "parity":
-            flips = FlipFitting(self.mode, self.decoupled, part=self.part)
+            flips = FlipFitting(self.mode, self.decoupled, part=self.stage)
             return RandomizedParityPostprocessor(
                 Descent(model=self.model), self.asked, *budget, flips, schema, sensitive, ledger=Ledger()
             )
@@ -363,7 +363,7 @@ def settings_of(options: argparse.Namespace) -> list[Setting]:
     return [
         Setting(
             options.method, options.model, options.constraint, options.against, epsilon, options.delta, tolerance,
-            clip_norm, not options.no_look, options.aware, options.solver, options.part, options.decoupled,
+            clip_norm, not options.no_look, options.aware, options.solver, options.stage, options.decoupled,
             options.mode, norm_bound, options.divisors, options.weighting, int(rounds), most, slack,
         )
         for epsilon, tolerance, clip_norm, norm_bound, rounds, most, slack in itertools.product(*several)
@@ -378,7 +378,7 @@ def main() -> None:
     results = []
     for setting in settings:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ToleranceNotMet)  # the figures say it
+            warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the figures say it
             found = (
                 measure_frontier(splits, options, setting)
                 if options.frontier

@@ -27,10 +27,10 @@ from sklearn.linear_model import LogisticRegression
 
 from fairveil.data.datasets import dataset_schema
 from fairveil.data.encoding import Encoder
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES
 from measuring import FIRST_SEED, Splits, numbers, read_bench, rounded
-from rivals import NOTIONS, Sheet, sheet_of
+from rivals import NOTIONS, ReleasedStatistics, sheet_of
 
 HIGHEST_PRICE, N_PRICES = 1.5, {1: 151, 2: 41}
 """Of a unit of accuracy for a unit of the difference; how many are tried, by the number of differences."""
@@ -44,7 +44,7 @@ def learners() -> dict[str, ClassifierMixin]:
     return {"boosted trees": trees, "logistic regression": LogisticRegression(solver="newton-cholesky")}
 
 
-def unit_prices(sheet: Sheet, notion: str) -> list[np.ndarray]:
+def unit_prices(sheet: ReleasedStatistics, notion: str) -> list[np.ndarray]:
     """Return for each difference what deciding 1 costs in each cell (groups x labels), at a price of one.
 
     The difference is that of group 1 less group 0; deciding 1 for a person of a cell moves a rate by 1 / its people.
@@ -64,7 +64,7 @@ def unit_prices(sheet: Sheet, notion: str) -> list[np.ndarray]:
     return [within * np.array([[1.0, 0.0]]), within * np.array([[0.0, 1.0]])]
 
 
-def chances(learner: ClassifierMixin, sheet: Sheet, X_test: np.ndarray) -> np.ndarray:
+def chances(learner: ClassifierMixin, sheet: ReleasedStatistics, X_test: np.ndarray) -> np.ndarray:
     """Return P(a, y | x) of the test rows, shape (rows, groups, labels)."""
     known = sheet.groups >= 0
     cells = 2 * sheet.groups[known] + sheet.y[known]
@@ -88,7 +88,7 @@ def sweep(splits: Splits, rows: np.ndarray, name: str, options: argparse.Namespa
         train, test = splits(run)
         sheet = sheet_of(bench, rows, train)
         if sheet.n_groups != 2:
-            raise BadStructure(f"Expected two groups, got {sheet.n_groups}; choose another data set.")
+            raise BadStructureError(f"Expected two groups, got {sheet.n_groups}; choose another data set.")
         joint, prices = chances(learners()[name], sheet, rows[test]), unit_prices(sheet, options.constraint)
         grid = np.linspace(-HIGHEST_PRICE, HIGHEST_PRICE, N_PRICES[len(prices)])
         for weights in itertools.product(grid.tolist(), repeat=len(prices)):

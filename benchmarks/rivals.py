@@ -46,7 +46,7 @@ from sklearn.neural_network import MLPClassifier
 
 from fairveil.data.datasets import dataset_schema
 from fairveil.data.encoding import Encoder
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES
 from measuring import FIRST_SEED, Answer, Bench, Splits, read_bench, rounded
 
@@ -60,7 +60,7 @@ MOST_STEPS = 500
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ReleasedStatistics:
     """Training data of one split: encoded rows, labels (1 = positive class) and groups from 0 on (-1 = unknown)."""
 
     X: np.ndarray
@@ -77,10 +77,10 @@ class Sheet:
         return [is_known & (self.y == label) for label in (0, 1)] if notion == NOTIONS[1] else [is_known]
 
 
-Rival = Callable[[Sheet, np.ndarray, str, float, int], Answer]
+Rival = Callable[[ReleasedStatistics, np.ndarray, str, float, int], Answer]
 
 
-def network(sheet: Sheet, X_test: np.ndarray, notion: str, epsilon: float, seed: int) -> Answer:
+def network(sheet: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int) -> Answer:
     """CLF: answer with a network that knows nothing of groups."""
     clf = MLPClassifier(HIDDEN, alpha=WEIGHT_DECAY, batch_size=BATCH, max_iter=N_EPOCHS, random_state=seed)
     with warnings.catch_warnings():
@@ -93,7 +93,7 @@ def network(sheet: Sheet, X_test: np.ndarray, notion: str, epsilon: float, seed:
 class BoundaryProgram:
     """Logistic regression (C = 1) whose covariances between group and distance to the boundary are zero."""
 
-    sheet: Sheet
+    sheet: ReleasedStatistics
     notion: str
 
     @cached_property
@@ -142,7 +142,9 @@ class BoundaryProgram:
         return minimize(self.loss, start, jac=True, method="SLSQP", constraints=[zero], options=options).x
 
 
-def boundary_covariance(sheet: Sheet, X_test: np.ndarray, notion: str, epsilon: float, seed: int) -> Answer:
+def boundary_covariance(
+    sheet: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
+) -> Answer:
     """Z: answer with the logistic regression whose boundary does not covary with the group."""
     theta = BoundaryProgram(sheet, notion).solve()
     scores = expit(X_test @ theta[:-1] + theta[-1])
@@ -187,7 +189,7 @@ class DebiasedParity(UtilityParity):
 
     def load_data(self, X: np.ndarray, y: pd.Series, *, sensitive_features: pd.Series) -> None:
         """Load rows, labels and answers; a row without an event counts for no constraint."""
-        sheet = Sheet(np.asarray(X), np.asarray(y), np.asarray(sensitive_features))
+        sheet = ReleasedStatistics(np.asarray(X), np.asarray(y), np.asarray(sensitive_features))
         event = pd.Series(None, index=range(len(sheet.y)), dtype=object)
         for number, is_in in enumerate(sheet.events(self.notion)):
             event[is_in] = f"event {number}"
@@ -210,7 +212,12 @@ class DebiasedParity(UtilityParity):
 
 
 def reduced(
-    sheet: Sheet, answers: np.ndarray, inverse: np.ndarray, X_test: np.ndarray, notion: str, seed: int
+    sheet: ReleasedStatistics,
+    answers: np.ndarray,
+    inverse: np.ndarray,
+    X_test: np.ndarray,
+    notion: str,
+    seed: int,
 ) -> Answer:
     """Answer with fairlearn's reductions at their defaults, the constraint read from these answers.
 
@@ -226,12 +233,16 @@ def reduced(
     return Answer(rule.predict(X_test, random_state=seed), scores)
 
 
-def reductions(sheet: Sheet, X_test: np.ndarray, notion: str, epsilon: float, seed: int) -> Answer:
+def reductions(
+    sheet: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
+) -> Answer:
     """A: answer with reductions that see the groups as they are."""
     return reduced(sheet, sheet.groups, np.eye(sheet.n_groups), X_test, notion, seed)
 
 
-def private_reductions(sheet: Sheet, X_test: np.ndarray, notion: str, epsilon: float, seed: int) -> Answer:
+def private_reductions(
+    sheet: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
+) -> Answer:
     """M: answer with reductions that see the groups through randomised response, once for each person."""
     k = sheet.n_groups
     truth = truth_probability(epsilon, k)
@@ -280,12 +291,12 @@ def figures_of(
     }
 
 
-def sheet_of(bench: Bench, rows: np.ndarray, train: np.ndarray) -> Sheet:
+def sheet_of(bench: Bench, rows: np.ndarray, train: np.ndarray) -> ReleasedStatistics:
     """Return the training rows with groups counted from 0, whatever their codes."""
     numbers = np.full(max(bench.groups.max(), bench.people.codes.max()) + 1, -1)
     numbers[bench.people.codes] = np.arange(len(bench.people.codes))
     y = (bench.y[train] == bench.people.positive).astype(int)
-    return Sheet(rows[train], y, numbers[bench.groups[train]])
+    return ReleasedStatistics(rows[train], y, numbers[bench.groups[train]])
 
 
 def options_of(arguments: list[str]) -> argparse.Namespace:
@@ -313,7 +324,9 @@ def main() -> None:
     names = options.sensitive.split(",") if options.sensitive else ()
     bench = read_bench(options.dataset, dataset_schema(options.dataset), False, names)
     if bench.people.n_classes != 2:
-        raise BadStructure(f"Expected two classes, got {bench.people.n_classes}; choose another data set.")
+        raise BadStructureError(
+            f"Expected two classes, got {bench.people.n_classes}; choose another data set."
+        )
     splits, rows = Splits(bench, "random", options.first_seed), Encoder(bench.schema).rows(bench.frame)
     results = []
     for name in options.rivals:

@@ -53,7 +53,7 @@ from fairveil.methods.raco.recipe import RateConstrained
 from fairveil.models import Adam, LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.models.last_layer import bounded_last_layer
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
@@ -74,7 +74,7 @@ class Ours:
         self.model, self.batch = model, batch
         self.clip_norm = 1.0 if is_private else math.inf
         release = Release("gradient", "gaussian", 1.0 if is_private else 0.0)
-        part = Part("train", (release,), 1.0, {-1: batch / len(X)}, 10**9)
+        part = Stage("train", (release,), 1.0, {-1: batch / len(X)}, 10**9)
         plan = Plan((part,), 1.0 if is_private else math.inf, 1e-5)
         records = MemoryRecords(X, y.astype(np.int16), np.zeros(len(y), np.int16))
         self.veil = open_veils(records, plan, Ledger(), secret_coins(), "speed")["train"]
@@ -109,7 +109,7 @@ class OursRaco(Ours):
         self.recipe, self.constraints = RateConstrained(constraint), constrain(constraint, people)
         self.model, self.batch, self.clip_norm = LinearSoftmax(X.shape[1], 2), batch, 1.0
         releases = (Release("histogram", "gaussian", 2.0), Release("gradient", "gaussian", 1.0))
-        part = Part("train", releases, 1.0, {-1: batch / len(X)}, 10**9)
+        part = Stage("train", releases, 1.0, {-1: batch / len(X)}, 10**9)
         records = MemoryRecords(X, y.astype(np.int16), groups.astype(np.int16))
         self.veil = open_veils(records, Plan((part,), 1.0, 1e-5), Ledger(), secret_coins(), "speed")["train"]
         self.veil.expect(len(X))
@@ -148,7 +148,7 @@ class OursGroupwise(Ours):
         self.scale = GroupScale.by_group(self.task, np.full(n_groups, len(X) / n_groups))
         self.model, self.batch = self.recipe.model_for(self.task), batch
         name = "gradient" if released == "average" else "gradients"
-        part = Part("train", (Release(name, "gaussian", 1.0),), 1.0, {-1: batch / len(X)}, 10**9)
+        part = Stage("train", (Release(name, "gaussian", 1.0),), 1.0, {-1: batch / len(X)}, 10**9)
         groups = np.random.default_rng(1).integers(n_groups, size=len(X)).astype(np.int16)
         records = MemoryRecords(X, y.astype(np.int16), groups)
         self.veil = open_veils(records, Plan((part,), 1.0, 1e-5), Ledger(), secret_coins(), "speed")["train"]
@@ -178,7 +178,7 @@ class OursLagrangian:
         own = replace(LagrangianDual().descent, model=model, n_steps=length, sampling_rate=rate)
         self.recipe = LagrangianDual(DemographicParity(), own, primal="gradients")
         front = open_front(schema, "sex", epsilon, 1e-5, None, None, "attribute")
-        self.task, (part,) = front.task, self.recipe.parts(1.0 if is_private else 0.0, 1.0, front.task)
+        self.task, (part,) = front.task, self.recipe.stages(1.0 if is_private else 0.0, 1.0, front.task)
         plan = Plan((replace(part, n_steps=10**9),), epsilon, 1e-5, front.unit)
         records = front.records(people.X, people.y)
         self.veils = open_veils(records, plan, Ledger(), secret_coins(), "speed")
@@ -380,10 +380,10 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS), help="with commas")
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
     options = parser.parse_args()
-    if not set(options.parts.split(",")) <= set(PARTS):
+    if not set(options.stages.split(",")) <= set(PARTS):
         parser.error(f"Expected some of {', '.join(PARTS)}, got {options.parts!r}.")
     figures: dict[str, float] = {}
-    for name in options.parts.split(","):
+    for name in options.stages.split(","):
         figures |= PARTS[name]()
         if not options.json:
             print(f"# {name} done", file=sys.stderr)

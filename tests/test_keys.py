@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from fairveil._keys import KEY_BYTES, Key, lots_of_rows, siphash
-from fairveil.errors import BadStructure
+from fairveil._keys import KEY_BYTES, Key, siphash, uniforms_of_rows
+from fairveil.errors import BadStructureError
 
 P = 1e-6
 N = 50_000
@@ -107,14 +107,14 @@ def test_another_process_gives_the_same_lots(rng):
     secret = rng.bytes(KEY_BYTES)
     program = (
         "import sys, numpy as np\n"
-        "from fairveil._keys import Key, lots_of_rows\n"
+        "from fairveil._keys import Key, uniforms_of_rows\n"
         "table = np.stack([np.arange(50), np.arange(50) % 10], axis=1)\n"
-        "print(lots_of_rows(Key(bytes.fromhex(sys.argv[1])), table).tobytes().hex())\n"
+        "print(uniforms_of_rows(Key(bytes.fromhex(sys.argv[1])), table).tobytes().hex())\n"
     )
     answer = subprocess.run(
         [sys.executable, "-c", program, secret.hex()], capture_output=True, text=True, check=True
     )
-    here = lots_of_rows(Key(secret), people(50))
+    here = uniforms_of_rows(Key(secret), people(50))
     assert bytes.fromhex(answer.stdout.strip()) == here.tobytes()
     assert len(np.unique(here)) == 100
 
@@ -127,29 +127,29 @@ def test_another_process_gives_the_same_lots(rng):
 )
 def test_the_lots_of_a_row_do_not_depend_on_the_other_rows(table, secret, data):
     key = Key(secret)
-    lots = lots_of_rows(key, table)
+    uniforms = uniforms_of_rows(key, table)
     order = data.draw(st.permutations(range(len(table))))
-    assert np.array_equal(lots_of_rows(key, table[order]), lots[:, order])
+    assert np.array_equal(uniforms_of_rows(key, table[order]), uniforms[:, order])
     for row in range(len(table)):
-        assert np.array_equal(lots_of_rows(key, table[row : row + 1])[:, 0], lots[:, row])
+        assert np.array_equal(uniforms_of_rows(key, table[row : row + 1])[:, 0], uniforms[:, row])
 
 
 def test_the_lots_of_a_row_do_not_depend_on_how_the_table_lies_in_memory(rng):
     key, table = a_key(rng), people(40)
-    lots = lots_of_rows(key, table)
-    assert np.array_equal(lots_of_rows(key, np.asfortranarray(table)), lots)
-    assert np.array_equal(lots_of_rows(key, np.repeat(table, 2, axis=0)[::2]), lots)
-    assert np.array_equal(lots_of_rows(key, np.repeat(table, 2, axis=1)[:, ::2]), lots)
+    uniforms = uniforms_of_rows(key, table)
+    assert np.array_equal(uniforms_of_rows(key, np.asfortranarray(table)), uniforms)
+    assert np.array_equal(uniforms_of_rows(key, np.repeat(table, 2, axis=0)[::2]), uniforms)
+    assert np.array_equal(uniforms_of_rows(key, np.repeat(table, 2, axis=1)[:, ::2]), uniforms)
 
 
 def test_equal_rows_have_equal_lots_and_others_have_others(rng):
-    lots = lots_of_rows(a_key(rng), np.array([[1, 2], [3, 4], [1, 2], [2, 1]]))
-    assert np.array_equal(lots[:, 0], lots[:, 2])
-    assert len(np.unique(lots[:, [0, 1, 3]])) == 6
+    uniforms = uniforms_of_rows(a_key(rng), np.array([[1, 2], [3, 4], [1, 2], [2, 1]]))
+    assert np.array_equal(uniforms[:, 0], uniforms[:, 2])
+    assert len(np.unique(uniforms[:, [0, 1, 3]])) == 6
 
 
 def test_a_table_without_rows_has_no_lots(rng):
-    assert lots_of_rows(a_key(rng), np.empty((0, 3))).shape == (2, 0)
+    assert uniforms_of_rows(a_key(rng), np.empty((0, 3))).shape == (2, 0)
 
 
 # --- the law of the lots ------------------------------------------------------------------------------------
@@ -158,8 +158,8 @@ def test_a_table_without_rows_has_no_lots(rng):
 # sees two numbers that are equal in one record of ten just as surely (noncentrality above 4,000).
 
 
-def uniform_p(lots):
-    return stats.chisquare(np.bincount((100 * lots).astype(int), minlength=100)).pvalue
+def uniform_p(uniforms):
+    return stats.chisquare(np.bincount((100 * uniforms).astype(int), minlength=100)).pvalue
 
 
 def unrelated_p(one, other):
@@ -168,10 +168,10 @@ def unrelated_p(one, other):
 
 
 def test_lots_are_uniform_in_the_unit_interval(rng):
-    lots = lots_of_rows(a_key(rng), people())
-    assert lots.shape == (2, N)
-    assert lots.min() >= 0 and lots.max() < 1
-    for numbers in lots:
+    uniforms = uniforms_of_rows(a_key(rng), people())
+    assert uniforms.shape == (2, N)
+    assert uniforms.min() >= 0 and uniforms.max() < 1
+    for numbers in uniforms:
         assert uniform_p(numbers) > P
         assert uniform_p(numbers**1.1) < P
 
@@ -186,14 +186,14 @@ def assert_unrelated(one, other):
 
 
 def test_the_two_numbers_of_a_record_are_unrelated(rng):
-    assert_unrelated(*lots_of_rows(a_key(rng), people()))
+    assert_unrelated(*uniforms_of_rows(a_key(rng), people()))
 
 
 def test_another_key_gives_unrelated_lots(rng):
     key, table = a_key(rng), people()
     for bit in (0, 64, 127):
         other = Key((int.from_bytes(key.secret, "little") ^ (1 << bit)).to_bytes(KEY_BYTES, "little"))
-        for one, another in zip(lots_of_rows(key, table), lots_of_rows(other, table), strict=True):
+        for one, another in zip(uniforms_of_rows(key, table), uniforms_of_rows(other, table), strict=True):
             assert_unrelated(one, another)
 
 
@@ -205,8 +205,8 @@ def test_another_tweak_gives_unrelated_lots(rng, tweaks):
 
 
 def test_lots_are_unrelated_to_those_of_the_next_record(rng):
-    lots = lots_of_rows(a_key(rng), people(N + 1))[0]
-    assert_unrelated(lots[:-1], lots[1:])
+    uniforms = uniforms_of_rows(a_key(rng), people(N + 1))[0]
+    assert_unrelated(uniforms[:-1], uniforms[1:])
 
 
 # --- the key and its file -----------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_a_key_file_that_others_may_touch_is_refused(tmp_path, mode):
     path = tmp_path / "key"
     key = Key.create(path)
     path.chmod(mode)
-    with pytest.raises(BadStructure, match="chmod 600") as refusal:
+    with pytest.raises(BadStructureError, match="chmod 600") as refusal:
         Key.read(path)
     assert_one_sentence(refusal)
     assert f"{mode:o}" in str(refusal.value) and key.secret.hex() not in str(refusal.value)
@@ -250,21 +250,21 @@ def test_a_key_file_that_others_may_touch_is_refused(tmp_path, mode):
 def test_a_key_never_overwrites_a_file(tmp_path):
     path = tmp_path / "key"
     first = Key.create(path)
-    with pytest.raises(BadStructure, match="does not exist yet") as refusal:
+    with pytest.raises(BadStructureError, match="does not exist yet") as refusal:
         Key.create(path)
     assert_one_sentence(refusal)
     assert Key.read(path) == first
 
 
 def test_a_key_that_cannot_be_written_is_refused(tmp_path):
-    with pytest.raises(BadStructure, match="No such file") as refusal:
+    with pytest.raises(BadStructureError, match="No such file") as refusal:
         Key.create(tmp_path / "nowhere" / "key")
     assert_one_sentence(refusal)
 
 
 @pytest.mark.parametrize("where", ["absent", "."])
 def test_where_there_is_no_key_file_it_is_refused(tmp_path, where):
-    with pytest.raises(BadStructure, match=r"Key\.create") as refusal:
+    with pytest.raises(BadStructureError, match=r"Key\.create") as refusal:
         Key.read(tmp_path / where)
     assert_one_sentence(refusal)
 
@@ -290,7 +290,7 @@ def test_a_damaged_key_file_is_refused_and_not_quoted(tmp_path, content):
     path = tmp_path / "key"
     path.touch(0o600)
     path.write_bytes(content)
-    with pytest.raises(BadStructure, match="32 hex digits") as refusal:
+    with pytest.raises(BadStructureError, match="32 hex digits") as refusal:
         Key.read(path)
     assert_one_sentence(refusal)
     assert SECRET[:8] not in str(refusal.value)
@@ -299,7 +299,7 @@ def test_a_damaged_key_file_is_refused_and_not_quoted(tmp_path, content):
 
 @pytest.mark.parametrize("secret", [b"", bytes(15), bytes(17), SECRET, bytearray(16), None])
 def test_a_key_of_another_length_or_kind_is_refused(secret):
-    with pytest.raises(BadStructure, match="16 bytes") as refusal:
+    with pytest.raises(BadStructureError, match="16 bytes") as refusal:
         Key(secret)
     assert_one_sentence(refusal)
     assert SECRET not in str(refusal.value)

@@ -14,7 +14,7 @@ import fairveil
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fairveil"
 FLOORS = {
-    "errors": -2, "_validate": -1, "coins": 0, "keyed": 0,
+    "errors": -2, "_validation": -1, "_typing": -2, "_random": 0, "_keys": 0,
     "data": 1, "privacy": 1, "fairness": 1, "models": 1,
     "training": 2, "scale": 2,
     "postprocess": 3, "certify": 3, "audit": 3,

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairveil._keys import Key
-    from fairveil.accounting.composition import Neighbours
+    from fairveil.accounting.composition import NeighboringRelation
     from fairveil.certificates.holdout import Certificate
     from fairveil.data.datasets import Dataset, load_dataset, make_biased_mixture, make_separated_groups
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
-    from fairveil.errors import FairveilError, ToleranceNotMet
+    from fairveil.errors import FairveilError, ToleranceNotMetWarning
     from fairveil.fair_classifier import FairClassifier
     from fairveil.fairness.constraints import (
         DemographicParity,
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from fairveil.methods.dp2dp.thresholds import ScoreHistogram
     from fairveil.methods.dp_sgd import Descent
     from fairveil.methods.fairdp import GroupwiseClassifier
-    from fairveil.methods.fairdp.early_stopping import Stopping
-    from fairveil.methods.fairdp.recipe import Finish, Groupwise
+    from fairveil.methods.fairdp.early_stopping import EarlyStopping
+    from fairveil.methods.fairdp.recipe import FinalSteps, Groupwise
     from fairveil.methods.functional import FunctionalClassifier
     from fairveil.methods.functional.recipe import Functional
     from fairveil.methods.output_perturbation import OutputPerturbation
@@ -85,7 +85,7 @@ _HOMES = {
     "FalseNegativeRateParity": "fairness.constraints",
     "FalsePositiveRateCap": "fairness.constraints",
     "FalsePositiveRateParity": "fairness.constraints",
-    "Finish": "methods.fairdp.recipe",
+    "FinalSteps": "methods.fairdp.recipe",
     "FlipFitting": "methods.decoupled_parity",
     "Functional": "methods.functional.recipe",
     "FunctionalClassifier": "methods.functional",
@@ -95,7 +95,7 @@ _HOMES = {
     "LagrangianClassifier": "methods.pf_ld",
     "LagrangianDual": "methods.pf_ld.recipe",
     "Ledger": "privacy.ledger",
-    "Neighbours": "accounting.composition",
+    "NeighboringRelation": "accounting.composition",
     "NoisyDescent": "research.noisy_descent",
     "Number": "data.schema",
     "OutputPerturbation": "methods.output_perturbation",
@@ -112,9 +112,9 @@ _HOMES = {
     "Sensitive": "data.schema",
     "SmoothedClassifier": "research.fair_smooth",
     "Smoothing": "research.fair_smooth",
-    "Stopping": "methods.fairdp.early_stopping",
+    "EarlyStopping": "methods.fairdp.early_stopping",
     "Target": "data.schema",
-    "ToleranceNotMet": "errors",
+    "ToleranceNotMetWarning": "errors",
     "TruePositiveRateParity": "fairness.constraints",
     "Tuning": "training.tuning",
     "Where": "data.schema",
@@ -137,6 +137,7 @@ __all__ = [
     "DemographicParity",
     "Descent",
     "DualSteps",
+    "EarlyStopping",
     "EqualizedOdds",
     "ErrorRateParity",
     "FairClassifier",
@@ -145,7 +146,7 @@ __all__ = [
     "FalseNegativeRateParity",
     "FalsePositiveRateCap",
     "FalsePositiveRateParity",
-    "Finish",
+    "FinalSteps",
     "FlipFitting",
     "Functional",
     "FunctionalClassifier",
@@ -155,7 +156,7 @@ __all__ = [
     "LagrangianClassifier",
     "LagrangianDual",
     "Ledger",
-    "Neighbours",
+    "NeighboringRelation",
     "NoisyDescent",
     "Number",
     "OutputPerturbation",
@@ -172,9 +173,8 @@ __all__ = [
     "Sensitive",
     "SmoothedClassifier",
     "Smoothing",
-    "Stopping",
     "Target",
-    "ToleranceNotMet",
+    "ToleranceNotMetWarning",
     "TruePositiveRateParity",
     "Tuning",
     "Where",

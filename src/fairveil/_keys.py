@@ -14,14 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.errors import BadStructure
-
-__all__ = [
-    "KEY_BYTES",
-    "Key",
-    "lots_of_rows",
-    "siphash",
-]
+from fairveil.errors import BadStructureError
 
 KEY_BYTES = 16
 Words = NDArray[np.uint64]
@@ -41,7 +34,9 @@ class Key:
 
     def __post_init__(self) -> None:
         if not isinstance(self.secret, bytes) or len(self.secret) != KEY_BYTES:
-            raise BadStructure(f"Expected a key of {KEY_BYTES} bytes, got something else; make one anew.")
+            raise BadStructureError(
+                f"Expected a key of {KEY_BYTES} bytes, got something else; make one anew."
+            )
 
     @classmethod
     def fresh(cls) -> "Key":
@@ -55,11 +50,11 @@ class Key:
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected a key file that does not exist yet, got {path}; read it instead."
             ) from None
         except OSError as problem:
-            raise BadStructure(f"Expected to write a key to {path}, got {problem.strerror}.") from None
+            raise BadStructureError(f"Expected to write a key to {path}, got {problem.strerror}.") from None
         with os.fdopen(handle, "w") as file:
             file.write(key.secret.hex() + "\n")
         return key
@@ -71,28 +66,28 @@ class Key:
             mode = stat.S_IMODE(os.stat(path).st_mode)
             text = Path(path).read_bytes()
         except OSError as problem:
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected a key file at {path}, got {problem.strerror}; make one with Key.create."
             ) from None
         if mode & 0o077:
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected {path} to be readable by its owner only, got mode {mode:o}; run chmod 600 on it."
             )
         try:
             return cls(bytes.fromhex(text.decode("ascii").strip()))
         except ValueError:
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected a key of {2 * KEY_BYTES} hex digits in {path}, got others."
             ) from None
 
 
-def lots_of_rows(key: Key, rows: NDArray[Any]) -> NDArray[np.float64]:
+def uniforms_of_rows(key: Key, rows: NDArray[Any]) -> NDArray[np.float64]:
     """Return two independent numbers in [0, 1) for each row of a table, shape (2, n), from that row's bytes alone.
 
     Examples
     --------
     >>> key, table = Key(bytes(16)), np.arange(6).reshape(3, 2)
-    >>> bool((lots_of_rows(key, table)[:, 1] == lots_of_rows(key, table[1:2])[:, 0]).all())
+    >>> bool((uniforms_of_rows(key, table)[:, 1] == uniforms_of_rows(key, table[1:2])[:, 0]).all())
     True
     """
     table = np.ascontiguousarray(rows)

@@ -18,14 +18,6 @@ from randomgen import AESCounter
 
 from fairveil.errors import FairveilError
 
-__all__ = [
-    "Coins",
-    "public_coins",
-    "reproducible_coins",
-    "secret_coins",
-    "seeded_for_tests",
-]
-
 KEY_BYTES = 16
 STOCK = 8192
 """How many normal numbers are drawn at once for small requests."""

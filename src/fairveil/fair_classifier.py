@@ -15,7 +15,7 @@ from fairveil._keys import Key
 from fairveil._validation import check_delta, check_epsilon
 from fairveil.certificates.holdout import Certificate, check_confidence
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity
 from fairveil.methods.base import PrivateClassifier
 from fairveil.methods.functional import FrontierModel, FunctionalClassifier
@@ -26,15 +26,11 @@ from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import AnyRecords
 from fairveil.report.explanation import explanation
-from fairveil.request import Wish, checked_constraints, method_for
-from fairveil.saved_request import FrontFacts, load_behind
+from fairveil.request import FitRequest, checked_constraints, method_for
+from fairveil.saved_request import SavedRequest, load_behind
 from fairveil.summary import guarantee_of, summary_of
-from fairveil.training.recipe import Progress, quiet
+from fairveil.training.recipe import Progress, no_progress
 from fairveil.training.tuning import Tuning
-
-__all__ = [
-    "FairClassifier",
-]
 
 
 class FairClassifier(ClassifierMixin, BaseEstimator):
@@ -133,7 +129,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     # --- fitting ------------------------------------------------------------------------------------------
 
     def fit(
-        self, X: Any, y: Any, sensitive_features: Any = None, progress: Progress = quiet
+        self, X: Any, y: Any, sensitive_features: Any = None, progress: Progress = no_progress
     ) -> "FairClassifier":
         """Train, fit the rule, certify; the budget is booked before any row is used.
 
@@ -149,7 +145,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         return self._fit(lambda behind: behind.fit(X, y, sensitive_features, progress))
 
     def fit_file(
-        self, path: str | Path, *, delimiter: str = ",", progress: Progress = quiet
+        self, path: str | Path, *, delimiter: str = ",", progress: Progress = no_progress
     ) -> "FairClassifier":
         """Train on a CSV or Parquet file that follows the schema, read chunk by chunk."""
         return self._fit(lambda behind: behind.fit_file(path, delimiter=delimiter, progress=progress))
@@ -161,13 +157,13 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self._keep(wish, fitting(behind))
         return self
 
-    def _behind(self, wish: Wish) -> PrivateClassifier:
+    def _behind(self, wish: FitRequest) -> PrivateClassifier:
         behind = wish.behind()
         if self.tune is not None:
             behind._tuning = wish.tuning(self.tune)
         return behind
 
-    def _keep(self, wish: Wish, behind: PrivateClassifier) -> None:
+    def _keep(self, wish: FitRequest, behind: PrivateClassifier) -> None:
         self.behind_, self.method_, self._wish = behind, wish.method, wish
         self.classes_, self.n_features_in_ = behind.classes_, behind.n_features_in_
         if hasattr(behind, "feature_names_in_"):
@@ -176,27 +172,27 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.epsilon_spent_, self.evaluation_ = behind.epsilon_spent_, behind.evaluation_
         self.certificate_ = None if self.evaluation_ is None else self.certificate()
 
-    def wish(self) -> Wish:
+    def wish(self) -> FitRequest:
         """Return what was asked for, checked; refuse a choice that was not made."""
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         if not isinstance(self.aware, bool):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected aware=True or aware=False, got {self.aware!r}; say whether decisions may read the sensitive "
                 "column."
             )
         if self.tune is not None and not isinstance(self.tune, Tuning):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected tune to be a Tuning, got {type(self.tune).__name__}; write Tuning((...))."
             )
         if self.tune is not None and self.estimator is not None:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected an estimator or candidates to choose among, got both; name it among the candidates of tune."
             )
         constraints = checked_constraints(DemographicParity() if self.constraint is None else self.constraint)
         method = method_for(self.method, constraints, self.aware, self.estimator, self.protects)
         seed = None if math.isfinite(self.epsilon) else 0  # what is not private can be repeated
-        return Wish(
+        return FitRequest(
             constraints, float(self.epsilon), float(self.delta), self._sensitive(), self.aware, method, self.schema,
             self.holdout, self.estimator, self.ledger, seed, self.protects,
         )  # fmt: skip
@@ -248,7 +244,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         """Return what holds for people like those held out, at this confidence; it costs nothing more."""
         check_is_fitted(self, "behind_")
         if self.evaluation_ is None:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected counts of people held out to certify from, got none; fit with holdout=0.15, and announce the "
                 "tolerances of a frontier."
             )
@@ -305,7 +301,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "behind_")
         if not isinstance(self.behind_, FunctionalClassifier):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f'Expected method="functional", which derives every tolerance from one release, got "{self.method_}"; '
                 "fit each tolerance, at its own cost."
             )
@@ -325,7 +321,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         """Write the fitted rule and its certificate into a new folder, as JSON and safetensors; never the key."""
         check_is_fitted(self, "behind_")
         wish, people = self._wish, self.behind_.front().people
-        facts = FrontFacts(wish.constraints, wish.sensitive, wish.aware, wish.method, self.certificate_)
+        facts = SavedRequest(wish.constraints, wish.sensitive, wish.aware, wish.method, self.certificate_)
         save_rule(self.behind_, Path(folder), {"front": facts.to_dict(people)})
 
     @classmethod

@@ -21,20 +21,12 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fairveil.data.schema import Schema
-from fairveil.errors import BadStructure, FairveilError
-from fairveil.models import MODELS, Decoupled, GivenProbabilities, SmoothedModel
+from fairveil.errors import BadStructureError, FairveilError
+from fairveil.models import MODELS, Decoupled, PrefittedProbabilities, SmoothedModel
 from fairveil.models.rules import RULES
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan
+from fairveil.privacy.plan import Plan, Stage
 from fairveil.privacy.selection import TunedPlan
-
-__all__ = [
-    "FORMAT",
-    "load_rule",
-    "read_facts",
-    "save_rule",
-    "write_folder",
-]
 
 FORMAT = 2
 FACTS, WEIGHTS = "model.json", "params.safetensors"
@@ -79,14 +71,14 @@ def _asked(rule: Any) -> dict[str, list[str]]:
 
 def _plan_facts(plan: Plan | TunedPlan) -> Any:
     """Return the parts of a plan; of a choice among runs, those of each run and around them."""
-    return plan.to_dict() if isinstance(plan, TunedPlan) else [part.to_dict() for part in plan.parts]
+    return plan.to_dict() if isinstance(plan, TunedPlan) else [stage.to_dict() for stage in plan.stages]
 
 
 def _plan(facts: dict[str, Any]) -> Plan | TunedPlan:
     budget = (facts["epsilon"] or math.inf, facts["delta"], facts["unit"])
     if isinstance(facts["plan"], dict):
         return TunedPlan.from_dict(facts["plan"], *budget)
-    return Plan(tuple(Part.from_dict(part) for part in facts["plan"]), *budget)
+    return Plan(tuple(Stage.from_dict(stage) for stage in facts["plan"]), *budget)
 
 
 def _model_facts(model: Any) -> dict[str, Any]:
@@ -95,7 +87,7 @@ def _model_facts(model: Any) -> dict[str, Any]:
     if isinstance(model, SmoothedModel):
         own = {"std": model.std, "layers": model.layers, "n_draws": model.n_draws}
         return {"kind": "smoothed", "base": _model_facts(model.base), **own}
-    kinds = {**MODELS, "given": GivenProbabilities}
+    kinds = {**MODELS, "given": PrefittedProbabilities}
     kind = next(name for name, cls in kinds.items() if isinstance(model, cls))
     return {"kind": kind, **dataclasses.asdict(model)}
 
@@ -127,7 +119,7 @@ def _deciding(rule: Any) -> dict[str, Any]:
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:
     """Write files into a new folder that appears whole or not at all."""
     if folder.exists():
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a folder that does not exist yet, got {folder}; remove it or name another one."
         )
     try:
@@ -139,7 +131,7 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
                 (whole / name).write_bytes(content)
             whole.rename(folder)
     except OSError as problem:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a folder that can be written, got {problem.strerror} for {folder}."
         ) from None
 
@@ -148,7 +140,9 @@ def load_rule(cls: type[T], folder: Path) -> T:
     """Return a fitted estimator of class `cls` from its folder."""
     facts, tensors = _read(folder)
     if facts.get("estimator") != cls.__name__:
-        raise BadStructure(f"Expected a saved {cls.__name__}, got a {facts.get('estimator')} in {folder}.")
+        raise BadStructureError(
+            f"Expected a saved {cls.__name__}, got a {facts.get('estimator')} in {folder}."
+        )
     fitted, sealed = _fitted(facts, tensors), copy(Ledger())
     rule = cls(epsilon=fitted["plan_"].epsilon, delta=fitted["plan_"].delta)  # type: ignore[call-arg]
     for name, value in (fitted | {"ledger": sealed, "ledger_": sealed, "timing_": {}}).items():
@@ -163,16 +157,16 @@ def read_facts(folder: Path) -> dict[str, Any]:
         written = int(facts["format"])
         intact = written == FORMAT and facts["checksum"] == _checksum(facts)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a model folder with {FACTS} and {WEIGHTS}, got something else in {folder}; save it again."
         ) from None
     if written != FORMAT:
         what = "newer; update fairveil" if written > FORMAT else "older; train it again"
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a model of format {FORMAT}, got format {written} in {folder}, which is {what}."
         )
     if not intact:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected {FACTS} as it was saved, got a changed one in {folder}; restore it, or train again."
         )
     return facts
@@ -185,11 +179,11 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         intact = facts["sha256"] == hashlib.sha256(weights).hexdigest()
         tensors = load_tensors(weights) if intact else {}
     except (OSError, ValueError, KeyError, SafetensorError):
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a model folder with {FACTS} and {WEIGHTS}, got something else in {folder}; save it again."
         ) from None
     if not intact:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected the weights that {FACTS} names, got other ones in {folder}; save it again."
         )
     return facts, tensors
@@ -225,13 +219,15 @@ def _fitted(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> dict[str, 
         OverflowError,
         FairveilError,
     ) as problem:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a sound {FACTS}, got a damaged one ({type(problem).__name__}); save the model again."
         ) from None
     if len(params) != model.n_params:
-        raise BadStructure(f"Expected {model.n_params} weights, got {len(params)}; save the model again.")
+        raise BadStructureError(
+            f"Expected {model.n_params} weights, got {len(params)}; save the model again."
+        )
     if not is_sound:
-        raise BadStructure(
+        raise BadStructureError(
             "Expected a model, a rule and a schema that fit together, got others; save the model again."
         )
     return fitted
@@ -266,7 +262,7 @@ def _model(facts: dict[str, Any]) -> Any:
         return Decoupled(_model(facts["base"]), facts["n_groups"])
     if facts["kind"] == "smoothed":
         return SmoothedModel(_model(facts["base"]), facts["std"], facts["layers"], facts["n_draws"])
-    kind: Any = GivenProbabilities if facts["kind"] == "given" else MODELS[facts["kind"]]
+    kind: Any = PrefittedProbabilities if facts["kind"] == "given" else MODELS[facts["kind"]]
     fields = {name: value for name, value in facts.items() if name != "kind"}
     return kind(
         **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}

@@ -11,7 +11,7 @@ import numpy as np
 from fairveil._validation import check_choice
 from fairveil.certificates.holdout import Certificate, certify, certify_measured
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Cap, Constraint, DemographicParity, Parity
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.rule_parser import Rule
@@ -31,19 +31,6 @@ from fairveil.methods.raco import RateConstrainedClassifier
 from fairveil.methods.raco.recipe import RateConstrained
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.tuning import Tuning, accuracy_under_bounds
-
-__all__ = [
-    "BOUNDING",
-    "KNOBS",
-    "METHODS",
-    "OWN_RECIPES",
-    "PROTECTS",
-    "SHOWABLE",
-    "TOLERANCELESS",
-    "Wish",
-    "checked_constraints",
-    "method_for",
-]
 
 BOUNDING = ("dp2dp", "raco", "parity", "functional")
 """Methods that keep bounds."""
@@ -76,7 +63,7 @@ METHODS = ("auto", *BOUNDING, *TOLERANCELESS, "dpsgd", "dpsgdf", "output")
 
 
 @dataclass(frozen=True)
-class Wish:
+class FitRequest:
     """What was asked of the front door, checked: public choices only."""
 
     constraints: tuple[Constraint, ...]
@@ -101,15 +88,15 @@ class Wish:
         if isinstance(self.holdout, bool) or not (
             isinstance(self.holdout, (int, float, np.number)) and 0 <= self.holdout < 1
         ):
-            raise InvalidParameter(f"Expected 0 <= holdout < 1, got {self.holdout!r}.")
+            raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {self.holdout!r}.")
         if self.is_bounding and not self.sensitive and any(isinstance(c, Parity) for c in self.constraints):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a sensitive column whose groups are compared, got none; name one, or bound everyone's rate."
             )
         if self.method in TOLERANCELESS and any(
             not isinstance(one, Parity) or one.tolerance or one.ratio for one in self.constraints
         ):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f'Expected a parity without a tolerance with "{self.method}", which only measures a gap; leave caps '
                 f'and tolerances out (its knob is {KNOBS[self.method]}), or use "dp2dp" or "raco", which keep them.'
             )
@@ -120,12 +107,12 @@ class Wish:
         check_choice("protects", self.protects, PROTECTS)
         if (self.method == "pfld") != (self.protects == "attribute"):
             what = "the sensitive attribute alone" if self.method == "pfld" else "whole records"
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f'Expected "{self.method}" to be asked for what it hides, {what}, got protects="{self.protects}"; '
                 'features and labels are public with "attribute", which "pfld" alone can hide.'
             )
         if self.method == "pfld" and self.aware:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 'Expected aware=False with "pfld", whose decisions never read the attribute, got True.'
             )
 
@@ -188,11 +175,11 @@ class Wish:
     def tuning(self, asked: Tuning) -> Tuning:
         """Return the choice among whole recipes that a choice among ways to train stands for."""
         if not all(isinstance(one, RECIPES) for one in asked.candidates):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected candidates such as Descent(...), got others; name ways to train."
             )
         if any(getattr(one, "announced", ()) for one in asked.candidates):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected candidates without announced tolerances, got some: only the best run's own model is measured."
             )
         wishes = [replace(self, estimator=candidate) for candidate in asked.candidates]
@@ -205,12 +192,12 @@ class Wish:
 
     def _parity(self) -> DemographicParity:
         if not self.aware:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 'Expected aware=True with "parity", because its flips read the group, got False; use "dp2dp".'
             )
         (only, *more) = self.constraints
         if more or not isinstance(only, DemographicParity):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 'Expected demographic_parity alone with "parity", got another bound; use "dp2dp".'
             )
         return only
@@ -227,7 +214,7 @@ class Wish:
         kind = OWN_RECIPES[self.method]
         base = kind() if self.estimator is None else self.estimator
         if not isinstance(base, kind):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f'Expected a {kind.__name__} to train by with "{self.method}", got {type(base).__name__}; write '
                 f"{kind.__name__}(...), or leave it open."
             )
@@ -237,7 +224,7 @@ class Wish:
         if self.method == "output":
             base = OutputPerturbation() if self.estimator is None else self.estimator
             if not isinstance(base, OutputPerturbation):
-                raise InvalidParameter(
+                raise InvalidParameterError(
                     'Expected a linear model by OutputPerturbation with "output", got another one; leave it open.'
                 )
             return base
@@ -246,7 +233,7 @@ class Wish:
     def _descent(self, group_clipping: bool = False) -> Descent:
         base = Descent(group_clipping=group_clipping) if self.estimator is None else self.estimator
         if not isinstance(base, Descent):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f'Expected a Descent to train by with "{self.method}", got {type(base).__name__}; a classifier that '
                 'was fitted elsewhere goes with "dp2dp" or "parity".'
             )
@@ -255,7 +242,7 @@ class Wish:
     def _check_given(self) -> None:
         """Refuse a classifier fitted elsewhere for decisions that do not read the group: it says nothing of groups."""
         if not self.aware and self.estimator is not None and not isinstance(self.estimator, RECIPES):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected aware=True with a classifier that was fitted elsewhere, got False, which needs a model of "
                 "groups too; allow decisions to read the group, or leave the estimator out."
             )
@@ -264,7 +251,7 @@ class Wish:
         """Refuse a model that is to read the group and cannot: it trains on the schema's columns alone."""
         hidden = [name for name in self.sensitive if schema is not None and name not in schema.columns]
         if self.aware and hidden:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected {hidden[0]!r} among the columns of the schema for decisions that read it, got none; write "
                 f"[columns.{hidden[0]}], or ask for decisions that do not."
             )
@@ -274,7 +261,7 @@ def checked_constraints(asked: Any) -> tuple[Constraint, ...]:
     """Return one constraint or several as a tuple; refuse what is none."""
     several = tuple(asked) if isinstance(asked, Sequence) and not isinstance(asked, str) else (asked,)
     if not several or not all(hasattr(one, "bounds") and not isinstance(one, type) for one in several):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected constraints such as DemographicParity(0.05), got {asked!r}; make one or several."
         )
     return several

@@ -8,7 +8,7 @@ from typing import Any
 from fairveil._keys import Key
 from fairveil._validation import check_choice
 from fairveil.certificates.holdout import Certificate
-from fairveil.errors import BadStructure, InvalidParameter
+from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint
 from fairveil.fairness.groups import Population
 from fairveil.fairness.rule_parser import Rule
@@ -22,12 +22,6 @@ from fairveil.methods.raco import RateConstrainedClassifier
 from fairveil.persistence import read_facts
 from fairveil.request import METHODS
 
-__all__ = [
-    "FrontFacts",
-    "draws_lots",
-    "load_behind",
-]
-
 ESTIMATORS: dict[str, type[PrivateClassifier]] = {
     kind.__name__: kind
     for kind in (
@@ -39,7 +33,7 @@ KINDS: dict[str, type] = {**CONSTRAINT_TYPES, Rule.name: Rule}
 
 
 @dataclass(frozen=True)
-class FrontFacts:
+class SavedRequest:
     """What a folder says about the front door."""
 
     constraints: tuple[Constraint, ...]
@@ -59,7 +53,7 @@ class FrontFacts:
         }
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> "FrontFacts":
+    def from_dict(cls, facts: Mapping[str, Any]) -> "SavedRequest":
         """Return the facts that `to_dict` wrote."""
         certificate = facts["certificate"]
         return cls(
@@ -84,7 +78,7 @@ def _read(fact: Mapping[str, Any]) -> Constraint:
     return constraint
 
 
-def draws_lots(folder: Path) -> bool:
+def needs_uniforms(folder: Path) -> bool:
     """Return whether the rule in a folder may need a key: those of post-processors may."""
     kind = ESTIMATORS.get(str(read_facts(folder).get("estimator")), PrivateClassifier)
     return issubclass(kind, (ParityPostprocessor, RandomizedParityPostprocessor))
@@ -92,24 +86,24 @@ def draws_lots(folder: Path) -> bool:
 
 def load_behind(
     folder: Path, estimator: Any, key: Key | str | Path | None
-) -> tuple[PrivateClassifier, FrontFacts]:
+) -> tuple[PrivateClassifier, SavedRequest]:
     """Return the fitted estimator in a folder, whatever its class, and what the front door wrote about it."""
     facts = read_facts(folder)
     kind = ESTIMATORS.get(str(facts.get("estimator")))
     try:
-        front = FrontFacts.from_dict(facts["front"])
+        front = SavedRequest.from_dict(facts["front"])
         check_choice("method", front.method, METHODS)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         front = None
     if kind is None or front is None:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a model that 'fairveil train' or FairClassifier.save wrote, got something else in {folder}; "
             "save it again, or load it with the class that saved it."
         )
     if issubclass(kind, (ParityPostprocessor, RandomizedParityPostprocessor)):
         return kind.load(folder, estimator, key), front
     if estimator is not None or key is not None:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected no classifier and no key for a {kind.__name__}, which trains its own and draws no lots; leave "
             "them out."
         )

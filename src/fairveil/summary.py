@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from fairveil import __version__
-from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.certificates.forecast import expected_tolerance
 from fairveil.certificates.holdout import certify
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
@@ -19,12 +19,7 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.report.privacy_text import neighbour_of, privacy_statement, total_sentence
-from fairveil.request import OWN_RECIPES, SHOWABLE, TOLERANCELESS, Wish
-
-__all__ = [
-    "guarantee_of",
-    "summary_of",
-]
+from fairveil.request import OWN_RECIPES, SHOWABLE, TOLERANCELESS, FitRequest
 
 if TYPE_CHECKING:
     from fairveil.fair_classifier import FairClassifier
@@ -43,7 +38,7 @@ RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accurac
 UNKNOWN = {"value": None, "low": 0.0, "high": 1.0}
 
 
-def guarantee_of(wish: Wish, plan: Plan | TunedPlan) -> dict[str, Any]:
+def guarantee_of(wish: FitRequest, plan: Plan | TunedPlan) -> dict[str, Any]:
     """Return the public part of a summary: what was asked for, the plan, and what it guarantees."""
     charges, named, people = plan.charges(), _named(wish), _people(wish)
     facts = {
@@ -57,8 +52,8 @@ def guarantee_of(wish: Wish, plan: Plan | TunedPlan) -> dict[str, Any]:
         "epsilon": _finite(wish.epsilon),
         "delta": wish.delta,
         "epsilon_spent": _finite(epsilon_of(charges, wish.delta)),
-        "neighbours": Neighbours.ADD_OR_REMOVE_ONE.name,
-        "epsilon_replace_one": _finite(epsilon_of(charges, wish.delta, Neighbours.REPLACE_ONE)),
+        "neighbours": NeighboringRelation.ADD_OR_REMOVE_ONE.name,
+        "epsilon_replace_one": _finite(epsilon_of(charges, wish.delta, NeighboringRelation.REPLACE_ONE)),
         "protects": wish.protects,
         "unit": "record" if wish.schema is None or wish.schema.id_column is None else "person",
         "aware": wish.aware,
@@ -71,7 +66,7 @@ def guarantee_of(wish: Wish, plan: Plan | TunedPlan) -> dict[str, Any]:
     return facts | {"statement": privacy_statement(facts, _not_covered(wish)).to_dict()}
 
 
-def summary_of(clf: "FairClassifier", wish: Wish, confidence: float) -> dict[str, Any]:
+def summary_of(clf: "FairClassifier", wish: FitRequest, confidence: float) -> dict[str, Any]:
     """Return the guarantee with what was measured, certified and ever spent."""
     evaluation, ledger = clf.evaluation_, clf.ledger_
     schema, check = clf.behind_.schema_, getattr(clf.behind_, "final_check_", None)
@@ -120,7 +115,7 @@ def _cautions(clf: "FairClassifier", check: FinalCheck | None) -> list[str]:
     return found
 
 
-def _noise_statements(clf: "FairClassifier", wish: Wish, confidence: float) -> list[dict[str, Any]]:
+def _noise_statements(clf: "FairClassifier", wish: FitRequest, confidence: float) -> list[dict[str, Any]]:
     """Return FairDP's statements over the training noise; only ever beside the certificate of the released model."""
     behind = clf.behind_
     parities = [one for one in wish.constraints if isinstance(one, RATES_OF_CLASS_1)]
@@ -156,7 +151,7 @@ def _name_of(model: Model) -> str:
     return next((name for name, kind in MODELS.items() if isinstance(base, kind)), "given")
 
 
-def _measured(evaluation: Evaluation | None, wish: Wish, confidence: float) -> dict[str, Any]:
+def _measured(evaluation: Evaluation | None, wish: FitRequest, confidence: float) -> dict[str, Any]:
     """Return accuracy, gap, ratio, rates of groups and the certificate; all unknown without a hold-out."""
     if evaluation is None:
         return {
@@ -215,13 +210,13 @@ def _gap(evaluation: Evaluation, named: Constraint, confidence: float) -> Interv
     return Interval(value, low, high, confidence)
 
 
-def _named(wish: Wish) -> Constraint:
+def _named(wish: FitRequest) -> Constraint:
     """Return the constraint whose gap is shown: the first parity or cap, else demographic parity."""
     kinds = tuple(CONSTRAINT_TYPES.values())
     return next((one for one in wish.constraints if isinstance(one, kinds)), DemographicParity())
 
 
-def _people(wish: Wish) -> Population:
+def _people(wish: FitRequest) -> Population:
     if wish.schema is None:
         return Population((), ("0", "1"))
     target = wish.schema.target
@@ -230,7 +225,7 @@ def _people(wish: Wish) -> Population:
     return Population(attributes, target.classes, target.classes.index(target.positive))
 
 
-def _expected(wish: Wish, plan: Plan | TunedPlan, people: Population) -> float | None:
+def _expected(wish: FitRequest, plan: Plan | TunedPlan, people: Population) -> float | None:
     """Return the tolerance that will probably be certified for groups of equal size; None where none can be told."""
     size, named = None if wish.schema is None else wish.schema.n_public, _named(wish)
     of_everyone = isinstance(named, Parity) and set(named.rates) <= {"selection_rate", "error_rate"}
@@ -243,13 +238,13 @@ def _expected(wish: Wish, plan: Plan | TunedPlan, people: Population) -> float |
         named.tolerance * (1.0 if wish.method == "dp2dp" else 0.5), SHOWABLE * error
     )
     measured = max(aimed, math.sqrt(2 / math.pi) * error)  # what chance alone shows, on average
-    (release,) = plan.part("holdout").releases
+    (release,) = plan.stage("holdout").releases
     return expected_tolerance(
         n_rows, n_groups, release.noise_multiplier, measured, n_cells=people.n_classes**2
     )
 
 
-def _planned_model(wish: Wish) -> str:
+def _planned_model(wish: FitRequest) -> str:
     if not _trains(wish):
         return "given"
     trained = wish.estimator
@@ -258,11 +253,11 @@ def _planned_model(wish: Wish) -> str:
     return str(getattr(getattr(trained, "descent", trained), "model", "linear"))
 
 
-def _trains(wish: Wish) -> bool:
+def _trains(wish: FitRequest) -> bool:
     return wish.estimator is None or hasattr(wish.estimator, "model_for")
 
 
-def _not_covered(wish: Wish) -> list[str]:
+def _not_covered(wish: FitRequest) -> list[str]:
     if _trains(wish):
         return []
     return [
@@ -279,7 +274,7 @@ def _books(ledger: Ledger, delta: float) -> dict[str, Any]:
     added, replaced = (
         (math.inf, math.inf)
         if _left_behind(ledger)
-        else (ledger.epsilon(delta), ledger.epsilon(delta, Neighbours.REPLACE_ONE))
+        else (ledger.epsilon(delta), ledger.epsilon(delta, NeighboringRelation.REPLACE_ONE))
     )
     return {
         "delta": delta,

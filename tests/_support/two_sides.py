@@ -10,7 +10,7 @@ from fairveil.fairness.groups import Attribute, Population
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task
-from fairveil.training.run import carry_out, make_plan
+from fairveil.training.run import make_plan, run_plan
 
 SIDES = Population((Attribute("side", ("left", "right")),), ("no", "yes"))
 TASK = Task(n_features=4, people=SIDES, input_norm=math.sqrt(5), n_public=400, epsilon=math.inf, delta=1e-5)
@@ -29,4 +29,4 @@ planned = cache(make_plan)  # the noise of one plan serves every table of the sa
 def run(recipe, task, records, holdout=0.0, coins=None):
     plan = planned(recipe, task, holdout)
     coins = coins or reproducible_coins(0)
-    return carry_out(plan, recipe, task, records, Ledger(), coins, np.random.default_rng(0))
+    return run_plan(plan, recipe, task, records, Ledger(), coins, np.random.default_rng(0))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fairveil.accounting import composition as accounting
 from fairveil.accounting.calibration import calibrate
-from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import (
     Charge,
     DiscreteGaussianRelease,
@@ -18,13 +18,13 @@ from fairveil.accounting.events import (
     LaplaceRelease,
     NonPrivateRelease,
     PoissonSampled,
-    PureBox,
+    PureDP,
     Repeated,
 )
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 
 DELTA = 1e-5
-REPLACE = Neighbours.REPLACE_ONE
+REPLACE = NeighboringRelation.REPLACE_ONE
 COUNTS = GaussianRelease(20.0)
 
 
@@ -137,14 +137,14 @@ def test_few_evaluations_are_needed(plan: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     "charges_at",
     [
-        lambda scale: [GaussianRelease(scale), PureBox(2.0)],
+        lambda scale: [GaussianRelease(scale), PureDP(2.0)],
         lambda scale: [GaussianRelease(3.0)],
         lambda scale: [DiscreteGaussianRelease(scale), GaussianRelease(3.6)],
         lambda scale: [GaussianRelease(scale), NonPrivateRelease("no noise")],
     ],
 )
 def test_an_unreachable_budget_is_refused_in_one_sentence(charges_at) -> None:
-    with pytest.raises(InvalidParameter, match=r"more noise can meet.*raise epsilon or delta"):
+    with pytest.raises(InvalidParameterError, match=r"more noise can meet.*raise epsilon or delta"):
         calibrate(charges_at, 1.0, DELTA)
 
 
@@ -165,5 +165,5 @@ def test_where_any_noise_is_enough_the_least_searched_is_returned() -> None:
     ("epsilon", "delta"), [(0, DELTA), (-1, DELTA), (math.inf, DELTA), (1.0, 0), (1.0, 1)]
 )
 def test_bad_budgets_are_refused(epsilon: float, delta: float) -> None:
-    with pytest.raises(InvalidParameter):
+    with pytest.raises(InvalidParameterError):
         calibrate(PLANS["one Gaussian"], epsilon, delta)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fairveil.accounting.composition import Neighbours, delta_of, epsilon_of, loss_distribution
+from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of, loss_distribution
 from fairveil.accounting.events import (
-    ApproximateBox,
+    ApproximateDP,
     Charge,
     DiscreteGaussianRelease,
     DiscreteLaplaceRelease,
@@ -22,7 +22,7 @@ from fairveil.accounting.events import (
     LaplaceRelease,
     NonPrivateRelease,
     PoissonSampled,
-    PureBox,
+    PureDP,
     RandomizedResponse,
     Repeated,
     UnpricedChoice,
@@ -30,11 +30,11 @@ from fairveil.accounting.events import (
 from fairveil.accounting.magnitude import normal_delta, normal_epsilon
 from fairveil.accounting.pld import compose, power
 from fairveil.accounting.pricing import composed
-from fairveil.errors import InvalidParameter, UnsupportedEvent
+from fairveil.errors import InvalidParameterError, UnsupportedEventError
 from fairveil.research.accountants import gdp_epsilon, rdp_epsilon
 
 DELTA = 1e-5
-ADD, REPLACE = Neighbours.ADD_OR_REMOVE_ONE, Neighbours.REPLACE_ONE
+ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 GRID = 2.0**-10
 EPSILONS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
 quietly = settings(derandomize=True, deadline=None, max_examples=15)
@@ -46,13 +46,13 @@ KNOWN = [
     DiscreteLaplaceRelease(2.0, 2),
     DiscreteGaussianRelease(2.0, 2),
     RandomizedResponse(0.5, 3),
-    PureBox(0.5),
-    ApproximateBox(0.5, 1e-7),
+    PureDP(0.5),
+    ApproximateDP(0.5, 1e-7),
     Joint((GaussianRelease(2.0), LaplaceRelease(2.0))),
     Repeated(GaussianRelease(4.0), 3),
     PoissonSampled(0.1, GaussianRelease(1.0)),
     SAMPLED_LAPLACE,
-    PoissonSampled(0.1, Joint((Repeated(DiscreteLaplaceRelease(2.0), 2), ApproximateBox(0.5, 1e-6)))),
+    PoissonSampled(0.1, Joint((Repeated(DiscreteLaplaceRelease(2.0), 2), ApproximateDP(0.5, 1e-6)))),
     PoissonSampled(0.5, PoissonSampled(0.2, GaussianRelease(1.0))),
 ]
 
@@ -83,23 +83,23 @@ def test_the_closed_form_is_the_textbook_one() -> None:
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.3, 4.0, 900.0])
 def test_boxes_are_what_they_say(epsilon: float) -> None:
-    assert epsilon_of([PureBox(epsilon)], 1e-12) == pytest.approx(epsilon, rel=5e-4, abs=1e-11)
-    assert delta_of([ApproximateBox(epsilon, 1e-3)], epsilon) == pytest.approx(1e-3, rel=5e-3)
-    assert epsilon_of([ApproximateBox(epsilon, 1e-3)], DELTA) == math.inf
+    assert epsilon_of([PureDP(epsilon)], 1e-12) == pytest.approx(epsilon, rel=5e-4, abs=1e-11)
+    assert delta_of([ApproximateDP(epsilon, 1e-3)], epsilon) == pytest.approx(1e-3, rel=5e-3)
+    assert epsilon_of([ApproximateDP(epsilon, 1e-3)], DELTA) == math.inf
 
 
 def test_pure_epsilons_never_cost_more_than_their_sum() -> None:
-    assert epsilon_of([PureBox(0.7), PureBox(0.3)], 1e-12) <= 1.0
-    assert epsilon_of([Charge(PureBox(0.7)), Charge(PureBox(0.3), "a", "b")], 1e-12, REPLACE) <= 2.0
+    assert epsilon_of([PureDP(0.7), PureDP(0.3)], 1e-12) <= 1.0
+    assert epsilon_of([Charge(PureDP(0.7)), Charge(PureDP(0.3), "a", "b")], 1e-12, REPLACE) <= 2.0
     assert epsilon_of([LaplaceRelease(3.0), DiscreteLaplaceRelease(3.0, 2)], 1e-12) <= 1.0
-    sampled = PoissonSampled(0.3, Joint((PureBox(0.7), Repeated(PureBox(0.1), 3))))
+    sampled = PoissonSampled(0.3, Joint((PureDP(0.7), Repeated(PureDP(0.1), 3))))
     assert epsilon_of([sampled], 1e-12) <= math.log1p(0.3 * math.expm1(1.0)) * (1 + 1e-12)
     answer = RandomizedResponse(0.3, 4)
     assert epsilon_of([answer], 1e-12, REPLACE) == pytest.approx(math.log(1 + 4 * 0.7 / 0.3), rel=5e-4)
 
 
 def test_a_tiny_box_is_not_rounded_to_nothing() -> None:
-    assert 1.9e-6 < epsilon_of([PureBox(2.2e-5)], DELTA) < 2.1e-6
+    assert 1.9e-6 < epsilon_of([PureDP(2.2e-5)], DELTA) < 2.1e-6
 
 
 @quietly
@@ -169,11 +169,11 @@ def test_nested_counts_multiply() -> None:
     assert epsilon_of([sampled], DELTA) == pytest.approx(epsilon_of([steps(0.1, 1.0, 1)], DELTA), rel=1e-9)
     thinned = PoissonSampled(0.5, PoissonSampled(0.2, LaplaceRelease(1.0)))
     assert epsilon_of([thinned], DELTA) == pytest.approx(epsilon_of([SAMPLED_LAPLACE], DELTA), rel=1e-3)
-    assert epsilon_of([PoissonSampled(1.0, PureBox(1.0))], DELTA) == epsilon_of([PureBox(1.0)], DELTA)
+    assert epsilon_of([PoissonSampled(1.0, PureDP(1.0))], DELTA) == epsilon_of([PureDP(1.0)], DELTA)
 
 
 def test_the_same_events_in_any_order_cost_the_same() -> None:
-    charges = [GaussianRelease(3.0), PureBox(0.1), steps(0.1, 2.0, 10), GaussianRelease(3.0)]
+    charges = [GaussianRelease(3.0), PureDP(0.1), steps(0.1, 2.0, 10), GaussianRelease(3.0)]
     assert epsilon_of(charges, DELTA) == pytest.approx(epsilon_of(charges[::-1], DELTA), rel=1e-9)
 
 
@@ -183,13 +183,13 @@ def test_where_replacing_has_no_price_group_privacy_stands_in() -> None:
     half = epsilon / 2
     assert (1 + math.exp(half)) * delta_of(charges, half) == pytest.approx(DELTA, rel=2e-2)
     assert delta_of(charges, epsilon, REPLACE) == pytest.approx(DELTA, rel=2e-2)
-    with pytest.raises(UnsupportedEvent, match="group privacy"):
+    with pytest.raises(UnsupportedEventError, match="group privacy"):
         loss_distribution(SAMPLED_LAPLACE, GRID, REPLACE)
 
 
 def test_group_privacy_of_nothing_is_nothing_and_of_a_sure_leak_infinite() -> None:
     assert epsilon_of([PoissonSampled(1e-9, LaplaceRelease(1.0))], DELTA, REPLACE) == 0
-    assert epsilon_of([PoissonSampled(0.5, ApproximateBox(1.0, 1e-2))], DELTA, REPLACE) == math.inf
+    assert epsilon_of([PoissonSampled(0.5, ApproximateDP(1.0, 1e-2))], DELTA, REPLACE) == math.inf
 
 
 @quietly
@@ -216,25 +216,25 @@ def test_an_unknown_event_is_refused() -> None:
 
     for event in (Sorcery(), Repeated(Sorcery(), 2), PoissonSampled(0.1, Sorcery()), Joint((Sorcery(),))):
         for price in (epsilon_of, delta_of, rdp_epsilon, gdp_epsilon):
-            with pytest.raises(UnsupportedEvent, match=r"got (Sorcery|Joint)"):
+            with pytest.raises(UnsupportedEventError, match=r"got (Sorcery|Joint)"):
                 price([event], 0.1)
-        with pytest.raises(UnsupportedEvent, match="Sorcery"):
+        with pytest.raises(UnsupportedEventError, match="Sorcery"):
             loss_distribution(event, GRID, ADD)
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: epsilon_of([PureBox(1)], 0),
-        lambda: epsilon_of([PureBox(1)], 1.0),
-        lambda: epsilon_of([PureBox(1)], DELTA, "REPLACE_ONE"),  # type: ignore[arg-type]
+        lambda: epsilon_of([PureDP(1)], 0),
+        lambda: epsilon_of([PureDP(1)], 1.0),
+        lambda: epsilon_of([PureDP(1)], DELTA, "REPLACE_ONE"),  # type: ignore[arg-type]
         lambda: epsilon_of(["a mean"], DELTA),  # type: ignore[list-item]
-        lambda: delta_of([PureBox(1)], -0.1),
-        lambda: delta_of([PureBox(1)], math.nan),
+        lambda: delta_of([PureDP(1)], -0.1),
+        lambda: delta_of([PureDP(1)], math.nan),
     ],
 )
 def test_bad_arguments_are_refused(call) -> None:
-    with pytest.raises(InvalidParameter, match="Expected"):
+    with pytest.raises(InvalidParameterError, match="Expected"):
         call()
 
 
@@ -259,7 +259,7 @@ def test_extreme_rates_and_counts(rate, noise, count, low, high) -> None:
 
 def test_absurd_noise_ends_at_infinity_and_not_in_an_overflow() -> None:
     assert epsilon_of([GaussianRelease(1e-200)], DELTA) == math.inf
-    assert epsilon_of([PureBox(1e200)], DELTA) == pytest.approx(1e200, rel=1e-4)
+    assert epsilon_of([PureDP(1e200)], DELTA) == pytest.approx(1e200, rel=1e-4)
 
 
 def test_below_the_rounding_nothing_is_claimed() -> None:
@@ -267,7 +267,7 @@ def test_below_the_rounding_nothing_is_claimed() -> None:
 
 
 def test_sequences_compose_to_the_same_law_in_any_grouping() -> None:
-    uses = {GaussianRelease(2.0): 2, PureBox(0.3): 3}
+    uses = {GaussianRelease(2.0): 2, PureDP(0.3): 3}
     whole = composed(uses, GRID, ADD)
     parts = [composed({event: count}, GRID, ADD) for event, count in uses.items()]
     assert whole.hockey_stick(EPSILONS) == pytest.approx(compose(*parts).hockey_stick(EPSILONS), abs=1e-13)

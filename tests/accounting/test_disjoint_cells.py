@@ -7,28 +7,28 @@ import pytest
 from scipy.stats import norm
 
 from fairveil._random import secret_coins
-from fairveil.accounting.composition import Neighbours, delta_of, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of
 from fairveil.accounting.events import (
-    ByGroup,
     DiscreteGaussianRelease,
+    DisjointCells,
     GaussianRelease,
     PoissonSampled,
     Repeated,
     event_from_dict,
     event_to_dict,
 )
-from fairveil.errors import InvalidParameter, UnplannedRelease
+from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import BasisSums, CrossEntropy, InCells, SoftDecisions
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 
 DELTA = 1e-5
 UNIT = attribute_unit(["sex"], "record")
-CHANGE = Neighbours.REPLACE_ONE
+CHANGE = NeighboringRelation.REPLACE_ONE
 CELLS = np.array([[0, 0], [1, 1], [-1, -1]])
 
 
@@ -37,7 +37,7 @@ CELLS = np.array([[0, 0], [1, 1], [-1, -1]])
     [(0.02, 2.0, 500, 0.921, 1.285), (0.01, 1.0, 1000, 1.828, 2.396)],
 )
 def test_a_change_costs_one_record_less_and_one_more(rate, noise, count, known, changed):
-    steps = Repeated(ByGroup(PoissonSampled(rate, GaussianRelease(noise))), count)
+    steps = Repeated(DisjointCells(PoissonSampled(rate, GaussianRelease(noise))), count)
     assert epsilon_of([steps], DELTA) == pytest.approx(known, abs=2e-3)
     assert epsilon_of([steps], DELTA, CHANGE) == pytest.approx(changed, abs=2e-3)
     together = Repeated(PoissonSampled(rate, GaussianRelease(noise)), count)
@@ -47,7 +47,7 @@ def test_a_change_costs_one_record_less_and_one_more(rate, noise, count, known, 
 
 def test_without_sampling_two_shifts_at_right_angles_make_one():
     for noise in (0.7, 4.0):
-        apart = epsilon_of([ByGroup(GaussianRelease(noise))], DELTA, CHANGE)
+        apart = epsilon_of([DisjointCells(GaussianRelease(noise))], DELTA, CHANGE)
         assert apart == pytest.approx(epsilon_of([GaussianRelease(noise / math.sqrt(2))], DELTA), rel=1e-4)
 
 
@@ -58,29 +58,29 @@ def test_the_price_is_the_exact_curve_of_two_sampled_blocks():
     base, moved = norm.pdf(x, 0, z), (1 - q) * norm.pdf(x, 0, z) + q * norm.pdf(x, 1, z)
     one, other = moved[:, None] * base, base[:, None] * moved
     exact = np.maximum(one - math.exp(epsilon) * other, 0).sum() * (x[1] - x[0]) ** 2
-    priced = delta_of([ByGroup(PoissonSampled(q, GaussianRelease(z)))], epsilon, CHANGE)
+    priced = delta_of([DisjointCells(PoissonSampled(q, GaussianRelease(z)))], epsilon, CHANGE)
     assert exact <= priced * (1 + 1e-3)
     assert priced == pytest.approx(exact, rel=0.02)
 
 
 def test_whole_numbers_and_their_form_on_paper():
-    event = Repeated(ByGroup(DiscreteGaussianRelease(4.0)), 3)
+    event = Repeated(DisjointCells(DiscreteGaussianRelease(4.0)), 3)
     assert event_from_dict(event_to_dict(event)) == event
-    smooth = Repeated(ByGroup(GaussianRelease(4.0)), 3)
+    smooth = Repeated(DisjointCells(GaussianRelease(4.0)), 3)
     assert epsilon_of([event], DELTA, CHANGE) == pytest.approx(epsilon_of([smooth], DELTA, CHANGE), rel=0.01)
 
 
 def plan_of(*releases, unit=UNIT, by_group=True):
-    return Plan((Part("train", releases, by_group=by_group),), 1.0, DELTA, unit)
+    return Plan((Stage("train", releases, by_group=by_group),), 1.0, DELTA, unit)
 
 
 def test_only_an_attribute_and_only_one_release_a_batch_are_priced_so():
-    with pytest.raises(InvalidParameter, match="stay in its group"):
+    with pytest.raises(InvalidParameterError, match="stay in its group"):
         plan_of(Release("counts", "gaussian", 3.0), unit="record")
-    with pytest.raises(InvalidParameter, match="one release a batch"):
+    with pytest.raises(InvalidParameterError, match="one release a batch"):
         plan_of(Release("counts", "gaussian", 3.0), Release("sums", "gaussian", 3.0))
-    part = plan_of(Release("counts", "gaussian", 3.0)).parts[0]
-    assert Part.from_dict(part.to_dict()) == part
+    part = plan_of(Release("counts", "gaussian", 3.0)).stages[0]
+    assert Stage.from_dict(part.to_dict()) == part
 
 
 def batch_of(rng, release):
@@ -93,10 +93,10 @@ def batch_of(rng, release):
 def test_the_veil_refuses_what_mixes_groups(rng):
     model, params = LinearSoftmax(3, 2), np.zeros(8, np.float32)
     gradient = Release("gradient", "gaussian", 3.0)
-    with pytest.raises(UnplannedRelease, match="apart by group"):
+    with pytest.raises(UnplannedReleaseError, match="apart by group"):
         batch_of(rng, gradient).release_gradient(model, params, CrossEntropy(), 1.0)
     soft = SoftDecisions(model, params, CELLS.ravel(), 2)
-    with pytest.raises(UnplannedRelease, match="apart by group"):
+    with pytest.raises(UnplannedReleaseError, match="apart by group"):
         batch_of(rng, Release("histogram", "gaussian", 3.0)).release_histogram(soft, 1.0)
     counts = batch_of(rng, Release("counts", "gaussian", 3.0)).release_counts(InCells(CELLS, 2))
     assert counts.shape == (2,)

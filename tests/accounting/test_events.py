@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairveil.accounting.events import (
-    ApproximateBox,
+    ApproximateDP,
     BestOfRuns,
-    ByGroup,
     Charge,
     DiscreteGaussianRelease,
     DiscreteLaplaceRelease,
+    DisjointCells,
     Event,
     GaussianRelease,
     Joint,
     LaplaceRelease,
     NonPrivateRelease,
     PoissonSampled,
-    PureBox,
+    PureDP,
     RandomizedResponse,
     Repeated,
     UnpricedChoice,
@@ -31,7 +31,7 @@ from fairveil.accounting.events import (
     event_from_dict,
     event_to_dict,
 )
-from fairveil.errors import DamagedLedger, InvalidParameter, UnsupportedEvent
+from fairveil.errors import DamagedLedgerError, InvalidParameterError, UnsupportedEventError
 
 sizes = st.floats(min_value=1e-6, max_value=1e6)
 counts = st.integers(min_value=1, max_value=10**9)
@@ -45,8 +45,8 @@ plain_events = st.one_of(
     st.builds(DiscreteLaplaceRelease, sizes, counts),
     st.builds(DiscreteGaussianRelease, sizes, counts),
     st.builds(RandomizedResponse, rates, st.integers(min_value=2, max_value=1000)),
-    st.builds(PureBox, sizes),
-    st.builds(ApproximateBox, sizes, st.floats(min_value=1e-12, max_value=0.5)),
+    st.builds(PureDP, sizes),
+    st.builds(ApproximateDP, sizes, st.floats(min_value=1e-12, max_value=0.5)),
     st.builds(NonPrivateRelease, reasons),
     st.builds(UnpricedChoice, reasons),
 )
@@ -56,7 +56,7 @@ any_event = st.recursive(
         st.builds(Joint, st.lists(inner, min_size=1, max_size=3).map(tuple)),
         st.builds(PoissonSampled, rates, inner),
         st.builds(Repeated, inner, counts),
-        st.builds(ByGroup, inner),
+        st.builds(DisjointCells, inner),
         st.builds(
             BestOfRuns, st.tuples(st.lists(inner, min_size=1, max_size=2).map(tuple)), st.floats(0.1, 100)
         ),
@@ -85,22 +85,22 @@ def test_a_charge_survives_json_unchanged(charge: Charge) -> None:
         (lambda: DiscreteGaussianRelease(math.nan), "Expected std > 0 and finite, got nan."),
         (lambda: RandomizedResponse(0.0, 2), "Expected 0 < noise_parameter <= 1, got 0.0."),
         (lambda: RandomizedResponse(0.5, 1), "Expected n_buckets to be a whole number >= 2, got 1."),
-        (lambda: PureBox(-0.1), "Expected epsilon > 0 and finite, got -0.1."),
-        (lambda: ApproximateBox(1.0, 1.0), "Expected 0 < delta < 1, got 1.0."),
+        (lambda: PureDP(-0.1), "Expected epsilon > 0 and finite, got -0.1."),
+        (lambda: ApproximateDP(1.0, 1.0), "Expected 0 < delta < 1, got 1.0."),
         (lambda: NonPrivateRelease(" "), "Expected reason to be a text that is not empty, got ' '."),
         (lambda: UnpricedChoice(3), "Expected reason to be a text that is not empty, got 3."),  # type: ignore[arg-type]
         (lambda: Joint(()), "Expected at least one release in a joint event, got none."),
         (lambda: Joint((1.0,)), "Expected each release to be an event, got float."),  # type: ignore[arg-type]
-        (lambda: PoissonSampled(1.5, PureBox(1)), "Expected 0 < rate <= 1, got 1.5."),
-        (lambda: Repeated(PureBox(1), 0), "Expected count to be a whole number >= 1, got 0."),
+        (lambda: PoissonSampled(1.5, PureDP(1)), "Expected 0 < rate <= 1, got 1.5."),
+        (lambda: Repeated(PureDP(1), 0), "Expected count to be a whole number >= 1, got 0."),
         (
-            lambda: Charge(PureBox(1), "cv"),
+            lambda: Charge(PureDP(1), "cv"),
             "Expected split and part both named or both empty, got 'cv' and ''.",
         ),
     ],
 )
 def test_a_number_outside_its_range_is_refused_in_one_sentence(make, sentence) -> None:
-    with pytest.raises(InvalidParameter) as caught:
+    with pytest.raises(InvalidParameterError) as caught:
         make()
     assert str(caught.value) == sentence
 
@@ -131,15 +131,19 @@ def test_nobody_inherits_a_price() -> None:
 @pytest.mark.parametrize(
     ("data", "error", "words"),
     [
-        ({"event_kind": "QuantumRelease"}, UnsupportedEvent, "got 'QuantumRelease'"),
-        ({"noise_multiplier": 1.0}, DamagedLedger, "event_kind"),
-        ("GaussianRelease", DamagedLedger, "event_kind"),
-        ({"event_kind": "GaussianRelease"}, DamagedLedger, "fields noise_multiplier; got none"),
-        ({"event_kind": "PureBox", "epsilon": 1.0, "extra": 2}, DamagedLedger, "got epsilon, extra"),
-        ({"event_kind": "PureBox", "epsilon": -1.0}, DamagedLedger, "Expected epsilon > 0"),
-        ({"event_kind": "Joint", "releases": 5}, DamagedLedger, "Expected a valid Joint"),
-        ({"event_kind": "Repeated", "count": 2, "event": {"event_kind": "X"}}, UnsupportedEvent, "got 'X'"),
-        ({"event_kind": "Repeated", "count": 2, "event": 7}, DamagedLedger, "to be an event, got int"),
+        ({"event_kind": "QuantumRelease"}, UnsupportedEventError, "got 'QuantumRelease'"),
+        ({"noise_multiplier": 1.0}, DamagedLedgerError, "event_kind"),
+        ("GaussianRelease", DamagedLedgerError, "event_kind"),
+        ({"event_kind": "GaussianRelease"}, DamagedLedgerError, "fields noise_multiplier; got none"),
+        ({"event_kind": "PureDP", "epsilon": 1.0, "extra": 2}, DamagedLedgerError, "got epsilon, extra"),
+        ({"event_kind": "PureDP", "epsilon": -1.0}, DamagedLedgerError, "Expected epsilon > 0"),
+        ({"event_kind": "Joint", "releases": 5}, DamagedLedgerError, "Expected a valid Joint"),
+        (
+            {"event_kind": "Repeated", "count": 2, "event": {"event_kind": "X"}},
+            UnsupportedEventError,
+            "got 'X'",
+        ),
+        ({"event_kind": "Repeated", "count": 2, "event": 7}, DamagedLedgerError, "to be an event, got int"),
     ],
 )
 def test_what_the_ledger_cannot_have_written_is_refused(data, error, words) -> None:
@@ -148,10 +152,10 @@ def test_what_the_ledger_cannot_have_written_is_refused(data, error, words) -> N
 
 
 @pytest.mark.parametrize(
-    "data", [None, {"event": event_to_dict(PureBox(1))}, {"event": 1, "split": "", "part": ""}]
+    "data", [None, {"event": event_to_dict(PureDP(1))}, {"event": 1, "split": "", "part": ""}]
 )
 def test_a_damaged_charge_is_refused(data) -> None:
-    with pytest.raises(DamagedLedger):
+    with pytest.raises(DamagedLedgerError):
         charge_from_dict(data)
 
 
@@ -160,5 +164,5 @@ def test_an_event_made_elsewhere_is_not_written() -> None:
     class Elsewhere(Event):
         pass
 
-    with pytest.raises(UnsupportedEvent, match="Elsewhere"):
+    with pytest.raises(UnsupportedEventError, match="Elsewhere"):
         event_to_dict(Elsewhere())

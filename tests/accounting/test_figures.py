@@ -8,13 +8,13 @@ import math
 import pytest
 
 from fairveil.accounting.calibration import calibrate
-from fairveil.accounting.composition import Neighbours, delta_of, epsilon_of, two_step_epsilon
+from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of, two_step_epsilon
 from fairveil.accounting.events import Event, GaussianRelease, Joint, LaplaceRelease, PoissonSampled, Repeated
 from fairveil.accounting.pricing import composed, count_uses
 from fairveil.research.accountants import gdp_epsilon, rdp_epsilon
 
 DELTA = 1e-5
-ADD, REPLACE = Neighbours.ADD_OR_REMOVE_ONE, Neighbours.REPLACE_ONE
+ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 
 
 def meets(value: float, printed: str) -> bool:

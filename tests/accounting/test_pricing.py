@@ -8,9 +8,9 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as dp_pld
 from scipy import stats
 
-from fairveil.accounting.composition import Neighbours, delta_of, epsilon_of, loss_distribution
+from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of, loss_distribution
 from fairveil.accounting.events import (
-    ApproximateBox,
+    ApproximateDP,
     DiscreteGaussianRelease,
     DiscreteLaplaceRelease,
     Event,
@@ -18,7 +18,7 @@ from fairveil.accounting.events import (
     Joint,
     LaplaceRelease,
     PoissonSampled,
-    PureBox,
+    PureDP,
     RandomizedResponse,
     Repeated,
 )
@@ -28,7 +28,7 @@ from fairveil.accounting.pld import compose, power
 DELTA = 1e-5
 GRID = 2.0**-10
 EPSILONS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
-ADD, REPLACE = Neighbours.ADD_OR_REMOVE_ONE, Neighbours.REPLACE_ONE
+ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 
 
 def direct_delta(law: np.ndarray, shifted: np.ndarray, epsilon: float, n_uses: int) -> float:
@@ -128,12 +128,12 @@ def test_a_shared_batch_meets_quadrature_in_both_directions(rate: float, scale: 
 
 
 def test_what_is_infinite_in_the_base_is_sampled_too() -> None:
-    event = PoissonSampled(0.25, ApproximateBox(1.0, 0.1))
+    event = PoissonSampled(0.25, ApproximateDP(1.0, 0.1))
     losses = loss_distribution(event, 2.0**-10, ADD)
     assert losses.remove.infinite == pytest.approx(0.025)
     assert losses.add.infinite == 0
     worst = np.array([0.99 * -math.log(0.75)])
-    box = loss_distribution(ApproximateBox(1.0, 0.1), 2.0**-10, ADD).add
+    box = loss_distribution(ApproximateDP(1.0, 0.1), 2.0**-10, ADD).add
     factor = 1 - math.exp(worst[0]) * 0.75
     base = np.log(np.exp(worst) * 0.25 / factor)
     assert losses.add.hockey_stick(worst)[0] == pytest.approx(factor * box.hockey_stick(base)[0], rel=1e-3)
@@ -176,6 +176,6 @@ def test_replacing_doubles_what_one_record_moves() -> None:
     # dp-accounting's Rényi accountant does not
     assert epsilon_of([GaussianRelease(3.0)], DELTA, REPLACE) == epsilon_of([GaussianRelease(1.5)], DELTA)
     assert epsilon_of([LaplaceRelease(3.0)], DELTA, REPLACE) == epsilon_of([LaplaceRelease(1.5)], DELTA)
-    assert epsilon_of([PureBox(0.2)], DELTA, REPLACE) == epsilon_of([PureBox(0.4)], DELTA)
+    assert epsilon_of([PureDP(0.2)], DELTA, REPLACE) == epsilon_of([PureDP(0.4)], DELTA)
     twice = DiscreteLaplaceRelease(3.0, 2)
     assert epsilon_of([DiscreteLaplaceRelease(3.0)], DELTA, REPLACE) == epsilon_of([twice], DELTA)

@@ -7,29 +7,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairveil.accounting import composition as ways
-from fairveil.accounting.composition import MAX_WAYS, Neighbours, epsilon_of, loss_distribution, ways_through
+from fairveil.accounting.composition import (
+    MAX_WAYS,
+    NeighboringRelation,
+    compositions_of,
+    epsilon_of,
+    loss_distribution,
+)
 from fairveil.accounting.events import (
-    ApproximateBox,
+    ApproximateDP,
     Charge,
     DiscreteLaplaceRelease,
     Event,
     GaussianRelease,
     LaplaceRelease,
     PoissonSampled,
-    PureBox,
+    PureDP,
     RandomizedResponse,
     Repeated,
 )
 from fairveil.accounting.pld import is_dominated
 
 DELTA = 1e-5
-ADD = Neighbours.ADD_OR_REMOVE_ONE
+ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 KNOWN = [
     GaussianRelease(2.0),
     DiscreteLaplaceRelease(2.0, 2),
     RandomizedResponse(0.5, 3),
-    PureBox(0.5),
-    ApproximateBox(0.5, 1e-7),
+    PureDP(0.5),
+    ApproximateDP(0.5, 1e-7),
     PoissonSampled(0.1, GaussianRelease(1.0)),
     PoissonSampled(0.1, LaplaceRelease(1.0)),
 ]
@@ -49,9 +55,9 @@ def test_parts_of_one_split_cost_the_worst_of_them() -> None:
 
 
 def test_parts_that_no_other_dominates_are_all_tried() -> None:
-    sure, rare = PureBox(0.4), ApproximateBox(0.1, 5e-6)
+    sure, rare = PureDP(0.4), ApproximateDP(0.1, 5e-6)
     parts = [Charge(sure, "split", "a"), Charge(rare, "split", "b")]
-    assert len(ways_through(parts).priced(2.0**-10, ADD)) == 2
+    assert len(compositions_of(parts).priced(2.0**-10, ADD)) == 2
     for delta in (6e-6, 1e-2):
         assert epsilon_of(parts, delta) == max(epsilon_of([sure], delta), epsilon_of([rare], delta))
 
@@ -67,12 +73,12 @@ def test_different_splits_compose_in_sequence() -> None:
 def test_too_many_ways_are_over_counted_and_never_under() -> None:
     def split(n: int) -> list[Charge]:
         return [
-            Charge(PureBox(0.1 + n / 1000), f"split {n}", "a"),
-            Charge(ApproximateBox(0.01, 1e-8 * (n + 1)), f"split {n}", "b"),
+            Charge(PureDP(0.1 + n / 1000), f"split {n}", "a"),
+            Charge(ApproximateDP(0.01, 1e-8 * (n + 1)), f"split {n}", "b"),
         ]
 
     charges = [charge for n in range(8) for charge in split(n)]
-    assert 2**8 > MAX_WAYS >= len(ways_through(charges).each())
+    assert 2**8 > MAX_WAYS >= len(compositions_of(charges).each())
     heavy = epsilon_of([charge.event for charge in charges if charge.part == "a"], DELTA)
     everything = epsilon_of([charge.event for charge in charges], DELTA)
     assert heavy <= epsilon_of(charges, DELTA) <= everything
@@ -80,18 +86,18 @@ def test_too_many_ways_are_over_counted_and_never_under() -> None:
 
 def test_where_ways_are_too_many_each_one_is_still_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "MAX_WAYS", 3)
-    parts = {n: (PureBox(0.1 + n / 100), GaussianRelease(10.0 + n)) for n in range(3)}
+    parts = {n: (PureDP(0.1 + n / 100), GaussianRelease(10.0 + n)) for n in range(3)}
     charges = [Charge(event, f"split {n}", str(event)) for n, events in parts.items() for event in events]
-    tried = ways_through(charges).each()
+    tried = compositions_of(charges).each()
     assert len(tried) <= 3
     for way in product(*parts.values()):
         assert any(set(way) <= set(longer) for longer in tried)
 
 
 def test_repeating_one_plan_makes_few_ways() -> None:
-    parts = (PureBox(0.1), ApproximateBox(0.01, 1e-8))
+    parts = (PureDP(0.1), ApproximateDP(0.01, 1e-8))
     charges = [Charge(event, f"run {n}", str(event)) for n in range(20) for event in parts]
-    assert len(ways_through(charges).each()) == 21
+    assert len(compositions_of(charges).each()) == 21
 
 
 @settings(derandomize=True, deadline=None, max_examples=15)
@@ -113,6 +119,6 @@ def test_domination_is_decided_at_every_loss() -> None:
     assert is_dominated(weak, strong)
     assert not is_dominated(strong, weak)
     assert is_dominated(strong, strong)
-    box = loss_distribution(PureBox(1.0), 2.0**-10, ADD)
+    box = loss_distribution(PureDP(1.0), 2.0**-10, ADD)
     assert not is_dominated(box, weak)
     assert not is_dominated(weak, box)

@@ -17,8 +17,8 @@ from scipy.stats import binom
 
 from _support.proven import lower_bound
 from fairveil._random import secret_coins
-from fairveil.accounting.composition import Neighbours, epsilon_of
-from fairveil.accounting.events import ByGroup, GaussianRelease, Joint, PoissonSampled, Repeated
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
+from fairveil.accounting.events import DisjointCells, GaussianRelease, Joint, PoissonSampled, Repeated
 from fairveil.accounting.magnitude import normal_delta
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
@@ -28,8 +28,8 @@ from fairveil.privacy import noise as laws
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import add_gaussian
-from fairveil.privacy.plan import Part, Plan, Release
-from fairveil.privacy.queries import BasisSums, GroupPull, SteadyDecisions
+from fairveil.privacy.plan import Plan, Release, Stage
+from fairveil.privacy.queries import BasisSums, GroupPull, RowStableDecisions
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
 
@@ -63,7 +63,7 @@ def opened(cell, *parts):
 
 def told_by(batch):
     """Everything that a step releases, over the bounds that its noise is drawn for."""
-    counts = batch.release_counts(SteadyDecisions(MODEL, PARAMS, CELLS, 2), "decisions")
+    counts = batch.release_counts(RowStableDecisions(MODEL, PARAMS, CELLS, 2), "decisions")
     gradient = batch.release_gradient(MODEL, PARAMS, GroupPull(PULL), CLIP)
     return np.concatenate([counts, gradient / (CLIP * ROUNDING)])
 
@@ -71,13 +71,13 @@ def told_by(batch):
 def added(cell):
     """What the record adds in a step in which it is drawn, found without noise."""
     quiet = tuple(Release(name, "gaussian", 0.0) for name in ("decisions", "gradient"))
-    return told_by(opened(cell, Part("train", quiet))["train"].draw())
+    return told_by(opened(cell, Stage("train", quiet))["train"].draw())
 
 
 def steps_of(cell, noise, rate, n_steps, n_runs=N_RUNS):
     """Released numbers of all runs, shape (runs, steps, numbers)."""
     releases = (Release("decisions", "gaussian", 1.5 * noise), Release("gradient", "gaussian", noise))
-    veil = opened(cell, Part("train", releases, rates={-1: rate}, n_steps=n_runs * n_steps))["train"]
+    veil = opened(cell, Stage("train", releases, rates={-1: rate}, n_steps=n_runs * n_steps))["train"]
     told = [told_by(veil.draw()) for _ in range(n_runs * n_steps)]
     return np.reshape(told, (n_runs, n_steps, -1))
 
@@ -100,7 +100,7 @@ def play_steps(one, other, noise, rate, n_steps, n_runs=N_RUNS):
     return lower_bound(scores[0], scores[1][::-1], DELTA)
 
 
-def claim_of_steps(noise, rate, n_steps, neighbours=Neighbours.ADD_OR_REMOVE_ONE):
+def claim_of_steps(noise, rate, n_steps, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
     joint = Joint((GaussianRelease(1.5 * noise), GaussianRelease(noise)))
     step = joint if rate == 1 else PoissonSampled(rate, joint)
     return epsilon_of([Repeated(step, n_steps)], DELTA, neighbours)
@@ -112,7 +112,7 @@ def test_the_claim_of_sampled_steps_stands(seeded):
 
 
 def test_the_claim_of_a_change_of_group_stands(seeded):
-    claimed = claim_of_steps(3.0, 0.6, 2, Neighbours.REPLACE_ONE)
+    claimed = claim_of_steps(3.0, 0.6, 2, NeighboringRelation.REPLACE_ONE)
     assert 0.2 * claimed < play_steps(KNOWN, OTHER, 3.0, 0.6, 2) <= claimed
 
 
@@ -123,7 +123,7 @@ def test_a_change_of_group_is_not_covered_by_the_other_claim(seeded):
 
 def halve_noise(monkeypatch):
     law = replace(
-        laws.law_named("gaussian"), add=lambda total, std, coins: add_gaussian(total, std / 2, coins)
+        laws.noise_distribution("gaussian"), add=lambda total, std, coins: add_gaussian(total, std / 2, coins)
     )
     monkeypatch.setitem(laws._laws, "gaussian", law)
 
@@ -140,7 +140,7 @@ SUMS = BasisSums(MODEL, PARAMS, CELLS, 2, np.array([1.0]), np.array([[5.0]]), 0.
 
 def told_once(veils, n_looks):
     looks = [
-        veils["train"].draw().release_counts(SteadyDecisions(MODEL, PARAMS, CELLS, 2), "decisions")
+        veils["train"].draw().release_counts(RowStableDecisions(MODEL, PARAMS, CELLS, 2), "decisions")
         for _ in range(n_looks)
     ]
     sums = veils["sums"].draw().release_histogram(SUMS, CLIP, "sums") / (CLIP * ROUNDING)
@@ -149,10 +149,12 @@ def told_once(veils, n_looks):
 
 def once_of(cell, noises, n_looks, n_runs):
     parts = (
-        Part(
+        Stage(
             "train", (Release("decisions", "gaussian", noises[0]),), n_steps=n_looks * n_runs, by_group=True
         ),
-        Part("sums", (Release("sums", "gaussian", noises[1]),), n_steps=n_runs, piece="train", by_group=True),
+        Stage(
+            "sums", (Release("sums", "gaussian", noises[1]),), n_steps=n_runs, subset="train", by_group=True
+        ),
     )
     veils = opened(cell, *parts)
     return np.array([told_once(veils, n_looks) for _ in range(n_runs)])
@@ -166,13 +168,14 @@ def play_once(one, other, noises, n_looks):
     return lower_bound(told[0], told[1][::-1], DELTA)
 
 
-def claim_once(noises, n_looks, neighbours=Neighbours.ADD_OR_REMOVE_ONE):
-    looks, sums = (ByGroup(GaussianRelease(noise)) for noise in noises)
+def claim_once(noises, n_looks, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
+    looks, sums = (DisjointCells(GaussianRelease(noise)) for noise in noises)
     return epsilon_of([Repeated(looks, n_looks), sums], DELTA, neighbours)
 
 
 @pytest.mark.parametrize(
-    "other, neighbours", [(UNKNOWN, Neighbours.ADD_OR_REMOVE_ONE), (OTHER, Neighbours.REPLACE_ONE)]
+    "other, neighbours",
+    [(UNKNOWN, NeighboringRelation.ADD_OR_REMOVE_ONE), (OTHER, NeighboringRelation.REPLACE_ONE)],
 )
 def test_the_claim_of_sums_and_looks_stands(other, neighbours, seeded):
     noises = (4.0, 2.4)

@@ -9,19 +9,19 @@ from fairveil.fairness.constraints import DemographicParity, constrain
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.decoupled_parity import FlipFitting
 from fairveil.methods.dp2dp.options import ParityFitting
-from fairveil.methods.dp2dp.problem import Scene
-from fairveil.methods.dp2dp.recipe import GivenScores
+from fairveil.methods.dp2dp.problem import RuleProblem
+from fairveil.methods.dp2dp.recipe import PrefittedScores
 from fairveil.methods.dp2dp.thresholds import EDGES
-from fairveil.methods.prefitted import given_classifier
-from fairveil.models import GivenProbabilities, LinearSoftmax
-from fairveil.models.rules import MostLikely
+from fairveil.methods.prefitted import prefitted_classifier
+from fairveil.models import LinearSoftmax, PrefittedProbabilities
+from fairveil.models.rules import Argmax
 from fairveil.privacy.queries import Margins, Outcomes, RuleDecisions
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task
 
 PEOPLE = Population((Attribute("g", ("a", "b")),), ("0", "1"))
 BOUNDS = constrain(DemographicParity(), PEOPLE)
-MODEL, NONE = GivenProbabilities(2), np.empty(0, np.float32)
+MODEL, NONE = PrefittedProbabilities(2), np.empty(0, np.float32)
 SIZES = (1003, 1004)
 
 
@@ -32,7 +32,7 @@ def public_classifier(rng):
 
 
 def scores_of(classifier, row, n):
-    return given_classifier(classifier, ("0", "1")).probabilities(np.tile(row, (n, 1)))
+    return prefitted_classifier(classifier, ("0", "1")).probabilities(np.tile(row, (n, 1)))
 
 
 def row_on_the_edge(classifier, rng):
@@ -56,7 +56,7 @@ def row_on_the_edge(classifier, rng):
 
 
 def plain_ones(classifier, row, n):
-    return int(MostLikely().decide(MODEL.logits(NONE, scores_of(classifier, row, n)), None, None).sum())
+    return int(Argmax().decide(MODEL.logits(NONE, scores_of(classifier, row, n)), None, None).sum())
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +69,10 @@ def aimed():
 def tables(classifier, row, n, jitter):
     """Flip table and score histogram of n copies; lots are fixed, so that both worlds share all rows but the last."""
     records = MemoryRecords(scores_of(classifier, row, n), np.zeros(n, np.int16), np.zeros(n, np.int16))
-    lots = np.random.default_rng(1).random((2, max(SIZES)), dtype=np.float32)[:, :n]
-    vars(records)["lots"] = lots
+    uniforms = np.random.default_rng(1).random((2, max(SIZES)), dtype=np.float32)[:, :n]
+    vars(records)["lots"] = uniforms
     task = Task(2, PEOPLE, 1.0, n, 1.0, 1e-5)
-    scene = Scene(MODEL, NONE, task, BOUNDS, float(n), jitter=jitter)
+    scene = RuleProblem(MODEL, NONE, task, BOUNDS, float(n), jitter=jitter)
     counted = RuleDecisions(MODEL, NONE, scene.plain_rule(), BOUNDS.cells, BOUNDS.n_cells)
     bins = Margins(MODEL, NONE, scene.group_cells.ravel(), 3, EDGES, jitter)
     everyone = next(records.draw({-1: 1.0}, secret_coins()))
@@ -92,7 +92,7 @@ def test_without_a_lot_one_row_more_would_tip_others(aimed):
 def test_with_the_lot_of_every_recipe_one_row_more_moves_the_tables_by_one(aimed, recipe):
     classifier, row = aimed
     row = np.zeros(13) if row is None else row
-    jitter = recipe.recipe(GivenScores(), DemographicParity(), PEOPLE).jitter
+    jitter = recipe.recipe(PrefittedScores(), DemographicParity(), PEOPLE).jitter
     assert jitter > 0
     for short, long in zip(*(tables(classifier, row, n, jitter) for n in SIZES), strict=True):
         assert abs(short - long).sum() == 1
@@ -124,7 +124,7 @@ def test_one_row_more_moves_the_outcomes_of_a_known_model_by_one(n_features, rng
     """Copies of rows aimed at its tie: whatever the length of the table, all of them are decided alike."""
     model = LinearSoftmax(n_features, 2)
     params = rng.normal(size=model.n_params).astype(np.float32)
-    outcomes = Outcomes(model, params, MostLikely(), 3, 2)
+    outcomes = Outcomes(model, params, Argmax(), 3, 2)
     for _ in range(20):
         row = tied_row(model, params, rng)
         counts = []

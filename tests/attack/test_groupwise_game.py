@@ -24,7 +24,7 @@ from fairveil.methods.fairdp.recipe import Groupwise
 from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import add_gaussian
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import GroupWeighted, InSubsets
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
@@ -69,8 +69,8 @@ def ask_several(batch, veil):
     start = widened(model, np.zeros(4, np.float32), N_MODELS)
     objective = InSubsets(np.array([1, 1, 0], np.float32), N_MODELS)
     parts = parted(model, batch.release_gradient(wide, start, objective, 0.5), N_MODELS)
-    lots = veil._records.lots
-    subset = int(lots[0, 0] * N_MODELS) if lots.size else 0
+    uniforms = veil._records.uniforms
+    subset = int(uniforms[0, 0] * N_MODELS) if uniforms.size else 0
     return parts[subset] @ OWN
 
 
@@ -84,7 +84,7 @@ ASKS = {
 
 def play(ask, name, noise, rate=1.0):
     """Return the bound on epsilon that the draws of two worlds prove."""
-    part = Part("train", (Release(name, "gaussian", noise),), 1.0, {-1: rate}, N_DRAWS)
+    part = Stage("train", (Release(name, "gaussian", noise),), 1.0, {-1: rate}, N_DRAWS)
     worlds = []
     for canary in (True, False):
         veils = open_veils(records_with(canary), Plan((part,), 1.0, 1e-5), Ledger(), secret_coins(), "a game")
@@ -111,7 +111,7 @@ def test_the_claim_of_a_sampled_step_stands(seeded):
 @pytest.mark.parametrize("form", ["average, a divisor a group", "group sums"])
 def test_noise_for_half_the_sensitivity_is_caught(form, seeded, monkeypatch):
     law = replace(
-        laws.law_named("gaussian"), add=lambda total, std, coins: add_gaussian(total, std / 2, coins)
+        laws.noise_distribution("gaussian"), add=lambda total, std, coins: add_gaussian(total, std / 2, coins)
     )
     monkeypatch.setitem(laws._laws, "gaussian", law)
     ask, name = ASKS[form]

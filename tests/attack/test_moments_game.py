@@ -17,7 +17,7 @@ from fairveil.accounting.composition import epsilon_of
 from fairveil.methods.functional.quadratic import NEWTON_SENSITIVITY, START_SENSITIVITY, AroundWeights, AtZero
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.moments import coefficient_sensitivity, pack
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Batch, open_veils
 
@@ -51,7 +51,7 @@ def direction_of(function, norm):
 def draws(canary, case, noise):
     function, bound, law = CASES[case]
     norm = 1 if law == "laplace" else 2
-    plan = Plan((Part("train", (Release("moments", law, noise),), n_steps=N_DRAWS),), 1.0, 1e-5)
+    plan = Plan((Stage("train", (Release("moments", law, noise),), n_steps=N_DRAWS),), 1.0, 1e-5)
     veil = open_veils(records_with(canary), plan, Ledger(), secret_coins(), "a game")["train"]
     veil.expect(1)
     towards, answers = direction_of(function, norm), []

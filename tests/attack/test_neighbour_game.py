@@ -21,7 +21,7 @@ from fairveil.models import LinearSoftmax
 from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import add_gaussian
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import CrossEntropy, Everyone
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import row_function
@@ -41,7 +41,7 @@ def records_with(canary):
 
 
 def open_game(canary, rate, *releases):
-    plan = Plan((Part("train", releases, 1.0, {-1: rate}, N_DRAWS),), 1.0, 1e-5)
+    plan = Plan((Stage("train", releases, 1.0, {-1: rate}, N_DRAWS),), 1.0, 1e-5)
     return open_veils(records_with(canary), plan, Ledger(), secret_coins(), "a game")["train"]
 
 
@@ -83,7 +83,7 @@ def test_the_claim_stands(case, seeded):
 
 def swap_noise(monkeypatch, add):
     """Make every Gaussian release draw its noise in a way that its event does not know of."""
-    monkeypatch.setitem(laws._laws, "gaussian", replace(laws.law_named("gaussian"), add=add))
+    monkeypatch.setitem(laws._laws, "gaussian", replace(laws.noise_distribution("gaussian"), add=add))
 
 
 @pytest.mark.parametrize("case", ["gradient", "sampled gradient"])
@@ -186,7 +186,7 @@ def joint_bound(histogram, loss, n_draws):
 
 
 def joint_claim(histogram):
-    part = Part("train", (histogram, JOINT_GRADIENT), 1.0, {-1: JOINT_RATE})
+    part = Stage("train", (histogram, JOINT_GRADIENT), 1.0, {-1: JOINT_RATE})
     return epsilon_of([part.event], JOINT_DELTA)
 
 
@@ -210,7 +210,7 @@ def test_a_joint_laplace_step_keeps_its_claim_and_would_break_that_of_two_batche
 def test_separate_accounting_of_a_shared_batch_is_caught():
     """Exact computation: two Gaussians from one batch cost 4.48; priced apart they would claim 2.58."""
     releases = (Release("a", "gaussian", 1.0), Release("b", "gaussian", 1.0))
-    joint = Part("train", releases, 1.0, {-1: 0.01}, 1000).event
-    apart = [Part("train", (release,), 1.0, {-1: 0.01}, 1000).event for release in releases]
+    joint = Stage("train", releases, 1.0, {-1: 0.01}, 1000).event
+    apart = [Stage("train", (release,), 1.0, {-1: 0.01}, 1000).event for release in releases]
     assert epsilon_of(apart, 1e-5) == pytest.approx(2.58, abs=0.01)
     assert epsilon_of([joint], 1e-5) == pytest.approx(4.48, abs=0.01)

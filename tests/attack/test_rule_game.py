@@ -21,12 +21,12 @@ from fairveil.fairness.constraints import DemographicParity, constrain
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips
 from fairveil.methods.dp2dp.dual_steps import DualSteps, tilted_rule
-from fairveil.methods.dp2dp.problem import Scene
-from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.problem import RuleProblem
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import EDGES, ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
-from fairveil.models import GivenProbabilities
-from fairveil.models.rules import MostLikely, ThresholdMixture, Tilted
+from fairveil.models import PrefittedProbabilities
+from fairveil.models.rules import Argmax, RandomizedThresholds, TiltedArgmax
 from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
@@ -47,8 +47,8 @@ SURE = 0.95
 def scene_of(n_classes=2):
     people = Population((Attribute("group", ("a", "b")),), tuple(map(str, range(n_classes))))
     task = Task(n_classes, people, 1.0, 100, 1.0, 1e-5)
-    model = GivenProbabilities(n_classes)
-    return Scene(model, model.initial(np.random.default_rng(0)), task, constrain(PARITY, people), 100.0)
+    model = PrefittedProbabilities(n_classes)
+    return RuleProblem(model, model.initial(np.random.default_rng(0)), task, constrain(PARITY, people), 100.0)
 
 
 def world_of(scene, canary):
@@ -94,7 +94,7 @@ def ask_thresholds(scene, batch, part):
             return loss
         # the more the answers speak for the canary, the lower its group's threshold
         threshold = margin - 1 if loss > 0 else margin + 1
-        rule = ThresholdMixture(np.full((3, 1), threshold), np.ones((3, 1)))
+        rule = RandomizedThresholds(np.full((3, 1), threshold), np.ones((3, 1)))
         following = part.releases[part.releases.index(release) + 1].name
         counts = scene.count(batch, rule, cells, following)
         own = counts[cells[0, 1], int(margin > threshold)]
@@ -111,13 +111,13 @@ def ask_step(scene, batch, part):
 
 def ask_table(scene, batch, part):
     """The whole (group x decision) table; all of the canary is in one count."""
-    return scene.count(batch, MostLikely(), scene.bounds.cells, "rates")[scene.bounds.cells[0, 1], 1]
+    return scene.count(batch, Argmax(), scene.bounds.cells, "rates")[scene.bounds.cells[0, 1], 1]
 
 
 def ask_signed(scene, batch, part, stated=1.0):
     """DP2DP's centred vector along the canary's own; `stated` is what the bound is multiplied with."""
     n_classes = scene.task.n_classes
-    rule = Tilted(np.tile(np.eye(n_classes), (3, 1, 1)))
+    rule = TiltedArgmax(np.tile(np.eye(n_classes), (3, 1, 1)))
     signs = np.array([1.0, -1.0, 0.0])
     signed = SignedDecisions(scene.model, scene.params, rule, signs, 1e-2, n_classes)
     bound = 2 * math.sqrt(1 - 1 / n_classes)
@@ -132,10 +132,10 @@ def ask_signed_stating_half(scene, batch, part):
 
 def rule_part(fitting, noise):
     """Return what the fitting asks in one step, at this noise of the first release (of all of a joint step)."""
-    parts = {part.name: part for part in fitting.parts(1.0, 1.0, "train", scene_of().task)}
+    parts = {part.name: part for part in fitting.stages(1.0, 1.0, "train", scene_of().task)}
     releases = parts["rule"].releases
     unit = 1.0 if len(releases) > 1 else releases[0].noise_multiplier
-    again = fitting.parts(noise / unit, 1.0, "train", scene_of().task)
+    again = fitting.stages(noise / unit, 1.0, "train", scene_of().task)
     return next(part for part in again if part.name == "rule")
 
 
@@ -163,7 +163,7 @@ def test_the_claim_stands(case, seeded):
 
 def halve_noise(monkeypatch):
     for name in ("gaussian", "discrete_laplace"):
-        law = laws.law_named(name)
+        law = laws.noise_distribution(name)
         halved = replace(law, add=lambda total, scale, coins, add=law.add: add(total, scale / 2, coins))
         monkeypatch.setitem(laws._laws, name, halved)
 
@@ -236,14 +236,14 @@ def test_a_fit_asks_for_its_planned_releases_and_no_others(name, canary, seeded,
     """The same whether or not the record is there, and each batch is used up."""
     fitting, expected = ASKED[name]
     scene = scene_of()
-    plan = Plan(fitting.parts(1.0, 1.0, "train", scene.task), 1.0, 1e-5)
+    plan = Plan(fitting.stages(1.0, 1.0, "train", scene.task), 1.0, 1e-5)
     monkeypatch.setattr("fairveil.privacy.veil.Veil", Watched)
     veils = open_veils(world_of(scene, canary), plan, Ledger(), secret_coins(), "a fit")
     fitting.fit(scene, veils)
     assert veils["rule"].asked == expected
-    assert [name for name, _, _ in expected[0]] == [release.name for release in plan.part("rule").releases]
+    assert [name for name, _, _ in expected[0]] == [release.name for release in plan.stage("rule").releases]
     for veil in veils.values():
-        assert len(veil.asked) == veil.part.n_steps
+        assert len(veil.asked) == veil.stage.n_steps
 
 
 # --- wrong prices, by exact computation -------------------------------------------------------------------
@@ -258,7 +258,7 @@ def plan_of(base, holdout=0.0, **choices):
 
 def test_histogram_and_counts_priced_as_of_different_people_would_claim_too_little():
     """Sold as pieces of a split, the five releases would claim 0.52 of the 1 that they cost."""
-    (part,) = plan_of(GivenScores()).parts
+    (part,) = plan_of(PrefittedScores()).stages
     apart = [Charge(release.event, "split", release.name) for release in part.releases]
     assert epsilon_of([part.event], 1e-5) == pytest.approx(1.0, abs=1e-3)
     assert epsilon_of(apart, 1e-5) == pytest.approx(0.52, abs=0.02)
@@ -268,7 +268,7 @@ def test_a_rule_with_the_noise_of_a_piece_of_its_own_would_cost_more_on_the_trai
     """Each of two pieces may spend the whole budget; on one set of rows that claims 1 and costs 1.47."""
     apart = plan_of(Descent(n_steps=20), part=0.5)
     assert epsilon_of(apart.charges(), 1e-5) == pytest.approx(1.0, abs=1e-3)
-    assert epsilon_of([part.event for part in apart.parts], 1e-5) == pytest.approx(1.47, abs=0.03)
+    assert epsilon_of([part.event for part in apart.stages], 1e-5) == pytest.approx(1.47, abs=0.03)
 
 
 LOOKS = {

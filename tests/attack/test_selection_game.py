@@ -19,17 +19,17 @@ from scipy.stats import norm, poisson
 from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import delta_of, epsilon_of
-from fairveil.accounting.events import BestOfRuns, PureBox
+from fairveil.accounting.events import BestOfRuns, PureDP
 from fairveil.fairness.groups import Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import Everyone
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.selection import TunedPlan, open_selection
 from fairveil.training.recipe import Task
-from fairveil.training.tuning import Tuning, carry_out_tuned, tuned_plan
+from fairveil.training.tuning import Tuning, run_tuned_plan, tuned_plan
 
 DELTA = 1e-2
 N_DRAWS = 4_000
@@ -39,7 +39,7 @@ MEAN, NOISE, LOW_FIRST = 2.0, 1.5, 0.35
 # --- one noisy count a run, by the worst order -------------------------------------------------------------
 
 EDGE = norm.ppf(LOW_FIRST) * NOISE + 1
-COUNT = Part("count", (Release("count", "gaussian", NOISE),))
+COUNT = Stage("count", (Release("count", "gaussian", NOISE),))
 PLAN = TunedPlan((Plan((COUNT,), 1.0, DELTA),), MEAN, (), 1.0, DELTA)
 
 
@@ -83,7 +83,7 @@ CLAIM = epsilon_of(PLAN.charges(), DELTA)
 
 def divide_noise(monkeypatch, factor):
     for name in ("gaussian", "discrete_gaussian"):
-        law = laws.law_named(name)
+        law = laws.noise_distribution(name)
         less = replace(law, add=lambda total, scale, coins, add=law.add: add(total, scale / factor, coins))
         monkeypatch.setitem(laws._laws, name, less)
 
@@ -101,7 +101,7 @@ def test_a_third_of_the_noise_is_caught(seeded, monkeypatch):
 
 SMALL = 1e-5
 EXACT_MEAN = 8.0
-BOX = PureBox(0.5)
+BOX = PureDP(0.5)
 TRUTH = 1 / (1 + math.exp(-BOX.epsilon))
 WITH, WITHOUT = np.array([TRUTH, 1 - TRUTH]), np.array([1 - TRUTH, TRUTH])
 """The answers of a run with the record and without it; the second is the better one."""
@@ -176,7 +176,7 @@ def released(n_draws):
         n, moved = int(canary), []
         records = MemoryRecords(np.ones((n, 1), np.float32), np.ones(n, np.int16), np.zeros(n, np.int16))
         for _ in range(n_draws):
-            tuned = carry_out_tuned(
+            tuned = run_tuned_plan(
                 plan, TUNING, TASK, records, Ledger(), secret_coins(), np.random.default_rng(0)
             )
             params, rate = tuned.trained.fit.params, TUNING.candidates[tuned.candidate].learning_rate

@@ -15,10 +15,10 @@ import pytest
 
 from fairveil import DemographicParity, EqualizedOdds, ErrorRateParity, LagrangianDual
 from fairveil.accounting.composition import epsilon_of
-from fairveil.accounting.pricing import Neighbours
+from fairveil.accounting.pricing import NeighboringRelation
 from fairveil.data.datasets import dataset_schema
-from fairveil.errors import BadStructure
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.errors import BadStructureError
+from fairveil.privacy.plan import Plan, Release, Stage
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 with pytest.MonkeyPatch.context() as patch:
@@ -40,7 +40,7 @@ def test_the_plan_costs_what_was_asked_for_a_change_of_the_attribute(bench, epsi
     clf = attribute.classifier(DemographicParity(0.0), epsilon, 1e-5, how, bench.public(30_000))
     charges = clf.planned().charges()
     assert epsilon_of(charges, 1e-5) == pytest.approx(clf.epsilon, rel=1e-3)
-    costs = epsilon_of(charges, 1e-5, Neighbours.REPLACE_ONE)
+    costs = epsilon_of(charges, 1e-5, NeighboringRelation.REPLACE_ONE)
     assert 0.999 * epsilon < costs <= epsilon and 0.4 * epsilon < clf.epsilon < 0.75 * epsilon
 
 
@@ -48,7 +48,7 @@ def test_a_change_costs_twice_where_the_price_is_pure():
     """A Laplace release of scale s costs 1 / s, a change of the attribute 2 / s."""
 
     def plan_at(epsilon):
-        return Plan((Part("train", (Release("sums", "laplace", 1 / epsilon),)),), epsilon, 1e-5)
+        return Plan((Stage("train", (Release("sums", "laplace", 1 / epsilon),)),), epsilon, 1e-5)
 
     assert attribute.known_unknown(plan_at, 1.0, 1e-12) == pytest.approx(0.5, abs=2e-4)
 
@@ -152,7 +152,7 @@ def test_rivals_are_read_from_a_file_of_the_same_task_alone(tmp_path):
     )
     found = [attribute.saved_rival(asked, *which)["accuracy_mean"] for which in (("A", 1.0), ("M", 1.0))]
     assert found == [0, 2]
-    with pytest.raises(BadStructure, match="leave the file out"):
+    with pytest.raises(BadStructureError, match="leave the file out"):
         attribute.saved_rival(asked, "M", 2.0)
 
 
@@ -185,7 +185,7 @@ def test_both_sides_of_the_speed_make_the_same_step_but_for_privacy(monkeypatch)
     speed = importlib.import_module("speed")
     pfld, fld = (speed.OursLagrangian("linear", 256, is_private) for is_private in (True, False))
     assert pfld.recipe == fld.recipe and pfld.size == fld.size
-    (released,), (exact,) = ([veil.part for veil in one.veils.values()] for one in (pfld, fld))
+    (released,), (exact,) = ([veil.stage for veil in one.veils.values()] for one in (pfld, fld))
     assert released.rates == exact.rates == ((-1, 256 / pfld.size),)
     assert all(release.noise_multiplier > 0 for release in released.releases)
     assert not any(release.noise_multiplier for release in exact.releases)

@@ -29,7 +29,7 @@ from fairveil import (
     load_dataset,
 )
 from fairveil.data.encoding import Encoder
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SPEC = importlib.util.spec_from_file_location("measuring", BENCHMARKS / "measuring.py")
@@ -144,7 +144,7 @@ def test_a_list_of_rows_beside_the_file_serves_as_split(tmp_path):
     )
     found = measuring.with_source_split(frame, tmp_path / "some.parquet")
     assert found["x"].tolist() == [7, 2, 5] and found["is_train"].tolist() == [True, False, True]
-    with pytest.raises(BadStructure, match="split at random"):
+    with pytest.raises(BadStructureError, match="split at random"):
         measuring.with_source_split(frame, tmp_path / "other.parquet")
 
 

@@ -20,7 +20,7 @@ def people(rng, n_rows=3000):
     groups = rng.integers(2, size=n_rows)
     X = np.column_stack([groups + rng.normal(size=n_rows), rng.normal(size=n_rows)])
     y = (X @ [1.0, 1.0] + rng.normal(size=n_rows) > 0.8).astype(int)
-    return reach.Sheet(X, y, groups)
+    return reach.ReleasedStatistics(X, y, groups)
 
 
 def differences(sheet, decisions, notion):

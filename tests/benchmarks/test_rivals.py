@@ -34,7 +34,7 @@ def people(rng, n_rows, n_groups=2, unknown=0.0):
     groups = rng.integers(n_groups, size=n_rows)
     X = np.column_stack([groups + rng.normal(size=n_rows), rng.normal(size=n_rows)])
     y = (X @ [1.0, 1.0] + 0.5 * groups + rng.normal(size=n_rows) > n_groups / 2).astype(int)
-    return rivals.Sheet(X, y, np.where(rng.random(n_rows) < unknown, -1, groups))
+    return rivals.ReleasedStatistics(X, y, np.where(rng.random(n_rows) < unknown, -1, groups))
 
 
 def loaded(moment, sheet):
@@ -67,7 +67,7 @@ def test_without_noise_the_constraint_is_that_of_fairlearn(rng, notion, n_groups
 def test_rows_of_unknown_group_weigh_nothing_in_the_constraint(rng, notion):
     sheet, chosen = people(rng, 500, unknown=0.4), rng.random(500)
     is_known = sheet.groups >= 0
-    alone = rivals.Sheet(sheet.X[is_known], sheet.y[is_known], sheet.groups[is_known])
+    alone = rivals.ReleasedStatistics(sheet.X[is_known], sheet.y[is_known], sheet.groups[is_known])
     ours, theirs = loaded(rivals.DebiasedParity(notion, np.eye(2)), sheet), loaded(THEIRS[notion](), alone)
     found, known = ours.gamma(lambda _: chosen), theirs.gamma(lambda _: chosen[is_known])
     assert found.to_numpy() == pytest.approx(known.to_numpy(), abs=1e-12)
@@ -88,7 +88,7 @@ def test_over_many_responses_the_debiased_constraint_is_the_true_one(rng, notion
         told = rivals.randomized_response(
             sheet.groups, rivals.truth_probability(1.0, n_groups), n_groups, rng
         )
-        answered = rivals.Sheet(sheet.X, sheet.y, told)
+        answered = rivals.ReleasedStatistics(sheet.X, sheet.y, told)
         for name, inverse in inverses.items():
             moment = loaded(rivals.DebiasedParity(notion, inverse), answered)
             found[name].append(moment.gamma(lambda _: chosen).to_numpy())
@@ -102,7 +102,7 @@ def test_over_many_responses_the_debiased_constraint_is_the_true_one(rng, notion
 def test_a_share_below_its_error_is_replaced_by_it_and_shares_still_sum_to_one():
     """Nobody answers with the last group more often than liars do: its raw share is negative."""
     answers = np.repeat([0, 1, 2], [60, 35, 5])
-    sheet = rivals.Sheet(np.zeros((100, 1)), np.arange(100) % 2, answers)
+    sheet = rivals.ReleasedStatistics(np.zeros((100, 1)), np.arange(100) % 2, answers)
     inverse = inverse_of(1.0, 3)
     moment = loaded(rivals.DebiasedParity("demographic_parity", inverse), sheet)
     raw, shares = inverse[:, answers].mean(axis=1), moment.prob_group_event.to_numpy()
@@ -164,7 +164,7 @@ def test_covariance_with_the_boundary_is_removed_exactly_as_by_elimination(rng, 
     """For demographic parity the bound is linear: logistic regression on what is orthogonal to it is the optimum."""
     sheet = people(rng, 800, n_groups, unknown=0.2)
     extra = np.column_stack([sheet.X, rng.normal(size=(800, 2)) + sheet.groups[:, None]])
-    sheet = rivals.Sheet(extra, sheet.y, sheet.groups)
+    sheet = rivals.ReleasedStatistics(extra, sheet.y, sheet.groups)
     known = sheet.groups >= 0
     is_in = sheet.groups[known][:, None] == np.arange(n_groups)
     kernel = null_space((is_in - is_in.mean(axis=0)).T @ extra[known])

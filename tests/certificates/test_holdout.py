@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairveil.certificates.forecast import expected_tolerance, expected_tolerance_of_sizes
 from fairveil.certificates.holdout import Certificate, Finding, certify
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, FalseNegativeRateCap
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.groups import Attribute, Population
@@ -115,9 +115,9 @@ def test_more_confidence_promises_less():
 
 @pytest.mark.parametrize("confidence", [0.4, 1.0, float("nan"), "high"])
 def test_confidence_is_checked(confidence):
-    with pytest.raises(InvalidParameter, match=r"0\.5 <= confidence < 1"):
+    with pytest.raises(InvalidParameterError, match=r"0\.5 <= confidence < 1"):
         certify(selected(0.5, 0.5), DemographicParity(0.1), confidence)
-    with pytest.raises(InvalidParameter, match=r"0\.5 <= confidence < 1"):
+    with pytest.raises(InvalidParameterError, match=r"0\.5 <= confidence < 1"):
         expected_tolerance(1000, 2, 1.0, 0.01, confidence)
 
 
@@ -136,7 +136,7 @@ def test_what_is_expected_is_what_is_certified_at_the_aimed_gap():
 
 def test_tiny_groups_promise_nothing_beforehand():
     assert expected_tolerance_of_sizes([20, 5000], 10.0, 0.01) == 1.0
-    with pytest.raises(InvalidParameter, match="sizes of two groups"):
+    with pytest.raises(InvalidParameterError, match="sizes of two groups"):
         expected_tolerance_of_sizes([100], 1.0, 0.01)
-    with pytest.raises(InvalidParameter, match="noise_std"):
+    with pytest.raises(InvalidParameterError, match="noise_std"):
         expected_tolerance(100, 2, -1.0, 0.01)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import (
     Charge,
     DiscreteGaussianRelease,
@@ -52,7 +52,7 @@ def test_the_plan_is_enough_to_recompute_epsilon(folder, facts, say, options):
     charges = [charge_by_hand(part) for part in stated["plan"]]
     delta = stated["delta"]
     assert epsilon_of(charges, delta) == pytest.approx(stated["epsilon_spent"], rel=1e-3)
-    replaced = epsilon_of(charges, delta, Neighbours.REPLACE_ONE)
+    replaced = epsilon_of(charges, delta, NeighboringRelation.REPLACE_ONE)
     assert replaced == pytest.approx(stated["epsilon_replace_one"], rel=1e-3)
     for part, charge in zip(stated["plan"], charges, strict=True):
         at_delta = epsilon_of([charge.event], part["delta"] or delta)

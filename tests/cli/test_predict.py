@@ -237,13 +237,13 @@ def test_a_model_that_is_none(folder, new, is_refused, model):
 
 
 @pytest.fixture
-def lots(folder: Path, models: Path, new: pd.DataFrame) -> Path:
+def uniforms(folder: Path, models: Path, new: pd.DataFrame) -> Path:
     """A copy of the results of a rule that draws lots, with its key."""
     shutil.copytree(models / "parity", "lots")
     return folder / "lots"
 
 
-def test_the_key_beside_the_model_is_found(lots, say):
+def test_the_key_beside_the_model_is_found(uniforms, say):
     answers = []
     for n_call in range(2):
         assert say("predict", "lots/model", "new.csv", "--out", f"{n_call}.csv").code == 0
@@ -251,23 +251,23 @@ def test_the_key_beside_the_model_is_found(lots, say):
     assert answers[0] == answers[1]
 
 
-def test_a_key_elsewhere_gives_the_same_answers(lots, say):
+def test_a_key_elsewhere_gives_the_same_answers(uniforms, say):
     assert say("predict", "lots/model", "new.csv", "--out", "beside.csv").code == 0
-    (lots / "key").rename("moved")
+    (uniforms / "key").rename("moved")
     assert say("predict", "lots/model", "new.csv", "--out", "moved.csv", "--key", "moved").code == 0
     assert Path("moved.csv").read_bytes() == Path("beside.csv").read_bytes()
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
-def test_a_key_that_others_may_read_is_refused(folder, lots, is_refused, mode):
-    (lots / "key").chmod(mode)
+def test_a_key_that_others_may_read_is_refused(folder, uniforms, is_refused, mode):
+    (uniforms / "key").chmod(mode)
     asked = ("predict", "lots/model", "new.csv", "--out", "decisions.csv")
     assert "chmod 600" in is_refused(folder, asked)
-    (lots / "key").rename("moved")
+    (uniforms / "key").rename("moved")
     assert "chmod 600" in is_refused(folder, (*asked, "--key", "moved"))
 
 
-def test_a_key_that_is_none(folder, lots, is_refused):
+def test_a_key_that_is_none(folder, uniforms, is_refused):
     asked = ("predict", "lots/model", "new.csv", "--out", "decisions.csv", "--key")
     assert "nothing" in is_refused(folder, (*asked, "nothing"))
     Path("short").write_text("abc")

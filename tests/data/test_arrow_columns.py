@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fairveil.data.readers import as_frame, is_supported, load_encoded, read_table
 from fairveil.data.schema import Schema
 from fairveil.data.values import MissingCells, canonical_texts, numbers_of
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 
 LARGEST, SMALLEST = 2**63 - 1, -(2**63)
 NOT_UTF8 = [b"ok", b"\xff", b"\xed\xa0\x80", b""]
@@ -120,7 +120,7 @@ def test_a_file_gives_the_same_cells(tmp_path: Path, name: str) -> None:
 def test_nested_types_are_refused_whatever_they_hold(tmp_path: Path, array: pa.Array) -> None:
     for some in (array, array[:0], pa.nulls(3, array.type)):
         path = stored(tmp_path / "t.parquet", some)
-        with pytest.raises(BadStructure, match=r'plain values in column "x" of .* got the type'):
+        with pytest.raises(BadStructureError, match=r'plain values in column "x" of .* got the type'):
             read_table(path)
         assert len(pd.concat(read_table(path, ["other"]))) == len(some)
 
@@ -166,7 +166,7 @@ def test_damage_is_bad_structure_wherever_it_is(tmp_path: Path) -> None:
     whole = stored(tmp_path / "t.parquet", array).read_bytes()
     for length in range(4, len(whole), 7):
         (tmp_path / "t.parquet").write_bytes(whole[:length])
-        with pytest.raises(BadStructure, match="damaged"):
+        with pytest.raises(BadStructureError, match="damaged"):
             list(read_table(tmp_path / "t.parquet"))
     for place in range(4, len(whole)):
         (tmp_path / "t.parquet").write_bytes(
@@ -174,5 +174,5 @@ def test_damage_is_bad_structure_wherever_it_is(tmp_path: Path) -> None:
         )
         try:
             list(read_table(tmp_path / "t.parquet"))
-        except BadStructure:  # or some other cells: a flipped bit is not always seen
+        except BadStructureError:  # or some other cells: a flipped bit is not always seen
             continue

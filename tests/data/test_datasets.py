@@ -11,7 +11,7 @@ from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema, 
 from fairveil.data.encoding import Encoder
 from fairveil.data.readers import load_encoded
 from fairveil.data.schema import Schema
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 
 BUNDLED = Path(datasets.__file__).parent / "bundled"
 
@@ -95,24 +95,24 @@ def test_an_absent_data_set_names_its_source_and_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     monkeypatch.delenv("FAIRVEIL_DATA", raising=False)
-    with pytest.raises(BadStructure, match="FAIRVEIL_DATA") as unset:
+    with pytest.raises(BadStructureError, match="FAIRVEIL_DATA") as unset:
         load_dataset(name)
     monkeypatch.setenv("FAIRVEIL_DATA", str(tmp_path))
-    with pytest.raises(BadStructure, match=f"{name}.parquet") as absent:
+    with pytest.raises(BadStructureError, match=f"{name}.parquet") as absent:
         load_dataset(name)
     for caught in (unset, absent):
         assert dataset_schema(name).source in str(caught.value)
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(BadStructure, match=r'compas.*did you mean "adult"'):
+    with pytest.raises(BadStructureError, match=r'compas.*did you mean "adult"'):
         load_dataset("adlt")
 
 
 def test_a_damaged_file_is_bad_structure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FAIRVEIL_DATA", str(tmp_path))
     (tmp_path / "bank.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(BadStructure, match="damaged"):
+    with pytest.raises(BadStructureError, match="damaged"):
         load_dataset("bank")
 
 

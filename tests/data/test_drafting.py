@@ -17,7 +17,7 @@ from fairveil.data.drafting import (
     round_grid,
 )
 from fairveil.data.schema import Category, Number, Schema
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 
 NUMBERS = st.floats(-1e12, 1e12, allow_subnormal=False).filter(
     lambda number: number == 0 or abs(number) > 1e-9
@@ -123,7 +123,7 @@ def test_a_draft_of_adult_looks_like_what_a_person_would_write() -> None:
 
 def test_a_draft_needs_its_columns(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(BadStructure, match='"c"'):
+    with pytest.raises(BadStructureError, match='"c"'):
         draft_schema(tmp_path / "t.csv", "c")
-    with pytest.raises(BadStructure, match="classes"):
+    with pytest.raises(BadStructureError, match="classes"):
         draft_schema(tmp_path / "t.csv", "a")

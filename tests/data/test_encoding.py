@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairveil.data.encoding import Encoder
 from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 
 TARGET = Target(column="y", classes=("0", "1"))
 CELLS = st.one_of(
@@ -200,15 +200,15 @@ def test_order_and_extra_columns_do_not_matter(schema: Schema, people: pd.DataFr
 
 def test_bad_structure_is_one_sentence(schema: Schema, people: pd.DataFrame) -> None:
     encoder = Encoder(schema)
-    with pytest.raises(BadStructure, match=r'"age", got none.*did you mean "agee"'):
+    with pytest.raises(BadStructureError, match=r'"age", got none.*did you mean "agee"'):
         encoder.rows(people.rename(columns={"age": "agee"}))
-    with pytest.raises(BadStructure, match='one column "age", got 2'):
+    with pytest.raises(BadStructureError, match='one column "age", got 2'):
         encoder.rows(pd.concat([people, people[["age"]]], axis=1))
-    with pytest.raises(BadStructure, match="4 columns, got 3"):
+    with pytest.raises(BadStructureError, match="4 columns, got 3"):
         encoder.rows(np.zeros((2, 3)))
-    with pytest.raises(BadStructure, match="DataFrame or a 2-D"):
+    with pytest.raises(BadStructureError, match="DataFrame or a 2-D"):
         encoder.rows([[1, 2, 3, 4]])  # type: ignore[arg-type]
-    with pytest.raises(BadStructure, match="one column"):
+    with pytest.raises(BadStructureError, match="one column"):
         encoder.targets(np.zeros((2, 2)))
 
 
@@ -273,7 +273,7 @@ LARGE_IDS = [10**18 + place for place in range(50)]
     ids=lambda ids: f"{type(ids).__name__} {ids.dtype}",
 )
 def test_a_column_of_decimals_names_no_persons(schema: Schema, ids: object) -> None:
-    with pytest.raises(BadStructure) as caught:
+    with pytest.raises(BadStructureError) as caught:
         Encoder(schema).persons(ids)
     assert str(caught.value) == (
         "Expected ids as text or whole numbers, got a column of decimals; read it with dtype str or Int64."

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from fairveil.data.datasets import dataset_path, dataset_schema, load_dataset
-from fairveil.data.inspection import Finding, check_table
+from fairveil.data.inspection import SchemaMismatch, check_table
 from fairveil.data.schema import Schema, Target, Where
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 
 
 def test_every_way_of_not_fitting_is_counted(tmp_path: Path, schema: Schema) -> None:
@@ -43,10 +43,10 @@ def test_every_way_of_not_fitting_is_counted(tmp_path: Path, schema: Schema) -> 
 def test_a_table_that_fits_says_how_many_rows_count() -> None:
     findings = check_table(dataset_path("adult"), dataset_schema("adult"))
     assert findings == [
-        Finding("workclass", "missing", 2_799, 'level "missing"'),
-        Finding("occupation", "missing", 2_809, 'level "missing"'),
-        Finding("native_country", "missing", 857, 'level "missing"'),
-        Finding("", "rows that count", 48_842, "they are what training sees"),
+        SchemaMismatch("workclass", "missing", 2_799, 'level "missing"'),
+        SchemaMismatch("occupation", "missing", 2_809, 'level "missing"'),
+        SchemaMismatch("native_country", "missing", 857, 'level "missing"'),
+        SchemaMismatch("", "rows that count", 48_842, "they are what training sees"),
     ]
 
 
@@ -64,7 +64,7 @@ def test_the_rule_of_unknown_labels_is_told(tmp_path: Path, schema: Schema) -> N
 def test_structure_fails_as_it_does_in_training(tmp_path: Path, schema: Schema) -> None:
     path = tmp_path / "t.csv"
     path.write_text("age,pay\n1,2\n")
-    with pytest.raises(BadStructure, match="hours"):
+    with pytest.raises(BadStructureError, match="hours"):
         check_table(path, schema)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairveil.data.readers import EncodedTable, load_encoded, read_chunks, read_table, table_columns
 from fairveil.data.schema import Schema, Where
-from fairveil.errors import BadStructure, InvalidParameter
+from fairveil.errors import BadStructureError, InvalidParameterError
 
 NASTY = [
     "",
@@ -69,7 +69,7 @@ STRUCTURE = {
 @pytest.mark.parametrize(("content", "words"), STRUCTURE.values(), ids=STRUCTURE.keys())
 def test_bad_structure_is_one_sentence(tmp_path: Path, schema: Schema, content: bytes, words: str) -> None:
     path = written(tmp_path / "bad.csv", content)
-    with pytest.raises(BadStructure) as caught:
+    with pytest.raises(BadStructureError) as caught:
         load_encoded(path, schema)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -78,12 +78,12 @@ def test_bad_structure_is_one_sentence(tmp_path: Path, schema: Schema, content: 
 def test_paths_that_are_no_tables(tmp_path: Path, schema: Schema) -> None:
     named = written(tmp_path / "text.parquet", b"age,pay\n")
     for path, words in [(tmp_path, "folder"), (tmp_path / "none.csv", "No such file"), (named, "Parquet")]:
-        with pytest.raises(BadStructure, match=words):
+        with pytest.raises(BadStructureError, match=words):
             load_encoded(path, schema)
 
 
 def test_structure_is_checked_before_the_first_chunk(tmp_path: Path) -> None:
-    with pytest.raises(BadStructure):
+    with pytest.raises(BadStructureError):
         read_table(tmp_path / "none.csv")
 
 
@@ -95,20 +95,20 @@ def test_a_damaged_parquet_file_is_bad_structure(
     content = bytearray(path.read_bytes())
     content[4:200] = bytes(196)
     written(path, bytes(content))
-    with pytest.raises(BadStructure, match="damaged"):
+    with pytest.raises(BadStructureError, match="damaged"):
         load_encoded(path, schema)
 
 
 def test_repeated_parquet_columns_are_bad_structure(tmp_path: Path) -> None:
     table = pa.table([pa.array([1]), pa.array([2])], names=["a", "a "])
     pq.write_table(table, tmp_path / "twice.parquet")
-    with pytest.raises(BadStructure, match='"a" twice'):
+    with pytest.raises(BadStructureError, match='"a" twice'):
         table_columns(tmp_path / "twice.parquet")
 
 
 @pytest.mark.parametrize("delimiter", ["", ",,", '"', "\n"])
 def test_a_delimiter_is_one_character(csv_path: Path, delimiter: str) -> None:
-    with pytest.raises(InvalidParameter):
+    with pytest.raises(InvalidParameterError):
         table_columns(csv_path, delimiter)
 
 
@@ -274,7 +274,7 @@ def test_a_parquet_column_of_decimal_ids_is_bad_structure(
     named = schema.model_copy(update={"id_column": "who"})
     for rows in (people, people.iloc[:0]):
         rows.assign(who=np.arange(len(rows)) / 1).to_parquet(tmp_path / "t.parquet")
-        with pytest.raises(BadStructure, match="Expected ids as text or whole numbers"):
+        with pytest.raises(BadStructureError, match="Expected ids as text or whole numbers"):
             load_encoded(tmp_path / "t.parquet", named)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
-from fairveil.errors import BadStructure, FairveilError, MissingPublicFact
+from fairveil.errors import BadStructureError, FairveilError, MissingPublicFactError
 
 
 def canonical(name: str) -> str:
@@ -129,7 +129,7 @@ BAD = {
 
 @pytest.mark.parametrize(("wrong", "word"), BAD.values(), ids=BAD.keys())
 def test_a_wrong_schema_is_one_sentence_that_names_the_key(wrong: dict[str, Any], word: str) -> None:
-    with pytest.raises(BadStructure) as caught:
+    with pytest.raises(BadStructureError) as caught:
         Schema(**wrong)
     message = str(caught.value)
     assert word in message
@@ -150,7 +150,7 @@ def test_a_wrong_schema_is_one_sentence_that_names_the_key(wrong: dict[str, Any]
 def test_a_missing_public_fact_says_where_and_what_to_write(
     wrong: dict[str, Any], place: str, line: str
 ) -> None:
-    with pytest.raises(MissingPublicFact) as caught:
+    with pytest.raises(MissingPublicFactError) as caught:
         Schema(**wrong)
     assert place in str(caught.value)
     assert line in str(caught.value)
@@ -168,9 +168,9 @@ def test_a_file_that_is_no_schema_is_refused(tmp_path: Path, content: bytes) -> 
 
 def test_unreadable_and_unwritable_paths_are_bad_structure(tmp_path: Path, schema: Schema) -> None:
     for path in (tmp_path, tmp_path / "none.toml"):
-        with pytest.raises(BadStructure):
+        with pytest.raises(BadStructureError):
             Schema.read(path)
-    with pytest.raises(BadStructure):
+    with pytest.raises(BadStructureError):
         schema.write(tmp_path / "no folder" / "s.toml")
 
 
@@ -199,7 +199,7 @@ def test_without_drops_features_and_nothing_else(schema: Schema) -> None:
     fewer = schema.without("sex", "age")
     assert fewer.feature_names == ("pay", "hours")
     assert fewer.sensitive == schema.sensitive
-    with pytest.raises(BadStructure, match="age"):
+    with pytest.raises(BadStructureError, match="age"):
         schema.without("agee")
 
 
@@ -211,9 +211,9 @@ def test_groups_are_declared_or_taken_from_categories() -> None:
     )
     assert schema.sensitive_named("zip").groups == ("north", "south")
     assert schema.sensitive_named("race").groups == ("b", "a")
-    with pytest.raises(MissingPublicFact, match=r"\[\[sensitive\]\]"):
+    with pytest.raises(MissingPublicFactError, match=r"\[\[sensitive\]\]"):
         schema.sensitive_named("age")
-    with pytest.raises(BadStructure, match='did you mean "race"'):
+    with pytest.raises(BadStructureError, match='did you mean "race"'):
         schema.sensitive_named("rac")
 
 

@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from fairveil.data.datasets import make_biased_mixture, make_separated_groups
 from fairveil.data.encoding import Encoder
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 
 N = 60_000
 
@@ -56,7 +56,7 @@ def test_its_schema_reads_it_and_does_not_take_the_group_as_a_feature(people):
 
 @pytest.mark.parametrize("wrong", [{"p": 1.5}, {"n_rows": 0}, {"n_classes": 1}, {"n_features": 2.5}])
 def test_numbers_that_make_no_task_are_refused(wrong):
-    with pytest.raises(InvalidParameter, match="Expected"):
+    with pytest.raises(InvalidParameterError, match="Expected"):
         make_biased_mixture(**wrong)
 
 
@@ -119,5 +119,5 @@ def test_the_schema_of_separated_groups_reads_them_and_leaves_the_group_out(apar
 
 @pytest.mark.parametrize("wrong", [{"n_rows": 0}, {"n_features": 0}, {"n_features": 1.5}])
 def test_numbers_that_make_no_separated_groups_are_refused(wrong):
-    with pytest.raises(InvalidParameter, match="Expected"):
+    with pytest.raises(InvalidParameterError, match="Expected"):
         make_separated_groups(**wrong)

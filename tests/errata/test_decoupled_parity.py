@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairveil._keys import Key, lots_of_rows
-from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil._keys import Key, uniforms_of_rows
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import (
     Charge,
     DiscreteLaplaceRelease,
@@ -25,11 +25,11 @@ from fairveil.data.schema import Category, Number, Schema, Sensitive, Target
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips, flipping_rule
-from fairveil.methods.dp2dp.gap_bounds import FlipPromise
-from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.gap_bounds import FlipGapBounds
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp_sgd import Descent
-from fairveil.models import Decoupled, GivenProbabilities, LinearSoftmax
-from fairveil.models.rules import MostLikely
+from fairveil.models import Decoupled, LinearSoftmax, PrefittedProbabilities
+from fairveil.models.rules import Argmax
 from fairveil.privacy.queries import CrossEntropy, RuleDecisions
 from fairveil.privacy.records import MemoryRecords
 from fairveil.research.accountants import gdp_epsilon, rdp_epsilon
@@ -37,7 +37,7 @@ from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan
 
 DELTA = 1e-5
-REPLACE = Neighbours.REPLACE_ONE
+REPLACE = NeighboringRelation.REPLACE_ONE
 CLIP_NORM, BATCH, EPOCHS = 1.5, 1024, 50
 PEOPLE = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
 DECIDED = np.array([[0.0, 0.0], [-1.0, 1.0]])  # logits of somebody rejected and of somebody selected
@@ -47,7 +47,7 @@ def steps(rate, std, n_steps):
     return Repeated(PoissonSampled(rate, GaussianRelease(std / CLIP_NORM)), n_steps)
 
 
-def spent(charges, neighbours=Neighbours.ADD_OR_REMOVE_ONE):
+def spent(charges, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
     return epsilon_of(charges, DELTA, neighbours)
 
 
@@ -59,7 +59,7 @@ def near(value, decimals=2):
 def flipped(rates, used):
     """The rates of both groups after the flips of Algorithm 1 that the rates `used` ask for."""
     rule = flipping_rule(np.asarray(used), 0.0, np.array([0, 1]), 3)
-    laws = [rule.law(DECIDED, np.full(2, group))[:, 1] for group in (0, 1)]
+    laws = [rule.distribution(DECIDED, np.full(2, group))[:, 1] for group in (0, 1)]
     return np.array([(1 - rate) * law[0] + rate * law[1] for rate, law in zip(rates, laws, strict=True)])
 
 
@@ -168,14 +168,14 @@ def test_our_table_needs_no_sizes(rng):
     group = rng.integers(0, 2, 40).astype(np.int16)
     records = MemoryRecords(X, np.zeros(40, np.int16), group)
     cells = np.array([[0, 0], [1, 1], [-1, -1]])
-    function = RuleDecisions(GivenProbabilities(2), np.empty(0, np.float32), MostLikely(), cells, 2)
+    function = RuleDecisions(PrefittedProbabilities(2), np.empty(0, np.float32), Argmax(), cells, 2)
     everyone = records.count_cells(np.arange(40), function)
     for left_out in range(40):
         without = records.count_cells(np.delete(np.arange(40), left_out), function)
         assert np.abs(everyone - without).sum() == 1
-    recipe = Postprocessed(GivenScores(), RateFlips(), DemographicParity(0.0))
+    recipe = Postprocessed(PrefittedScores(), RateFlips(), DemographicParity(0.0))
     plan = make_plan(recipe, Task(2, PEOPLE, 1.0, 40, 0.05, DELTA))
-    assert isinstance(plan.part("rule").event, DiscreteLaplaceRelease)
+    assert isinstance(plan.stage("rule").event, DiscreteLaplaceRelease)
     assert 0.0499 < spent(plan.charges()) <= 0.05
     assert spent(plan.charges(), REPLACE) == near(0.1, 3)
 
@@ -207,7 +207,7 @@ def test_theta_for_theta_bar_makes_proposition_4_false(rng):
     gaps = [abs(np.subtract(*flipped([0.5, 0.5], pair))) for pair in noisy]
     assert printed == near(0.046, 3)
     assert np.mean(gaps) == pytest.approx(0.092, abs=6 * 0.0012)
-    assert FlipPromise(
+    assert FlipGapBounds(
         (1800.0, 200.0), (1 / epsilon, 1 / epsilon), are_public=True
     ).expected_gap_bound() == near(0.158, 3)
 
@@ -220,7 +220,7 @@ def test_fresh_coins_answer_the_same_person_differently(rng):
         logits = np.tile(DECIDED[:, side : side + 1], n)
         once, again = (rule.decide(logits, np.full(n, group), rng.random((2, n))) for _ in range(2))
         assert (once != again).mean() == pytest.approx(differ, abs=6 * 0.0036)
-    chance = rule.law(DECIDED, np.ones(2, dtype=int))[0, 1]
+    chance = rule.distribution(DECIDED, np.ones(2, dtype=int))[0, 1]
     assert 1 - (1 - chance) ** 10 == near(0.69)
 
 
@@ -230,10 +230,10 @@ def test_our_lots_are_by_key_and_have_the_same_law():
     rule = flipping_rule(np.array([0.3, 0.1]), 0.0, np.array([0, 1]), 3)
     persons, logits = np.arange(n)[:, None], np.tile(DECIDED[:, 1:], n)
     answers = [
-        rule.decide(logits, np.zeros(n, dtype=int), lots_of_rows(Key(bytes(range(16))), persons))
+        rule.decide(logits, np.zeros(n, dtype=int), uniforms_of_rows(Key(bytes(range(16))), persons))
         for _ in range(2)
     ]
-    other = rule.decide(logits, np.zeros(n, dtype=int), lots_of_rows(Key(bytes(16)), persons))
+    other = rule.decide(logits, np.zeros(n, dtype=int), uniforms_of_rows(Key(bytes(16)), persons))
     assert (answers[0] == answers[1]).all()
     assert (answers[0] != other).mean() == pytest.approx(0.444, abs=6 * 0.0036)
     assert answers[0].mean() == pytest.approx(2 / 3, abs=6 * 0.0034)
@@ -257,7 +257,7 @@ def test_noisy_rates_of_0_in_both_groups_are_common(rng):
 
 def test_a_model_that_remembers_its_rows_breaks_theorem_3():
     """Rates .6 and .2 on 20,000 remembered people each, 0 on new ones: the bound is .03, the gap .25."""
-    promise = FlipPromise((20_000.0, 20_000.0), (20.0, 20.0), are_public=True)
+    promise = FlipGapBounds((20_000.0, 20_000.0), (20.0, 20.0), are_public=True)
     assert promise.gap_bound(0.95) == near(0.03)
     assert abs(np.subtract(*flipped([0.0, 0.0], [0.6, 0.2]))) == near(0.25)
 

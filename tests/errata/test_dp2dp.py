@@ -15,17 +15,17 @@ from sklearn.linear_model import LogisticRegression
 
 from fairveil._random import reproducible_coins
 from fairveil.accounting.calibration import calibrate
-from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp2dp.gap_bounds import dkw_mean, printed_gap_bound
 from fairveil.methods.dp2dp.options import ParityFitting
-from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.output_perturbation import OutputPerturbation
-from fairveil.models import GivenProbabilities
-from fairveil.models.rules import MostLikely, Tilted
+from fairveil.models import PrefittedProbabilities
+from fairveil.models.rules import Argmax, TiltedArgmax
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.queries import RuleDecisions, SignedDecisions
@@ -34,10 +34,10 @@ from fairveil.privacy.rows import Rows
 from fairveil.privacy.veil import Batch
 from fairveil.research.noisy_descent import NoisyDescent
 from fairveil.training.recipe import Task
-from fairveil.training.run import carry_out, make_plan
+from fairveil.training.run import make_plan, run_plan
 
 DELTA = 1e-5
-REPLACE = Neighbours.REPLACE_ONE
+REPLACE = NeighboringRelation.REPLACE_ONE
 BATCH, N_STEPS, BETA = 128, 100, 1e-5
 ADULT, SYNTHETIC, WOMEN = 9768, 2000, 0.33
 PEOPLE = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
@@ -47,12 +47,12 @@ def steps(rate, noise_multiplier, n_steps=N_STEPS):
     return [Repeated(PoissonSampled(rate, GaussianRelease(noise_multiplier)), n_steps)]
 
 
-def spent(charges, neighbours=Neighbours.ADD_OR_REMOVE_ONE):
+def spent(charges, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
     return epsilon_of(charges, DELTA, neighbours)
 
 
 @cache
-def calibrated(size, claimed, neighbours=Neighbours.ADD_OR_REMOVE_ONE):
+def calibrated(size, claimed, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
     """The noise multiplier at which 100 steps at rate b/N cost what is claimed."""
     return calibrate(lambda z: steps(BATCH / size, z), claimed, DELTA, neighbours)
 
@@ -67,7 +67,7 @@ def task(epsilon, size=ADULT):
 
 
 def postprocessed(fitting, **choices):
-    return Postprocessed(GivenScores(), fitting, DemographicParity(0.0), **choices)
+    return Postprocessed(PrefittedScores(), fitting, DemographicParity(0.0), **choices)
 
 
 def make_records(group, score, rng):
@@ -81,7 +81,7 @@ def gap_after(recipe, epsilon, records, rng):
     """Fit a rule and return the gap of its decisions among the people it was fitted to."""
     facts = task(epsilon, len(records.y))
     coins, plan = reproducible_coins(int(rng.integers(2**32))), cached_plan(recipe, facts)
-    trained = carry_out(plan, recipe, facts, records, Ledger(), coins, np.random.default_rng(0))
+    trained = run_plan(plan, recipe, facts, records, Ledger(), coins, np.random.default_rng(0))
     logits = trained.model.logits(trained.fit.params, records.X)
     decided = trained.fit.rule.decide(logits, records.cells, rng.random((2, len(records.y))))
     return abs(decided[records.cells == 0].mean() - decided[records.cells == 1].mean())
@@ -127,14 +127,14 @@ def test_a_sensitivity_of_4_claims_too_little(size, claimed, true):
 def test_our_vector_is_no_longer_than_we_account_for(n_classes, rng):
     """2 s (p - 1/K) has length 2 sqrt(1 - 1/K) at most, attained; and the veil cuts what is longer."""
     bound = 2 * math.sqrt(1 - 1 / n_classes)
-    model, params = GivenProbabilities(n_classes), np.empty(0, dtype=np.float32)
+    model, params = PrefittedProbabilities(n_classes), np.empty(0, dtype=np.float32)
     soft = np.stack([simplex(rng, n_classes) for _ in range(200)] + [np.eye(n_classes)[0]])
     cells = rng.integers(-1, 3, len(soft)).astype(np.int16)
     cells[-1] = 0
     records = MemoryRecords(soft.astype(np.float32), np.zeros(len(soft), np.int16), cells)
     for weight, smoothing in ((1.0, 1.0), (1.0, BETA), (7.0, BETA)):
         signs = weight * np.array([1.0, -1.0, 0.0])
-        rule = Tilted(np.tile(np.eye(n_classes), (3, 1, 1)))
+        rule = TiltedArgmax(np.tile(np.eye(n_classes), (3, 1, 1)))
         function = SignedDecisions(model, params, rule, signs, smoothing, n_classes)
         asked = np.linalg.norm(function.values_of(Rows(records, np.arange(len(soft)))), axis=0)
         rows = [records.sum_histogram(np.array([row]), function, bound, 2) for row in range(len(soft))]
@@ -212,9 +212,9 @@ def test_our_plan_accounts_for_the_largest_rate_and_for_everything(shares, epsil
     """Sizes, steps and the last count together cost no more than is claimed."""
     fitting = NoisyDescent(shares=shares)
     plan = cached_plan(postprocessed(fitting), task(epsilon))
-    rates = plan.part("rule").sampling_rates
+    rates = plan.stage("rule").sampling_rates
     assert rates == fitting.rates_for(task(epsilon))
-    (event,) = {plan.part("rule").event.event}
+    (event,) = {plan.stage("rule").event.event}
     assert event.rate == max(rates.values()) == near(0.0131 if shares is None else 0.0199, 4)
     assert 0.99 * epsilon < spent(plan.charges()) <= epsilon
     assert spent(steps(event.rate, event.event.noise_multiplier)) < epsilon
@@ -269,14 +269,14 @@ def test_our_sizes_are_counts_of_which_a_record_moves_one(rng):
     """Added or removed, a record moves one count by 1, and the plan books Gaussian noise on just that."""
     records = make_records(rng.integers(0, 2, 50), rng.random(50), rng)
     cells = np.array([[0, 0], [1, 1], [-1, -1]])
-    function = RuleDecisions(GivenProbabilities(2), np.empty(0, np.float32), MostLikely(), cells, 2)
+    function = RuleDecisions(PrefittedProbabilities(2), np.empty(0, np.float32), Argmax(), cells, 2)
     everyone = records.count_cells(np.arange(50), function)
     for left_out in range(50):
         moved = everyone - records.count_cells(np.delete(np.arange(50), left_out), function)
         assert sorted(moved) == [0, 0, 0, 1]
     plan = cached_plan(postprocessed(NoisyDescent()), task(0.5))
-    (release,) = plan.part("groups").releases
-    assert plan.part("groups").event == GaussianRelease(release.noise_multiplier)
+    (release,) = plan.stage("groups").releases
+    assert plan.stage("groups").event == GaussianRelease(release.noise_multiplier)
     assert spent([GaussianRelease(10)]) == near(0.34)
 
 
@@ -310,10 +310,10 @@ def test_our_output_perturbation_pays_once(rng):
     score = rng.random(200)
     records = make_records(np.zeros(200), score, rng)
     plan = make_plan(recipe, facts)
-    ((release,),) = [part.releases for part in plan.parts]
-    assert plan.part("train").event == GaussianRelease(release.noise_multiplier)
+    ((release,),) = [part.releases for part in plan.stages]
+    assert plan.stage("train").event == GaussianRelease(release.noise_multiplier)
     coins = reproducible_coins(0)
-    trained = carry_out(plan, recipe, facts, records, Ledger(), coins, np.random.default_rng(0))
+    trained = run_plan(plan, recipe, facts, records, Ledger(), coins, np.random.default_rng(0))
     asked = [trained.model.logits(trained.fit.params, records.X[:1]) for _ in range(3)]
     assert np.ptp(asked, axis=0).max() == 0
     assert spent(plan.charges()) <= 0.5
@@ -447,14 +447,14 @@ def test_equal_scores_tie(rng):
     n = 6000
     group = (rng.random(n) < 0.5).astype(np.int16)
     score = np.where(rng.random(n) < np.where(group == 1, 0.5, 0.2), 0.7, 0.3)
-    scores = Tilted(np.eye(2)[None]).scores(np.zeros((2, n)), group)
+    scores = TiltedArgmax(np.eye(2)[None]).scores(np.zeros((2, n)), group)
     assert (scores[0] == scores[1]).mean() == 1
     rates = [[(score[group == side] > cut).mean() for cut in (0.2, 0.5, 0.8)] for side in (0, 1)]
     gaps = np.abs(np.subtract.outer(*rates))
     assert np.sort(gaps.ravel())[2] == pytest.approx(
         0.2, abs=0.03
     )  # the first two select everybody, or nobody
-    recipe = ParityFitting().recipe(GivenScores(), DemographicParity(0.0), PEOPLE)
+    recipe = ParityFitting().recipe(PrefittedScores(), DemographicParity(0.0), PEOPLE)
     assert recipe.jitter > 0
     assert gap_after(recipe, math.inf, make_records(group, score, rng), rng) < 0.05  # five standard errors
 

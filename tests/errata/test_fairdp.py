@@ -10,7 +10,7 @@ import pytest
 from scipy.special import erf
 
 from fairveil._random import reproducible_coins
-from fairveil.accounting.composition import Neighbours, delta_of, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.methods.fairdp.noise_certificate import (
     batch_bound,
@@ -30,7 +30,7 @@ def steps(rate, n_steps, noise):
     return Repeated(PoissonSampled(rate, GaussianRelease(noise)), n_steps)
 
 
-def spent(*charges, neighbours=Neighbours.ADD_OR_REMOVE_ONE):
+def spent(*charges, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
     return epsilon_of(list(charges), DELTA, neighbours)
 
 
@@ -123,8 +123,8 @@ def chunked(gradients, n_chunks):
     return np.array([gradients[places == chunk].sum(axis=0) for chunk in range(n_chunks)])
 
 
-def by_lot(gradients, lots, n_subsets):
-    places = (lots * n_subsets).astype(int)
+def by_lot(gradients, uniforms, n_subsets):
+    places = (uniforms * n_subsets).astype(int)
     return np.array([gradients[places == subset].sum(axis=0) for subset in range(n_subsets)])
 
 
@@ -133,8 +133,8 @@ def test_a_batch_cut_into_pieces_moves_by_more_than_one_record(rng):
     gradients = np.tile([[1.0], [1.0], [-1.0], [-1.0]], (5, 1))
     moved = np.linalg.norm(chunked(gradients, 10) - chunked(gradients[1:], 10))
     assert moved == near(6.08)
-    lots = rng.random(20)
-    ours = np.linalg.norm(by_lot(gradients, lots, 10) - by_lot(gradients[1:], lots[1:], 10))
+    uniforms = rng.random(20)
+    ours = np.linalg.norm(by_lot(gradients, uniforms, 10) - by_lot(gradients[1:], uniforms[1:], 10))
     assert ours == 1.0
     rows = MemoryRecords(np.ones((20, 1), np.float32), np.zeros(20, np.int16), np.zeros(20, np.int16))
     arranged = rows.arranged(reproducible_coins(0))
@@ -223,7 +223,7 @@ def test_replacing_a_record_costs_about_twice_as_much():
     """Parallel composition over groups needs a record that stays in its group; replaced, it may change it."""
     average = steps(0.05, 500, 2 * math.sqrt(2))
     assert spent(average) == near(1.64)
-    assert spent(average, neighbours=Neighbours.REPLACE_ONE) == near(3.34)
+    assert spent(average, neighbours=NeighboringRelation.REPLACE_ONE) == near(3.34)
 
 
 def test_q_epsilon_is_not_the_price_of_a_sampled_step():

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.signal import fftconvolve
 from scipy.stats import binom, norm
 
-from fairveil.accounting.composition import Neighbours, epsilon_of, two_step_epsilon
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of, two_step_epsilon
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.accounting.pricing import composed, count_uses
 from fairveil.fairness.constraints import DemographicParity
@@ -30,7 +30,7 @@ def steps(rate=0.02, noise=2.0, n_steps=500):
     return [Repeated(PoissonSampled(rate, GaussianRelease(noise)), n_steps)]
 
 
-def spent(charges, neighbours=Neighbours.ADD_OR_REMOVE_ONE):
+def spent(charges, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
     return epsilon_of(charges, DELTA, neighbours)
 
 
@@ -202,13 +202,13 @@ def test_what_a_change_of_group_costs():
     """q = .02, z = 2, T = 500: opposite weights are the worst, and what we state."""
     known = spent(steps())
     assert known == near(0.921, 3) and by_hand(1.0, 0.0) == near(0.921, 3)
-    stated = spent(steps(), Neighbours.REPLACE_ONE)
+    stated = spent(steps(), NeighboringRelation.REPLACE_ONE)
     assert stated == near(1.767, 3) and by_hand(1.0, -1.0) == near(1.767, 3)
     assert by_hand(1.0, 0.5) == near(0.477, 3)  # the same sign: less than unknown
     blocks = convolved(loss_law(1.0, 0.0, 0.02, 2.0), loss_law(0.0, 1.0, 0.02, 2.0))
     assert epsilon_from(power(blocks, 500)) == near(1.285, 3)  # a noisy block for each group: one out, one in
     uses = count_uses(steps()[0])
-    two_steps = two_step_epsilon(composed(uses, 2.0**-14, Neighbours.ADD_OR_REMOVE_ONE), DELTA)
+    two_steps = two_step_epsilon(composed(uses, 2.0**-14, NeighboringRelation.ADD_OR_REMOVE_ONE), DELTA)
     assert two_steps == near(2.01)
     assert known < stated < two_steps
 

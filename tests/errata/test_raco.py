@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binom, chi2, poisson
 
 from fairveil.accounting.calibration import calibrate
-from fairveil.accounting.composition import Neighbours, delta_of, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of
 from fairveil.accounting.events import GaussianRelease, Joint, LaplaceRelease, PoissonSampled, Repeated
 from fairveil.cli import main
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, constrain
@@ -30,7 +30,7 @@ def steps(rate, n_steps, *releases):
     return [Repeated(PoissonSampled(rate, Joint(releases)), n_steps)]
 
 
-def spent(charges, neighbours=Neighbours.ADD_OR_REMOVE_ONE):
+def spent(charges, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
     return epsilon_of(charges, DELTA, neighbours)
 
 
@@ -85,7 +85,7 @@ def test_sensitivities_of_adding_do_not_serve_a_definition_by_replacing():
     assert np.abs(before - after).sum() == 2
     charges = steps(0.02, 500, GaussianRelease(2 * math.sqrt(2)), GaussianRelease(3))
     assert spent(charges) == near(0.89)
-    assert spent(charges, Neighbours.REPLACE_ONE) == near(1.71)
+    assert spent(charges, NeighboringRelation.REPLACE_ONE) == near(1.71)
 
 
 def test_the_printed_figure_for_replacing(capsys, monkeypatch, tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     CONSTRAINT_TYPES,
     Cap,
@@ -360,9 +360,9 @@ def test_compiled_bounds_keep_their_order_and_number():
 
 def test_rates_are_known_by_name():
     assert {name for kind in PARITIES for name in kind.rates} <= set(RATES)
-    with pytest.raises(InvalidParameter, match="selection_rate"):
+    with pytest.raises(InvalidParameterError, match="selection_rate"):
         Rate("niceness")
-    with pytest.raises(InvalidParameter, match="no class of accuracy"):
+    with pytest.raises(InvalidParameterError, match="no class of accuracy"):
         Rate("accuracy", of_class="yes")
 
 
@@ -379,23 +379,23 @@ def test_rates_are_known_by_name():
     ],
 )
 def test_parameters_out_of_range_are_refused(make):
-    with pytest.raises(InvalidParameter, match=r"^Expected .*got"):
+    with pytest.raises(InvalidParameterError, match=r"^Expected .*got"):
         make()
 
 
 def test_what_cannot_be_compared_is_refused():
     people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     nobody = Population((), ("no", "yes"))
-    with pytest.raises(InvalidParameter, match="at least one rate"):
+    with pytest.raises(InvalidParameterError, match="at least one rate"):
         constrain([], people)
-    with pytest.raises(InvalidParameter, match="sensitive attribute"):
+    with pytest.raises(InvalidParameterError, match="sensitive attribute"):
         constrain(DemographicParity(), nobody)
-    with pytest.raises(InvalidParameter, match="attribute of sex; got 'race'"):
+    with pytest.raises(InvalidParameterError, match="attribute of sex; got 'race'"):
         constrain(DemographicParity(attribute="race"), people)
-    with pytest.raises(InvalidParameter, match="two groups"):
+    with pytest.raises(InvalidParameterError, match="two groups"):
         constrain(DemographicParity(), Population((Attribute("sex", ("f",)),), ("no", "yes")))
     for wrong in ("demographic_parity", 0.1, ["demographic_parity"]):
-        with pytest.raises(InvalidParameter, match="DemographicParity"):
+        with pytest.raises(InvalidParameterError, match="DemographicParity"):
             constrain(wrong, people)
-    with pytest.raises(InvalidParameter, match="at least one rate"):
+    with pytest.raises(InvalidParameterError, match="at least one rate"):
         compile_bounds([], people)

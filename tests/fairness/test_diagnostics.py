@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, PrecisionParity, constrain
 from fairveil.fairness.diagnostics import (
     ConstraintTrace,
@@ -36,7 +36,7 @@ def test_a_trace_is_a_table_of_steps_and_bounds():
 
 def test_a_trace_of_the_wrong_shape_is_refused():
     bounds = constrain(DemographicParity(0.1), PEOPLE).bounds
-    with pytest.raises(InvalidParameter, match=r"half_widths of shape \(3, 2\), got \(3, 1\)"):
+    with pytest.raises(InvalidParameterError, match=r"half_widths of shape \(3, 2\), got \(3, 1\)"):
         ConstraintTrace(np.arange(3), np.zeros((3, 2)), np.zeros((3, 1)), np.zeros((3, 2)), bounds)
 
 
@@ -60,9 +60,9 @@ def test_gaussian_widths_are_too_narrow_for_laplace_noise():
     failures = [tail([1.0], quantile("gaussian", level) * math.sqrt(2)) for level in (0.95, 0.99)]
     assert failures == pytest.approx([0.0625, 0.0262], abs=2e-4)
     assert tail([1.0], quantile("laplace", 0.99) * math.sqrt(2)) == pytest.approx(0.01)
-    with pytest.raises(InvalidParameter, match="gaussian, laplace"):
+    with pytest.raises(InvalidParameterError, match="gaussian, laplace"):
         quantile("cauchy", 0.95)
-    with pytest.raises(InvalidParameter, match="confidence"):
+    with pytest.raises(InvalidParameterError, match="confidence"):
         quantile("laplace", 1.0)
 
 
@@ -147,7 +147,7 @@ def test_widths_shrink_with_the_denominator():
 def test_where_a_width_cannot_be_told_it_is_infinite():
     assert laplace_half_width(-1.0, 1.0) == math.inf
     assert printed_half_width(10.0, 5.0) == math.inf
-    with pytest.raises(InvalidParameter, match="n_above"):
+    with pytest.raises(InvalidParameterError, match="n_above"):
         laplace_half_width(10.0, 1.0, 3, 2)
-    with pytest.raises(InvalidParameter, match="scale"):
+    with pytest.raises(InvalidParameterError, match="scale"):
         laplace_half_width(10.0, 0.0)

@@ -19,7 +19,7 @@ from fairlearn.metrics import (
 from sklearn.metrics import accuracy_score, precision_score, zero_one_loss
 
 from fairveil import load_dataset
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     CONSTRAINT_TYPES,
     DemographicParity,
@@ -216,13 +216,13 @@ def test_without_groups_there_is_only_accuracy():
 
 def test_what_is_asked_must_be_known():
     evaluation = Evaluation(np.ones((3, 2, 2)), 0.0, SEX)
-    with pytest.raises(InvalidParameter, match="demographic_parity"):
+    with pytest.raises(InvalidParameterError, match="demographic_parity"):
         evaluation.gap("niceness")
-    with pytest.raises(InvalidParameter, match=r"got Rule; ask bounds\(\)"):
+    with pytest.raises(InvalidParameterError, match=r"got Rule; ask bounds\(\)"):
         evaluation.gap(Rule("accuracy >= 0.5"))
-    with pytest.raises(InvalidParameter, match="attribute of sex; got 'race'"):
+    with pytest.raises(InvalidParameterError, match="attribute of sex; got 'race'"):
         evaluation.rates(attribute="race")
-    with pytest.raises(InvalidParameter, match=r"shape \(3, 2, 2\), got \(2, 2, 2\)"):
+    with pytest.raises(InvalidParameterError, match=r"shape \(3, 2, 2\), got \(2, 2, 2\)"):
         Evaluation(np.ones((2, 2, 2)), 0.0, SEX)
 
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     DemographicParity,
     EqualizedOdds,
@@ -59,24 +59,24 @@ def test_members_and_known_agree_with_rows(data):
 
 def test_unknown_names_are_refused_with_the_known_ones():
     people = frame()
-    with pytest.raises(InvalidParameter, match="attribute of sex, race; got 'age'"):
+    with pytest.raises(InvalidParameterError, match="attribute of sex, race; got 'age'"):
         people.members([("age", "old")])
-    with pytest.raises(InvalidParameter, match=r"group of 'sex' \(f, m\); got 'x'"):
+    with pytest.raises(InvalidParameterError, match=r"group of 'sex' \(f, m\); got 'x'"):
         people.members([("sex", "x")])
-    with pytest.raises(InvalidParameter, match="classes class 0, class 1; got 'yes'"):
+    with pytest.raises(InvalidParameterError, match="classes class 0, class 1; got 'yes'"):
         people.class_code("yes")
 
 
 def test_frames_that_make_no_sense_are_refused():
-    with pytest.raises(InvalidParameter, match="distinct groups of 'sex', got 'f' twice"):
+    with pytest.raises(InvalidParameterError, match="distinct groups of 'sex', got 'f' twice"):
         Attribute("sex", ("f", "f"))
-    with pytest.raises(InvalidParameter, match="distinct attributes"):
+    with pytest.raises(InvalidParameterError, match="distinct attributes"):
         frame(attributes=(SEX, SEX))
-    with pytest.raises(InvalidParameter, match="distinct classes"):
+    with pytest.raises(InvalidParameterError, match="distinct classes"):
         Population((SEX,), ("no", "no"))
-    with pytest.raises(InvalidParameter, match="positive"):
+    with pytest.raises(InvalidParameterError, match="positive"):
         frame(positive=2)
-    with pytest.raises(InvalidParameter, match="at most 32767 combinations"):
+    with pytest.raises(InvalidParameterError, match="at most 32767 combinations"):
         frame(attributes=tuple(Attribute(str(i), tuple(map(str, range(40)))) for i in range(3)))
     assert frame(positive=-1).positive == 1
 

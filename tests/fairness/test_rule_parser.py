@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Cap, DemographicParity, constrain
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.fairness.histogram import Bound
@@ -141,7 +141,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_a_rule_that_cannot_be_read_is_refused_where_it_goes_wrong(text):
-    with pytest.raises(InvalidParameter, match=REFUSED[text]) as error:
+    with pytest.raises(InvalidParameterError, match=REFUSED[text]) as error:
         Rule(text)
     assert str(error.value).startswith("Expected ")
     assert str(error.value).endswith(".")
@@ -152,12 +152,12 @@ def test_a_rule_that_cannot_be_read_is_refused_where_it_goes_wrong(text):
 def test_no_text_ends_in_another_error(text):
     try:
         Rule(f"accuracy{text}")
-    except InvalidParameter as error:
+    except InvalidParameterError as error:
         assert str(error).startswith("Expected ")
 
 
 def test_a_rule_is_text():
-    with pytest.raises(InvalidParameter, match="as text, got float"):
+    with pytest.raises(InvalidParameterError, match="as text, got float"):
         Rule(0.3)
 
 
@@ -171,14 +171,14 @@ def test_a_rule_is_text():
 )
 def test_names_are_checked_when_the_people_are_known(text, message):
     rule = Rule(text)
-    with pytest.raises(InvalidParameter, match=message):
+    with pytest.raises(InvalidParameterError, match=message):
         rule.bounds(ADULT)
 
 
 def test_of_many_classes_one_must_be_named():
     people = Population((), ("low", "middle", "high"))
     with pytest.raises(
-        InvalidParameter, match=r"class of false_negative_rate, because there are 3.*low, middle, high"
+        InvalidParameterError, match=r"class of false_negative_rate, because there are 3.*low, middle, high"
     ):
         Rule("false_negative_rate <= 0.3").bounds(people)
     for text in ("false_negative_rate(low) <= 0.3", "error_rate <= 0.2"):

@@ -29,7 +29,13 @@ from fairveil import (
 )
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
-from fairveil.errors import BadStructure, BudgetExceeded, InvalidParameter, MissingPublicFact, SealedLedger
+from fairveil.errors import (
+    BadStructureError,
+    BudgetExceededError,
+    InvalidParameterError,
+    MissingPublicFactError,
+    SealedLedgerError,
+)
 
 QUICK = Descent(n_steps=20)
 
@@ -97,10 +103,10 @@ def test_the_fit_is_a_function_of_the_schema_not_of_the_rows_shape(people, few):
 
 
 def test_a_missing_fact_is_an_error(people, few):
-    with pytest.raises(MissingPublicFact, match="schema"):
+    with pytest.raises(MissingPublicFactError, match="schema"):
         PrivateClassifier(epsilon=1.0).fit(np.zeros((4, 2)), [0, 1, 0, 1])
     draft = people.schema.model_copy(update={"private_draft": True})
-    with pytest.raises(MissingPublicFact, match="approve"):
+    with pytest.raises(MissingPublicFactError, match="approve"):
         private(people, schema=draft).fit(*few)
 
 
@@ -123,23 +129,23 @@ def test_arrays_keep_their_label_type(rng):
      ({"holdout": 1.0}, "holdout"), ({"epsilon": "much"}, "epsilon"), ({"epsilon": math.nan}, "epsilon")],
 )  # fmt: skip
 def test_bad_numbers_are_refused_before_any_data_is_touched(people, choices, name):
-    with pytest.raises(InvalidParameter, match=f"Expected.*{name}"):
+    with pytest.raises(InvalidParameterError, match=f"Expected.*{name}"):
         private(people, **choices).fit(None, [])
 
 
 def test_bad_structure_is_refused(people, few):
     X, y = few
-    with pytest.raises(BadStructure, match='"age"'):
+    with pytest.raises(BadStructureError, match='"age"'):
         private(people).fit(X.drop(columns="age"), y)
-    with pytest.raises(BadStructure, match="equal length"):
+    with pytest.raises(BadStructureError, match="equal length"):
         private(people).fit(X, y.head(10))
-    with pytest.raises(BadStructure, match="labels y"):
+    with pytest.raises(BadStructureError, match="labels y"):
         private(people).fit(X, None)
 
 
 def test_a_budget_refuses_before_any_data_is_touched(people):
     ledger = Ledger(budget=Budget(0.5, 1e-5))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         private(people, epsilon=1.0, ledger=ledger).fit("no table at all", [])
     assert ledger.entries == ()
 
@@ -248,9 +254,9 @@ def test_a_search_is_booked_as_unpriced(people, few):
 
 
 def test_two_processes_fail_loudly(people, few):
-    with pytest.raises(SealedLedger, match="n_jobs=1"):
+    with pytest.raises(SealedLedgerError, match="n_jobs=1"):
         cross_validate(private(people), *few, cv=2, n_jobs=2, error_score="raise")
-    with pytest.raises(SealedLedger, match="n_jobs=1"):
+    with pytest.raises(SealedLedgerError, match="n_jobs=1"):
         cross_validate(private(people, ledger=None), *few, cv=2, n_jobs=2, error_score="raise")
 
 
@@ -264,7 +270,7 @@ def test_pickled_estimators_predict_and_do_not_spend(people, few):
     clf = private(people).fit(*few)
     again = pickle.loads(pickle.dumps(clf))
     assert np.array_equal(again.predict(few[0]), clf.predict(few[0]))
-    with pytest.raises(SealedLedger):
+    with pytest.raises(SealedLedgerError):
         again.fit(*few)
 
 
@@ -323,14 +329,14 @@ def test_damaged_folders_are_refused_with_a_sentence(people, few, tmp_path, dama
         (folder / "model.json").write_text("[]")
     else:
         folder = tmp_path / "elsewhere"
-    with pytest.raises(BadStructure, match="Expected"):
+    with pytest.raises(BadStructureError, match="Expected"):
         PrivateClassifier.load(folder)
 
 
 def test_saving_never_overwrites(people, few, tmp_path):
     clf = private(people).fit(*few)
     clf.save(tmp_path / "model")
-    with pytest.raises(BadStructure, match="does not exist yet"):
+    with pytest.raises(BadStructureError, match="does not exist yet"):
         clf.save(tmp_path / "model")
 
 
@@ -338,7 +344,7 @@ def test_a_loaded_rule_refuses_to_fit(people, few, tmp_path):
     private(people).fit(*few).save(tmp_path / "model")
     loaded = PrivateClassifier.load(tmp_path / "model")
     assert loaded.ledger_.is_sealed
-    with pytest.raises(SealedLedger):
+    with pytest.raises(SealedLedgerError):
         loaded.fit(*few)
 
 
@@ -347,7 +353,7 @@ def test_labels_of_another_type_are_refused_not_ignored(rng):
     for names, labels in (([0, 1], y.astype(bool)), ([False, True], y)):
         ledger = Ledger()
         schema = Schema.for_arrays(2, classes=names, n_public=100)
-        with pytest.raises(BadStructure, match="type of the schema's classes"):
+        with pytest.raises(BadStructureError, match="type of the schema's classes"):
             PrivateClassifier(schema=schema, training=QUICK, ledger=ledger).fit(X, labels)
         assert ledger.entries == ()
 
@@ -365,7 +371,7 @@ def test_the_type_of_classes_does_not_follow_the_rows(rng):
 
 
 def test_a_file_needs_a_schema_even_without_privacy():
-    with pytest.raises(MissingPublicFact, match="schema"):
+    with pytest.raises(MissingPublicFactError, match="schema"):
         PrivateClassifier(epsilon=math.inf).fit_file("people.csv")
 
 

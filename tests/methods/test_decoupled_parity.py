@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairveil._random import secret_coins
-from fairveil.accounting.composition import Neighbours, epsilon_of
-from fairveil.errors import InvalidParameter
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, constrain
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips, fewest_changes, flipping_rule, parity_tolerance
-from fairveil.methods.dp2dp.gap_bounds import FlipPromise
-from fairveil.methods.dp2dp.problem import Scene
-from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
-from fairveil.models import GivenProbabilities
+from fairveil.methods.dp2dp.gap_bounds import FlipGapBounds
+from fairveil.methods.dp2dp.problem import RuleProblem
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
+from fairveil.models import PrefittedProbabilities
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.records import MemoryRecords
@@ -28,12 +28,12 @@ UNIT = st.floats(0, 1)
 
 def rates_after(rates, rule):
     """What a rule makes of two groups that the model decides for class 1 at these rates."""
-    law = [rule.law(np.array([[0.0, 0.0], [1.0, -1.0]]), np.full(2, group))[:, 1] for group in CODES]
+    law = [rule.distribution(np.array([[0.0, 0.0], [1.0, -1.0]]), np.full(2, group))[:, 1] for group in CODES]
     return [rate * yes + (1 - rate) * no for rate, (yes, no) in zip(rates, law, strict=True)]
 
 
 def changes(rates, rule):
-    law = [rule.law(np.array([[0.0, 0.0], [1.0, -1.0]]), np.full(2, group))[:, 1] for group in CODES]
+    law = [rule.distribution(np.array([[0.0, 0.0], [1.0, -1.0]]), np.full(2, group))[:, 1] for group in CODES]
     return sum(rate * (1 - yes) + (1 - rate) * no for rate, (yes, no) in zip(rates, law, strict=True))
 
 
@@ -61,7 +61,10 @@ def test_at_tolerance_0_both_groups_end_at_the_midpoint():
 
 def test_people_of_no_group_keep_the_models_decision():
     rule = flipping_rule(np.array([0.5, 0.1]), 0.0, CODES, 3)
-    assert rule.law(np.array([[0.0, 0.0], [1.0, -1.0]]), np.full(2, 2)).tolist() == [[0.0, 1.0], [1.0, 0.0]]
+    assert rule.distribution(np.array([[0.0, 0.0], [1.0, -1.0]]), np.full(2, 2)).tolist() == [
+        [0.0, 1.0],
+        [1.0, 0.0],
+    ]
 
 
 def test_only_demographic_parity_of_two_groups_is_taken():
@@ -69,23 +72,23 @@ def test_only_demographic_parity_of_two_groups_is_taken():
     three = Population((Attribute("g", ("a", "b", "c")),), ("0", "1"))
     assert parity_tolerance(constrain(DemographicParity(0.1), two)) == 0.1
     for constraint, people in ((DemographicParity(0.1), three), (EqualizedOdds(0.1), two)):
-        with pytest.raises(InvalidParameter, match="two groups"):
+        with pytest.raises(InvalidParameterError, match="two groups"):
             parity_tolerance(constrain(constraint, people))
 
 
 def test_the_table_costs_one_over_its_scale_and_twice_that_when_a_record_is_replaced(make_people, make_task):
     """One release of the 2 x 2 counts: epsilon for adding or removing, the sum of both groups' for replacing."""
     task = make_task(make_people(2), 1000, 1.0)
-    (part,) = RateFlips().parts(20.0, 1.0, "train", task)
+    (part,) = RateFlips().stages(20.0, 1.0, "train", task)
     assert epsilon_of([part.event], 1e-9) == pytest.approx(0.05, rel=1e-6)
-    assert epsilon_of([part.event], 1e-9, Neighbours.REPLACE_ONE) == pytest.approx(0.1, rel=1e-6)
+    assert epsilon_of([part.event], 1e-9, NeighboringRelation.REPLACE_ONE) == pytest.approx(0.1, rel=1e-6)
 
 
 def test_each_group_has_the_noise_of_its_own_epsilon_and_the_larger_is_paid(make_people, make_task, seeded):
     """epsilon_1 = epsilon_0 / 4: 2,000 fits; a mean |noise| is its scale, within 6 standard errors, not 2/3 or 3/2."""
     flips = RateFlips((400, 400), (1.0, 0.25))
     task = make_task(make_people(2), 800, 0.5)
-    (part,) = flips.parts(2.0, 1.0, "train", task)
+    (part,) = flips.stages(2.0, 1.0, "train", task)
     assert epsilon_of([part.event], 1e-9) == pytest.approx(0.5, rel=1e-6)
     scales = flips.scales(2.0)
     assert scales == pytest.approx((2.02, 8.08))
@@ -93,7 +96,7 @@ def test_each_group_has_the_noise_of_its_own_epsilon_and_the_larger_is_paid(make
     X = np.where(is_positive[:, None], [0.2, 0.8], [0.8, 0.2]).astype(np.float32)
     records = MemoryRecords(X, is_positive.astype(np.int16), groups.astype(np.int16))
     bounds = constrain(DemographicParity(), task.people)
-    scene = Scene(GivenProbabilities(2), np.zeros(0, np.float32), task, bounds, 800.0)
+    scene = RuleProblem(PrefittedProbabilities(2), np.zeros(0, np.float32), task, bounds, 800.0)
     noise, coins = np.empty((2000, 2)), secret_coins()
     for place in range(2000):
         veils = open_veils(records, Plan((part,), 0.5, 1e-5), Ledger(), coins, "a test")
@@ -110,7 +113,7 @@ def test_algorithm_2_lands_near_parity_on_given_scores(sizes, rng, seeded, make_
     groups = np.repeat([0, 1], [2000, 1000])
     positive = np.concatenate([np.arange(2000) < 1000, np.arange(1000) < 200])
     probabilities = np.where(positive[:, None], [0.2, 0.8], [0.8, 0.2])
-    recipe = Postprocessed(GivenScores(), RateFlips(sizes), DemographicParity())
+    recipe = Postprocessed(PrefittedScores(), RateFlips(sizes), DemographicParity())
     fit = fitted(recipe, make_task(people, 3000, 1.0), probabilities, groups, positive.astype(int)).fit
     first, second = rates_after((0.5, 0.2), fit.rule)
     assert abs(first - second) < 0.02
@@ -135,7 +138,7 @@ def simulated(rng, sizes, rates, epsilon, tolerance, are_public):
         rule = flipping_rule(np.clip(noisy / known, 0, 1), tolerance, CODES, 3)
         first, second = rates_after(rates, rule)
         best = fewest_changes(rates[0] - rates[1], abs(first - second))
-        promise = FlipPromise(tuple(known), (scale, scale), tolerance, are_public)
+        promise = FlipGapBounds(tuple(known), (scale, scale), tolerance, are_public)
         yield abs(first - second), changes(rates, rule) - best, promise
 
 
@@ -158,16 +161,16 @@ def test_theorem_3_and_proposition_4_cover(rng, sizes, tolerance, are_public):
 
 
 def test_the_bounds_shrink_with_people_and_with_epsilon():
-    few, many = FlipPromise((300, 900), (10.0, 10.0)), FlipPromise((30_000, 90_000), (10.0, 10.0))
+    few, many = FlipGapBounds((300, 900), (10.0, 10.0)), FlipGapBounds((30_000, 90_000), (10.0, 10.0))
     assert many.gap_bound() < few.gap_bound() <= 1.0
-    assert FlipPromise((300, 900), (1.0, 1.0)).gap_bound() < few.gap_bound()
+    assert FlipGapBounds((300, 900), (1.0, 1.0)).gap_bound() < few.gap_bound()
     assert few.gap_bound(0.99) >= few.gap_bound(0.9)
-    assert FlipPromise((3, 3), (10.0, 10.0)).gap_bound() == 1.0
+    assert FlipGapBounds((3, 3), (10.0, 10.0)).gap_bound() == 1.0
 
 
 def test_public_sizes_give_the_printed_numbers():
     """Theorem 3 at n theta = 1000, n theta-bar = 2000, epsilon .05, eta .05; Proposition 4 with its theta-bar."""
-    promise = FlipPromise((1000, 2000), (20.0, 20.0), 0.0, are_public=True)
+    promise = FlipGapBounds((1000, 2000), (20.0, 20.0), 0.0, are_public=True)
     log4, log8 = math.log(4 / 0.05), math.log(8 / 0.05)
     printed = sum(20 * log4 / n + math.sqrt(log8 / (2 * n)) for n in (1000, 2000))
     assert promise.gap_bound(0.95) == pytest.approx(printed)

@@ -36,9 +36,15 @@ from fairveil import (
     load_dataset,
     make_biased_mixture,
 )
-from fairveil.errors import BadStructure, BudgetExceeded, InvalidParameter, MissingPublicFact, SealedLedger
+from fairveil.errors import (
+    BadStructureError,
+    BudgetExceededError,
+    InvalidParameterError,
+    MissingPublicFactError,
+    SealedLedgerError,
+)
 from fairveil.models import Decoupled
-from fairveil.models.rules import ThresholdMixture
+from fairveil.models.rules import RandomizedThresholds
 
 SCORES = FlipFitting(mode="scores")
 KEY = Key(bytes(range(16)))
@@ -89,8 +95,8 @@ def test_adult_at_epsilon_one_is_private_and_fair(people, fitted):
     assert fitted.ledger_.epsilon(1e-5) <= 1.0
     (entry,) = fitted.ledger_.entries
     assert entry.purpose == "fit of RandomizedParityPostprocessor"
-    assert [part.name for part in fitted.plan_.parts] == ["train", "rule"]
-    assert isinstance(fitted.rule_, ThresholdMixture)
+    assert [part.name for part in fitted.plan_.stages] == ["train", "rule"]
+    assert isinstance(fitted.rule_, RandomizedThresholds)
     assert "training and rule" in fitted.coverage_
 
 
@@ -129,8 +135,8 @@ def test_one_model_for_each_group_costs_no_more(people):
 
 def test_a_part_of_its_own_for_the_rule(people):
     clf = flipping(people, fitting=FlipFitting(part=0.2)).fit(people.X, people.y).use_key(KEY)
-    pieces = {part.name: (part.piece, round(part.share, 6)) for part in clf.plan_.parts}
-    assert pieces == {"train": ("train", 0.8), "rule": ("rule", 0.2)}
+    subsets = {part.name: (part.subset, round(part.share, 6)) for part in clf.plan_.stages}
+    assert subsets == {"train": ("train", 0.8), "rule": ("rule", 0.2)}
     assert 0.98 < clf.epsilon_spent_ <= 1.0
     assert gap_of(clf, people.X) < 0.05
 
@@ -157,7 +163,7 @@ def test_the_promise_of_the_gap_holds_and_tells_something(people, fitted):
 def test_public_sizes_are_the_papers_form_and_promise_more(people, fitted):
     clf = flipping(people, fitting=FlipFitting(group_sizes=SIZES)).fit(people.X, people.y).use_key(KEY)
     assert clf.promise_.are_public and clf.promise_.sizes == SIZES
-    assert clf.plan_.part("rule").releases[0].law == "laplace"
+    assert clf.plan_.stage("rule").releases[0].law == "laplace"
     assert gap_of(clf, people.X) < 0.03
     assert clf.promise_.gap_bound() < fitted.promise_.gap_bound()
 
@@ -288,14 +294,14 @@ def test_saved_rules_come_back_without_their_key(people, few, tmp_path, fitting)
         assert clf.key_.secret.hex().encode() not in path.read_bytes()
     again = RandomizedParityPostprocessor.load(tmp_path / "model")
     assert np.array_equal(again.predict_proba(few[0]), clf.predict_proba(few[0]))
-    with pytest.raises(InvalidParameter, match=r"use_key\(path\)") as told:
+    with pytest.raises(InvalidParameterError, match=r"use_key\(path\)") as told:
         again.predict(few[0])
     assert str(told.value).endswith(".") and "\n" not in str(told.value)
     assert np.array_equal(again.use_key(clf.key_).predict(few[0]), clf.predict(few[0]))
     assert (again.plan_, again.promise_, again.final_check_) == (clf.plan_, None, None)
-    with pytest.raises(SealedLedger):
+    with pytest.raises(SealedLedgerError):
         again.set_params(epsilon=1.0).fit(*few)
-    with pytest.raises(BadStructure, match="RandomizedParityPostprocessor"):
+    with pytest.raises(BadStructureError, match="RandomizedParityPostprocessor"):
         ParityPostprocessor.load(tmp_path / "model")
 
 
@@ -309,13 +315,13 @@ def test_a_given_classifier_is_flipped_too(people, few, tmp_path):
     clf = clone(flipping(people).set_params(estimator=FrozenEstimator(model))).fit(X, y).use_key(KEY)
     assert gap_of(model, X) > 0.1
     assert gap_of(clf, X) < 0.04
-    assert [part.name for part in clf.plan_.parts] == ["rule"]
+    assert [part.name for part in clf.plan_.stages] == ["rule"]
     assert "Not covered: how the FrozenEstimator was trained" in clf.coverage_
     assert clf.promise_.gap_bound() < 0.1
     clf.save(tmp_path / "model")
     again = RandomizedParityPostprocessor.load(tmp_path / "model", estimator=model, key=KEY)
     assert np.array_equal(again.predict(X), clf.predict(X))
-    with pytest.raises(InvalidParameter, match="hand it over as estimator"):
+    with pytest.raises(InvalidParameterError, match="hand it over as estimator"):
         RandomizedParityPostprocessor.load(tmp_path / "model")
 
 
@@ -339,7 +345,7 @@ def test_a_given_classifier_is_flipped_too(people, few, tmp_path):
 def test_what_does_not_fit_is_refused_before_anything_is_booked(people, few, choices, words, epsilon):
     clf = flipping(people, epsilon=epsilon).set_params(**choices)
     for call in (lambda: clf.fit(*few), clf.planned):
-        with pytest.raises(InvalidParameter, match=words) as told:
+        with pytest.raises(InvalidParameterError, match=words) as told:
             call()
         assert str(told.value).endswith(".") and "\n" not in str(told.value)
     assert clf.ledger.entries == ()
@@ -350,32 +356,32 @@ def test_what_does_not_fit_is_refused_before_anything_is_booked(people, few, cho
 def test_more_than_two_classes_are_refused(fitting):
     mixture = make_biased_mixture(200, n_classes=3, random_state=0)
     clf = flipping(mixture, sensitive="s", fitting=fitting)
-    with pytest.raises(InvalidParameter, match="Expected two classes"):
+    with pytest.raises(InvalidParameterError, match="Expected two classes"):
         clf.fit(mixture.X, mixture.y)
     assert clf.ledger.entries == ()
 
 
 def test_choices_are_checked_where_they_are_made():
-    with pytest.raises(InvalidParameter, match="mode"):
+    with pytest.raises(InvalidParameterError, match="mode"):
         FlipFitting(mode="coins")
-    with pytest.raises(InvalidParameter, match="mode='flips' only"):
+    with pytest.raises(InvalidParameterError, match="mode='flips' only"):
         FlipFitting(mode="scores", group_sizes=(5, 5))
 
 
 def test_the_budget_is_refused_before_the_data_is_touched(people):
     clf = flipping(people, ledger=Ledger(budget=Budget(0.5, 1e-5)))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         clf.fit(None, None)
     assert clf.ledger.entries == ()
 
 
 def test_a_missing_schema_is_refused(few):
-    with pytest.raises(MissingPublicFact, match="schema"):
+    with pytest.raises(MissingPublicFactError, match="schema"):
         RandomizedParityPostprocessor().fit(*few)
 
 
 def test_plain_arrays_are_refused_in_one_sentence_because_they_have_no_groups(rng):
-    with pytest.raises(InvalidParameter, match="sensitive attribute"):
+    with pytest.raises(InvalidParameterError, match="sensitive attribute"):
         RandomizedParityPostprocessor(epsilon=math.inf).fit(rng.random((50, 3)), np.arange(50) % 2)
 
 

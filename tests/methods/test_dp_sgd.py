@@ -9,14 +9,14 @@ from sklearn.linear_model import LogisticRegression
 
 from fairveil._random import reproducible_coins, secret_coins
 from fairveil.accounting.composition import epsilon_of
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp_sgd import Descent, adapted_clip_norms
 from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task
-from fairveil.training.run import carry_out, make_plan
+from fairveil.training.run import make_plan, run_plan
 
 PEOPLE = Population((Attribute("side", ("left", "right")),), ("a", "b", "c"))
 TASK = Task(n_features=4, people=PEOPLE, input_norm=math.sqrt(5), n_public=400, epsilon=math.inf, delta=1e-5)
@@ -32,7 +32,7 @@ def make_records(rng, n=400, k=3):
 def run(recipe, task, records, holdout=0.0, coins=None):
     plan = make_plan(recipe, task, holdout)
     coins = coins or reproducible_coins(0)
-    return carry_out(plan, recipe, task, records, Ledger(), coins, np.random.default_rng(0))
+    return run_plan(plan, recipe, task, records, Ledger(), coins, np.random.default_rng(0))
 
 
 def softmax_rows(X, W):
@@ -102,7 +102,7 @@ def test_more_steps_or_a_larger_rate_need_more_noise():
     def noise(**choices):
         return (
             make_plan(Descent(**choices), replace(TASK, epsilon=1.0))
-            .part("train")
+            .stage("train")
             .releases[0]
             .noise_multiplier
         )
@@ -112,9 +112,9 @@ def test_more_steps_or_a_larger_rate_need_more_noise():
 
 
 def test_group_clipping_is_one_joint_event():
-    part = make_plan(Descent(group_clipping=True), replace(TASK, epsilon=1.0)).part("train")
+    part = make_plan(Descent(group_clipping=True), replace(TASK, epsilon=1.0)).stage("train")
     assert [release.name for release in part.releases] == ["gradient", "clipped"]
-    alone = make_plan(Descent(), replace(TASK, epsilon=1.0)).part("train").releases[0].noise_multiplier
+    alone = make_plan(Descent(), replace(TASK, epsilon=1.0)).stage("train").releases[0].noise_multiplier
     assert part.releases[0].noise_multiplier == pytest.approx(alone * math.sqrt(1 + 1 / 16), rel=0.02)
 
 
@@ -151,7 +151,7 @@ def test_the_size_is_bought_when_it_is_not_declared(rng):
     task = replace(TASK, n_public=None, epsilon=2.0)
     trained = run(Descent(n_steps=5), task, make_records(rng), coins=secret_coins())
     assert trained.size > 0
-    assert "size" in [part.name for part in make_plan(Descent(n_steps=5), task).parts]
+    assert "size" in [part.name for part in make_plan(Descent(n_steps=5), task).stages]
     exact = run(Descent(n_steps=5), replace(task, epsilon=math.inf), make_records(rng))
     assert exact.size == 400
 
@@ -188,11 +188,11 @@ def test_more_budget_brings_a_better_model(rng, seeded):
     ],
 )
 def test_bad_choices_are_refused(choices):
-    with pytest.raises(InvalidParameter, match=f"Expected.*{next(iter(choices))}"):
+    with pytest.raises(InvalidParameterError, match=f"Expected.*{next(iter(choices))}"):
         Descent(**choices)
 
 
 @pytest.mark.parametrize("holdout", [-0.1, 1.0, 2.0])
 def test_bad_holdouts_are_refused(holdout):
-    with pytest.raises(InvalidParameter, match="holdout"):
+    with pytest.raises(InvalidParameterError, match="holdout"):
         make_plan(Descent(), TASK, holdout)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp_sgd import CLIP_PER_NORM, Descent
 from fairveil.training.recipe import Task
@@ -30,9 +30,9 @@ def clip_norm(**facts):
 
 
 def test_rows_are_usually_as_long_as_they_can_be_unless_it_is_known_better():
-    assert TASK.usual_norm == 3.0
-    assert replace(TASK, typical_norm=1.25).usual_norm == 1.25
-    assert replace(TASK, typical_norm=8.0).usual_norm == 3.0
+    assert TASK.typical_row_norm == 3.0
+    assert replace(TASK, typical_norm=1.25).typical_row_norm == 1.25
+    assert replace(TASK, typical_norm=8.0).typical_row_norm == 3.0
 
 
 @fast
@@ -55,7 +55,7 @@ def test_a_clip_norm_that_is_given_is_the_clip_norm(epsilon):
 
 
 def test_under_privacy_a_given_infinite_clip_norm_is_refused():
-    with pytest.raises(InvalidParameter, match="finite clip_norm"):
+    with pytest.raises(InvalidParameterError, match="finite clip_norm"):
         Descent(clip_norm=math.inf).check(TASK)
     Descent(clip_norm=math.inf).check(replace(TASK, epsilon=math.inf))
     Descent().check(TASK)
@@ -116,5 +116,5 @@ def test_a_rate_that_is_given_is_the_rate(n_public, given_rate):
 
 
 def test_the_rate_of_the_plan_is_the_rate():
-    (part,) = Descent().parts(1.0, 1.0, replace(TASK, n_public=10_000))
+    (part,) = Descent().stages(1.0, 1.0, replace(TASK, n_public=10_000))
     assert part.sampling_rates == {-1: 0.2}

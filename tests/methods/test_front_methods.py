@@ -8,6 +8,7 @@ import pytest
 from fairveil import (
     DemographicParity,
     Descent,
+    EarlyStopping,
     FairClassifier,
     FalseNegativeRateCap,
     Functional,
@@ -18,13 +19,12 @@ from fairveil import (
     PrecisionParity,
     SmoothedClassifier,
     Smoothing,
-    Stopping,
-    ToleranceNotMet,
+    ToleranceNotMetWarning,
     Tuning,
 )
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 
-pytestmark = pytest.mark.filterwarnings("ignore::fairveil.ToleranceNotMet")
+pytestmark = pytest.mark.filterwarnings("ignore::fairveil.ToleranceNotMetWarning")
 QUICK = Groupwise(Descent(n_steps=10))
 
 
@@ -56,7 +56,7 @@ def test_announced_tolerances_come_with_a_certificate_each_for_one_budget(people
         assert one.summary()["tolerance"] == tolerance
         assert one.epsilon_spent_ == announced.epsilon_spent_
     assert doors[3].certificate_ is None
-    with pytest.raises(InvalidParameter, match="announce"):
+    with pytest.raises(InvalidParameterError, match="announce"):
         doors[3].certificate()
     assert announced.ledger_.epsilon(1e-5) == spent <= 2.0
     assert len(announced.ledger_.entries) == 1
@@ -70,19 +70,19 @@ def test_a_tolerance_is_found_whatever_its_last_bit(announced):
 
 def test_other_methods_have_no_frontier(people, few):
     clf = door(people, "fairdp", estimator=QUICK).fit(*few)
-    with pytest.raises(InvalidParameter, match="functional"):
+    with pytest.raises(InvalidParameterError, match="functional"):
         clf.frontier([0.1])
 
 
 @pytest.mark.parametrize("asked", [0.1, ("x",), (math.nan,), (-5,), (0.1, 0.1), (2.0,)])
 def test_what_is_announced_is_checked_before_anything_is_spent(asked):
-    with pytest.raises(InvalidParameter, match="announced"):
+    with pytest.raises(InvalidParameterError, match="announced"):
         Functional(announced=asked)
 
 
 def test_a_choice_among_runs_measures_nothing_announced(people):
     tune = Tuning((Functional(announced=(0.1,)),))
-    with pytest.raises(InvalidParameter, match="announced"):
+    with pytest.raises(InvalidParameterError, match="announced"):
         door(people, "functional", constraint=DemographicParity(0.1), tune=tune).planned()
 
 
@@ -103,7 +103,7 @@ def test_fairdp_measures_and_passes_nothing(people, few):
     "constraint", [DemographicParity(0.1), DemographicParity(ratio=0.8), FalseNegativeRateCap(0.3)]
 )
 def test_fairdp_takes_no_tolerance(people, constraint):
-    with pytest.raises(InvalidParameter, match="norm_bound"):
+    with pytest.raises(InvalidParameterError, match="norm_bound"):
         door(people, "fairdp", constraint=constraint).planned()
 
 
@@ -111,7 +111,7 @@ def test_statements_over_the_noise_are_only_about_rates_of_class_1(people, few):
     clf = door(people, "fairdp", constraint=PrecisionParity(), estimator=QUICK, holdout=0.4).fit(*few)
     assert clf.summary()["noise_statements"] == []
     for asked in (PrecisionParity(), DemographicParity(ratio=0.8), FalseNegativeRateCap(0.3), []):
-        with pytest.raises(InvalidParameter, match="class 1"):
+        with pytest.raises(InvalidParameterError, match="class 1"):
             clf.behind_.noise_certificate(asked)
 
 
@@ -124,8 +124,8 @@ def test_a_loaded_rule_does_not_claim_to_know_what_was_ever_spent(people, few, t
 
 
 def test_where_no_look_is_passed_the_last_model_is_kept_with_a_warning(people, few):
-    watched = Groupwise(Descent(n_steps=10), stopping=Stopping(DemographicParity(0.0), 2))
-    with pytest.warns(ToleranceNotMet, match="stopping rule"):
+    watched = Groupwise(Descent(n_steps=10), stopping=EarlyStopping(DemographicParity(0.0), 2))
+    with pytest.warns(ToleranceNotMetWarning, match="stopping rule"):
         clf = door(people, "fairdp", estimator=watched, holdout=0.4).fit(*few)
     assert any("stopping rule" in caution for caution in clf.summary()["cautions"])
 

@@ -6,14 +6,14 @@ import pytest
 from scipy.optimize import minimize
 
 from fairveil._random import reproducible_coins, secret_coins
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.groups import Population
 from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task
-from fairveil.training.run import carry_out, make_plan
+from fairveil.training.run import make_plan, run_plan
 
 
 def make_records(rng, n, k, scale=1.0):
@@ -84,7 +84,7 @@ TASK = Task(3, Population((), ("a", "b")), 1.5, 300, math.inf, 1e-5)
 
 def test_it_trains_end_to_end(rng):
     records, recipe = make_records(rng, 300, 2), OutputPerturbation(regularization=0.01)
-    exact = carry_out(
+    exact = run_plan(
         make_plan(recipe, TASK),
         recipe,
         TASK,
@@ -96,7 +96,7 @@ def test_it_trains_end_to_end(rng):
     accuracy = (exact.model.logits(exact.fit.params, records.X).argmax(axis=0) == records.y).mean()
     assert accuracy > 0.6
     task = replace(TASK, epsilon=2.0)
-    noisy = carry_out(
+    noisy = run_plan(
         make_plan(recipe, task), recipe, task, records, Ledger(), secret_coins(), np.random.default_rng(0)
     )
     assert noisy.fit.params[0] == 0  # class 0 is the reference
@@ -104,7 +104,7 @@ def test_it_trains_end_to_end(rng):
 
 
 def test_bad_numbers_are_refused():
-    with pytest.raises(InvalidParameter, match="regularization"):
+    with pytest.raises(InvalidParameterError, match="regularization"):
         OutputPerturbation(regularization=0)
-    with pytest.raises(InvalidParameter, match="radius"):
+    with pytest.raises(InvalidParameterError, match="radius"):
         RidgeSoftmax(3, 2, -1, 0.1, 10)

@@ -69,16 +69,16 @@ def record_gradient() -> Callable:
         for weights, biases in layers[:-1]:
             z = inputs[-1] @ weights + biases
             inputs.append(np.tanh(z) if model.activation == "tanh" else np.where(z > 0, z, 0.0))
-        delta, pieces = np.asarray(dlogit, dtype=np.float64), []
+        delta, subsets = np.asarray(dlogit, dtype=np.float64), []
         for depth in range(len(layers) - 1, -1, -1):
             is_top = depth == len(layers) - 1
             outer = np.outer(delta, inputs[depth]) if is_top else np.outer(inputs[depth], delta)
             biases = delta if getattr(model, "bias", True) else np.empty(0)
-            pieces = [outer.ravel(), biases, *pieces]
+            subsets = [outer.ravel(), biases, *subsets]
             if depth:
                 a = inputs[depth]
                 slope = 1 - a**2 if model.activation == "tanh" else (a > 0).astype(float)
                 delta = (layers[depth][0] @ delta) * slope
-        return np.concatenate(pieces)
+        return np.concatenate(subsets)
 
     return gradient

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.models import MODELS, LinearSoftmax, Perceptron, row_norms
 
 
@@ -75,7 +75,7 @@ def test_shifted_parameters_raise_every_rows_logits_by_the_offsets(model, a_batc
     params, X, _ = a_batch(model, rng)
     offsets = rng.standard_normal(model.n_classes)
     if not getattr(model, "bias", True):
-        with pytest.raises(InvalidParameter, match="biases"):
+        with pytest.raises(InvalidParameterError, match="biases"):
             model.shifted(params, offsets)
         return
     before = params.copy()
@@ -133,7 +133,7 @@ def test_an_infinite_clip_norm_does_no_norm_work(model, a_batch, rng):
 
 @pytest.mark.parametrize("clip_norm", [0.0, -1.0, math.nan, 1e-30])
 def test_a_bound_that_is_no_bound_is_refused(model, a_batch, rng, clip_norm):
-    with pytest.raises(InvalidParameter, match="clip_norm"):
+    with pytest.raises(InvalidParameterError, match="clip_norm"):
         model.clipped_gradient(*a_batch(model, rng), clip_norm)
 
 
@@ -148,7 +148,7 @@ def test_a_bound_that_is_no_bound_is_refused(model, a_batch, rng, clip_norm):
     ],
 )
 def test_sizes_that_make_no_model_are_refused(make):
-    with pytest.raises(InvalidParameter, match="Expected"):
+    with pytest.raises(InvalidParameterError, match="Expected"):
         make()
 
 
@@ -159,5 +159,5 @@ def test_pack_writes_the_documented_layout(rng):
     logits = model.logits(model.pack(weights, biases), X)
     np.testing.assert_allclose(logits, weights @ X.T + biases[:, None], atol=1e-5)
     for wrong in ((weights.T, biases), (weights, None), (weights, biases[:2])):
-        with pytest.raises(InvalidParameter, match="Expected class weights"):
+        with pytest.raises(InvalidParameterError, match="Expected class weights"):
             model.pack(*wrong)

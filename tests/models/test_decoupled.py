@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.models import Decoupled, LinearSoftmax, Perceptron, row_norms
 
 BASES = {
@@ -83,7 +83,7 @@ def test_its_sizes_are_those_of_the_base_and_one_column_more(copies, base):
 
 @pytest.mark.parametrize("n_groups", [0, -1, 2.5, "two"])
 def test_a_number_of_groups_that_is_none_is_refused(n_groups):
-    with pytest.raises(InvalidParameter, match="n_groups"):
+    with pytest.raises(InvalidParameterError, match="n_groups"):
         Decoupled(LinearSoftmax(3), n_groups)
 
 
@@ -125,7 +125,7 @@ def test_an_empty_batch_adds_nothing(copies, clip_norm):
 
 @pytest.mark.parametrize("clip_norm", [0.0, -1.0, math.nan])
 def test_a_bound_that_is_no_bound_is_refused(copies, rng, clip_norm):
-    with pytest.raises(InvalidParameter, match="clip_norm"):
+    with pytest.raises(InvalidParameterError, match="clip_norm"):
         copies.clipped_gradient(*a_batch(copies, rng), clip_norm)
 
 
@@ -188,7 +188,7 @@ def test_shifted_parameters_raise_every_rows_logits_by_the_offsets(copies, base,
     params, X, _ = a_batch(copies, rng, codes=(0, 1, 2, -1))
     offsets = rng.standard_normal(copies.n_classes)
     if not getattr(base, "bias", True):
-        with pytest.raises(InvalidParameter, match="biases"):
+        with pytest.raises(InvalidParameterError, match="biases"):
             copies.shifted(params, offsets)
         return
     shifted = copies.shifted(params, offsets)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.errors import InvalidParameter
-from fairveil.models import Decoupled, GivenProbabilities, LinearSoftmax, Perceptron
+from fairveil.errors import InvalidParameterError
+from fairveil.models import Decoupled, LinearSoftmax, Perceptron, PrefittedProbabilities
 from fairveil.models.last_layer import (
     bounded_last_layer,
     check_layered,
@@ -16,7 +16,7 @@ from fairveil.models.last_layer import (
     last_layer_norm,
     margin_weights,
 )
-from fairveil.models.row_stable import steady_inputs
+from fairveil.models.row_stable import row_stable_inputs
 
 MODELS = {
     "linear": LinearSoftmax(3, 2),
@@ -103,7 +103,7 @@ def test_margin_times_inputs_is_the_difference_of_logits(rng, name):
     inputs = last_inputs(model, model.forward(params, X), X)
     logits = model.logits(params.astype(np.float64), X.astype(np.float64))
     np.testing.assert_allclose(margin_weights(model, params) @ inputs, logits[1] - logits[0], atol=1e-4)
-    np.testing.assert_allclose(inputs, steady_inputs(model, params, X), atol=1e-5)
+    np.testing.assert_allclose(inputs, row_stable_inputs(model, params, X), atol=1e-5)
     if name != "no bias":
         assert (inputs[-1] == 1).all()
 
@@ -123,9 +123,9 @@ def test_the_margin_is_at_most_sqrt_2_times_the_layer_and_reaches_it(rng, name):
 
 
 def test_other_models_and_other_numbers_of_classes_are_refused():
-    for model in (GivenProbabilities(2), Decoupled(LinearSoftmax(2, 2), 2)):
-        with pytest.raises(InvalidParameter, match="last layer"):
+    for model in (PrefittedProbabilities(2), Decoupled(LinearSoftmax(2, 2), 2)):
+        with pytest.raises(InvalidParameterError, match="last layer"):
             check_layered(model)
-    with pytest.raises(InvalidParameter, match="two classes, got 3"):
+    with pytest.raises(InvalidParameterError, match="two classes, got 3"):
         margin_weights(LinearSoftmax(2, 3), np.zeros(9, np.float32))
     assert check_layered(MODELS["relu"]) is MODELS["relu"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.models import Adam, Average, Sgd
 
 OPTIMIZERS = {
@@ -108,7 +108,7 @@ def test_adding_leaves_the_old_average_alone(rng):
 
 
 def test_an_average_of_nothing_is_refused():
-    with pytest.raises(InvalidParameter, match="at least one iterate"):
+    with pytest.raises(InvalidParameterError, match="at least one iterate"):
         Average.start(np.zeros(2)).value()
 
 
@@ -126,5 +126,5 @@ def test_an_average_of_nothing_is_refused():
     ],
 )
 def test_settings_outside_their_range_are_refused(make):
-    with pytest.raises(InvalidParameter, match="Expected"):
+    with pytest.raises(InvalidParameterError, match="Expected"):
         make()

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fairveil.errors import InvalidParameter
-from fairveil.models import GivenProbabilities, softmax
+from fairveil.errors import InvalidParameterError
+from fairveil.models import PrefittedProbabilities, softmax
 
 NOTHING = np.empty(0, dtype=np.float32)
 classes = pytest.mark.parametrize("n_classes", [2, 3, 5])
@@ -33,7 +33,7 @@ def rows_of(rng, n_classes, n=500):
 
 @classes
 def test_it_is_a_model_without_parameters(n_classes):
-    model = GivenProbabilities(n_classes)
+    model = PrefittedProbabilities(n_classes)
     assert (model.n_features, model.n_classes, model.n_params) == (n_classes, n_classes, 0)
     start = model.initial(np.random.default_rng(0))
     assert (start.dtype, start.shape) == (np.float32, (0,))
@@ -44,15 +44,15 @@ def test_it_is_a_model_without_parameters(n_classes):
 
 @pytest.mark.parametrize("n_classes", [1, 0, 2.5])
 def test_fewer_than_two_classes_are_refused(n_classes):
-    with pytest.raises(InvalidParameter, match="n_classes"):
-        GivenProbabilities(n_classes)
+    with pytest.raises(InvalidParameterError, match="n_classes"):
+        PrefittedProbabilities(n_classes)
 
 
 @kinds
 @classes
 def test_logits_are_the_logarithms_class_major(rng, n_classes, kind):
     X = rows_of(rng, n_classes).astype(kind)
-    logits = GivenProbabilities(n_classes).logits(NOTHING, X)
+    logits = PrefittedProbabilities(n_classes).logits(NOTHING, X)
     assert (logits.dtype, logits.shape) == (kind, (n_classes, 500))
     assert logits.flags.c_contiguous
     expected = [[math.log(max(p, 1e-30)) for p in row] for row in X.tolist()]
@@ -61,7 +61,7 @@ def test_logits_are_the_logarithms_class_major(rng, n_classes, kind):
 
 @classes
 def test_forward_is_the_logits_alone(rng, n_classes):
-    model, X = GivenProbabilities(n_classes), rows_of(rng, n_classes).astype(np.float32)
+    model, X = PrefittedProbabilities(n_classes), rows_of(rng, n_classes).astype(np.float32)
     (logits,) = model.forward(NOTHING, X)
     assert np.array_equal(logits, model.logits(NOTHING, X))
 
@@ -72,21 +72,23 @@ def test_softmax_gives_the_probabilities_back(rng, n_classes, kind):
     X = rows_of(rng, n_classes).astype(kind)
     X[0] = np.eye(n_classes)[0]
     X[1] = np.eye(n_classes)[-1]
-    np.testing.assert_allclose(softmax(GivenProbabilities(n_classes).logits(NOTHING, X)).T, X, atol=1e-6)
+    np.testing.assert_allclose(softmax(PrefittedProbabilities(n_classes).logits(NOTHING, X)).T, X, atol=1e-6)
 
 
 @classes
 def test_rows_that_do_not_add_up_to_1_count_by_their_proportions(rng, n_classes):
     X = rows_of(rng, n_classes)
     scaled = (X * rng.uniform(0.1, 1000, size=(500, 1))).astype(np.float32)
-    np.testing.assert_allclose(softmax(GivenProbabilities(n_classes).logits(NOTHING, scaled)).T, X, atol=2e-6)
+    np.testing.assert_allclose(
+        softmax(PrefittedProbabilities(n_classes).logits(NOTHING, scaled)).T, X, atol=2e-6
+    )
 
 
 @classes
 def test_a_probability_of_0_is_a_finite_logit_below_all_others(n_classes):
     X = np.full((1, n_classes), 1e-25, np.float32)
     X[0, 0], X[0, 1] = 0.0, 1.0
-    logits = GivenProbabilities(n_classes).logits(NOTHING, X)
+    logits = PrefittedProbabilities(n_classes).logits(NOTHING, X)
     assert np.isfinite(logits).all()
     assert (logits[0] < logits[1:]).all()
 
@@ -95,7 +97,7 @@ def test_a_probability_of_0_is_a_finite_logit_below_all_others(n_classes):
 @pytest.mark.parametrize("bad", NO_PROBABILITIES.values(), ids=NO_PROBABILITIES.keys())
 def test_a_row_without_probabilities_is_undecided_and_leaves_the_others_alone(rng, bad, kind):
     X = rows_of(rng, 3, n=9).astype(kind)
-    model = GivenProbabilities(3)
+    model = PrefittedProbabilities(3)
     clean = model.logits(NOTHING, X)
     X[4] = bad
     logits = model.logits(NOTHING, X)
@@ -108,7 +110,7 @@ def test_a_row_without_probabilities_is_undecided_and_leaves_the_others_alone(rn
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(X=arrays(np.float32, (5, 3), elements=st.floats(width=32, allow_nan=True, allow_infinity=True)))
 def test_no_row_has_a_logit_that_is_not_finite(X):
-    logits = GivenProbabilities(3).logits(NOTHING, X)
+    logits = PrefittedProbabilities(3).logits(NOTHING, X)
     assert np.isfinite(logits).all()
     assert not np.isnan(softmax(logits)).any()
 
@@ -116,7 +118,7 @@ def test_no_row_has_a_logit_that_is_not_finite(X):
 @kinds
 @classes
 def test_the_logits_of_a_row_do_not_depend_on_its_place_bit_for_bit(rng, n_classes, kind):
-    model, X = GivenProbabilities(n_classes), rows_of(rng, n_classes, n=1000).astype(kind)
+    model, X = PrefittedProbabilities(n_classes), rows_of(rng, n_classes, n=1000).astype(kind)
     X[::50], X[1::50] = math.nan, 0.0
     whole = model.logits(NOTHING, X)
     order = rng.permutation(1000)
@@ -127,7 +129,7 @@ def test_the_logits_of_a_row_do_not_depend_on_its_place_bit_for_bit(rng, n_class
 @kinds
 @classes
 def test_the_logits_of_a_row_do_not_depend_on_how_many_it_is_asked_with(rng, n_classes, kind):
-    model, X = GivenProbabilities(n_classes), rows_of(rng, n_classes, n=300).astype(kind)
+    model, X = PrefittedProbabilities(n_classes), rows_of(rng, n_classes, n=300).astype(kind)
     whole = model.logits(NOTHING, X)
     for length in [*range(1, 70), 127, 128, 129, 255, 299]:
         start = int(rng.integers(0, 300 - length + 1))
@@ -138,12 +140,12 @@ def test_the_logits_of_a_row_do_not_depend_on_how_many_it_is_asked_with(rng, n_c
 @classes
 def test_no_rows_have_no_logits(n_classes):
     empty = np.empty((0, n_classes), np.float32)
-    assert GivenProbabilities(n_classes).logits(NOTHING, empty).shape == (n_classes, 0)
+    assert PrefittedProbabilities(n_classes).logits(NOTHING, empty).shape == (n_classes, 0)
 
 
 def test_the_rows_are_left_alone(rng):
     X = rows_of(rng, 3).astype(np.float32)
     X[0], X[1] = math.nan, -1.0
     before = X.copy()
-    GivenProbabilities(3).logits(NOTHING, X)
+    PrefittedProbabilities(3).logits(NOTHING, X)
     assert X.tobytes() == before.tobytes()

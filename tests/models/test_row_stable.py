@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fairveil.models import Decoupled, GivenProbabilities, LinearSoftmax, Perceptron
-from fairveil.models.row_stable import CHUNK, steady_logits, steady_product
-from fairveil.models.rules import Tilted
+from fairveil.models import Decoupled, LinearSoftmax, Perceptron, PrefittedProbabilities
+from fairveil.models.row_stable import CHUNK, row_stable_logits, row_stable_product
+from fairveil.models.rules import TiltedArgmax
 
 MODELS = {
     "linear": LinearSoftmax(37, 2),
@@ -13,7 +13,7 @@ MODELS = {
     "relu": Perceptron(37, (16, 8), 3),
     "tanh": Perceptron(37, (16,), 2, activation="tanh"),
     "decoupled": Decoupled(LinearSoftmax(36, 2), 3),
-    "given": GivenProbabilities(37),
+    "given": PrefittedProbabilities(37),
 }
 
 
@@ -32,15 +32,17 @@ def model(request):
 def test_they_are_the_logits(model, rng):
     X = rows_of(model, rng, 300)
     params = rng.normal(size=model.n_params).astype(np.float32)
-    np.testing.assert_allclose(steady_logits(model, params, X), model.logits(params, X), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        row_stable_logits(model, params, X), model.logits(params, X), rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 1003, CHUNK + 5])
 def test_copies_of_a_row_have_the_same_bits_in_every_table(model, rng, n):
     row = rows_of(model, rng, 1)
     params = rng.normal(size=model.n_params).astype(np.float32)
-    alone = steady_logits(model, params, row)
-    among = steady_logits(model, params, np.tile(row, (n, 1)))
+    alone = row_stable_logits(model, params, row)
+    among = row_stable_logits(model, params, np.tile(row, (n, 1)))
     np.testing.assert_array_equal(among, np.tile(alone, (1, n)))
 
 
@@ -49,25 +51,25 @@ def test_a_row_has_the_same_bits_among_any_others(model, rng):
     params = rng.normal(size=model.n_params).astype(np.float32)
     order = rng.permutation(500)
     np.testing.assert_array_equal(
-        steady_logits(model, params, X)[:, order], steady_logits(model, params, X[order][:])
+        row_stable_logits(model, params, X)[:, order], row_stable_logits(model, params, X[order][:])
     )
     np.testing.assert_array_equal(
-        steady_logits(model, params, X[:77]), steady_logits(model, params, X)[:, :77]
+        row_stable_logits(model, params, X[:77]), row_stable_logits(model, params, X)[:, :77]
     )
 
 
 def test_nobody_has_no_logits(model, rng):
     params = rng.normal(size=model.n_params).astype(np.float32)
-    assert steady_logits(model, params, rows_of(model, rng, 0)).shape == (model.n_classes, 0)
+    assert row_stable_logits(model, params, rows_of(model, rng, 0)).shape == (model.n_classes, 0)
 
 
 def test_products_of_tilts_are_as_steady(rng):
     weights, columns = rng.normal(size=(3, 6)), rng.normal(size=(6, 1))
     np.testing.assert_array_equal(
-        steady_product(weights, np.tile(columns, (1, 1003))),
-        np.tile(steady_product(weights, columns), (1, 1003)),
+        row_stable_product(weights, np.tile(columns, (1, 1003))),
+        np.tile(row_stable_product(weights, columns), (1, 1003)),
     )
-    rule, logits = Tilted(rng.normal(size=(2, 3, 3))), rng.normal(size=(3, 1))
+    rule, logits = TiltedArgmax(rng.normal(size=(2, 3, 3))), rng.normal(size=(3, 1))
     for n in (5, 1003):
         scores = rule.scores(np.tile(logits, (1, n)), np.zeros(n, int))
         np.testing.assert_array_equal(scores, np.tile(scores[:, :1], (1, n)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fairveil._random import reproducible_coins, secret_coins
-from fairveil.errors import BudgetExceeded, UnplannedRelease
+from fairveil.errors import BudgetExceededError, UnplannedReleaseError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.pf_ld.rates import against_all
@@ -18,14 +18,14 @@ from fairveil.methods.pf_ld.recipe import LagrangianDual
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit, hides_attribute
 from fairveil.privacy.ledger import Budget, Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import (
     BasisSums,
     Decisions,
     GroupPull,
     LongGradients,
+    RowStableDecisions,
     SoftDecisions,
-    SteadyDecisions,
     gradient_lengths,
 )
 from fairveil.privacy.records import MemoryRecords
@@ -62,7 +62,7 @@ def asks_of(model, params, rng):
     sums = BasisSums(model, params, cells, n_cells, rng.normal(size=3), rng.normal(size=(3, 2)), 0.3)
     pull = rng.normal(size=(cells.size, 2)).astype(np.float32)
     return {
-        "decisions": (lambda b: b.release_counts(SteadyDecisions(model, params, cells, n_cells)), 1.0),
+        "decisions": (lambda b: b.release_counts(RowStableDecisions(model, params, cells, n_cells)), 1.0),
         "decisions of a step": (lambda b: b.release_counts(Decisions(model, params, cells.ravel(), n_cells)), 1.0),
         "soft scores": (
             lambda b: b.release_histogram(SoftDecisions(model, params, cells.ravel(), n_cells), BOUND, "counts"),
@@ -79,7 +79,7 @@ ASKED = ("decisions", "decisions of a step", "soft scores", "lengths", "sums", "
 
 def released(records, ask, seed=0):
     """Return what the veil says without noise, of everyone whose attribute is known."""
-    plan = plan_of(Part("train", (Release("counts", "gaussian", 0.0),)))
+    plan = plan_of(Stage("train", (Release("counts", "gaussian", 0.0),)))
     veils = open_veils(
         AttributeRecords.of(records, KNOWN), plan, Ledger(), reproducible_coins(seed), "a test"
     )
@@ -212,7 +212,7 @@ def test_a_row_more_tips_no_equal_rows_over_an_edge(rng, kind, name):
 def counted(records, model, params, name, edges):
     cells, n_cells = SIDES.cells, SIDES.n_cells
     if name == "decisions":
-        function = SteadyDecisions(model, params, cells, n_cells)
+        function = RowStableDecisions(model, params, cells, n_cells)
     else:
         function = LongGradients(model, params, cells, n_cells, edges)
     return records.count_cells(np.arange(len(records.y)), function)
@@ -250,8 +250,8 @@ def test_nothing_of_the_public_side_depends_on_an_attribute(seed, n, by_person):
     for one in (records, others):
         guarded = AttributeRecords.of(one, KNOWN)
         assert set(np.unique(guarded.public._records.cells)) <= {-1}
-        pieces = guarded.split({"train": 0.6, "holdout": 0.4}, reproducible_coins(seed))
-        worlds.append([guarded.public, *(piece.public for piece in pieces.values())])
+        subsets = guarded.split({"train": 0.6, "holdout": 0.4}, reproducible_coins(seed))
+        worlds.append([guarded.public, *(subset.public for subset in subsets.values())])
     for first, second in zip(*worlds, strict=True):
         assert first.n_units == second.n_units and repr(first) == repr(second)
         assert np.array_equal(first.X, second.X) and np.array_equal(first.y, second.y)
@@ -289,9 +289,9 @@ def test_public_and_secret_rows_of_a_part_are_of_the_same_units(rng, by_person):
     records = table(rng, n, persons)
     records.X[:, 0] = np.arange(n)  # a name for each row
     parts = (
-        Part("train", (Release("counts", "gaussian", 1.0),), 0.7),
-        Part("sums", (Release("sums", "gaussian", 1.0),), 0.7, piece="train"),
-        Part("holdout", (Release("outcomes", "discrete_gaussian", 1.0),), 0.3),
+        Stage("train", (Release("counts", "gaussian", 1.0),), 0.7),
+        Stage("sums", (Release("sums", "gaussian", 1.0),), 0.7, subset="train"),
+        Stage("holdout", (Release("outcomes", "discrete_gaussian", 1.0),), 0.3),
     )
     veils = open_veils(AttributeRecords(records), plan_of(*parts), Ledger(), secret_coins(), "a test")
     rows = {name: set(veil.public.X[:, 0].astype(int)) for name, veil in veils.items()}
@@ -309,9 +309,9 @@ def test_public_and_secret_rows_of_a_part_are_of_the_same_units(rng, by_person):
 
 
 def test_a_plan_and_records_that_hide_different_things_do_not_meet(rng):
-    part, ledger = Part("train", (Release("counts", "gaussian", 1.0),)), Ledger()
+    part, ledger = Stage("train", (Release("counts", "gaussian", 1.0),)), Ledger()
     for records, unit in ((table(rng), UNIT), (AttributeRecords(table(rng)), "record")):
-        with pytest.raises(UnplannedRelease, match="keep secret what the plan hides"):
+        with pytest.raises(UnplannedReleaseError, match="keep secret what the plan hides"):
             open_veils(records, plan_of(part, unit=unit), ledger, secret_coins(), "a test")
     assert ledger.entries == ()
     whole = open_veils(table(rng), plan_of(part, unit="record"), ledger, secret_coins(), "a test")
@@ -326,7 +326,7 @@ def task_of(n_public=None, unit=UNIT):
 @pytest.mark.parametrize("n_public", [None, 500])
 def test_the_number_of_rows_is_public_and_not_bought(rng, primal, n_public):
     plan = make_plan(LagrangianDual(DemographicParity(), primal=primal), task_of(n_public), 0.25)
-    assert "size" not in {part.name for part in plan.parts}
+    assert "size" not in {part.name for part in plan.stages}
     records = table(rng, 400)
     sizes = []
     for cells in (records.cells, np.full_like(records.cells, -1)):
@@ -343,20 +343,20 @@ def test_the_books_say_whose_attribute_is_hidden_and_do_not_add_it_to_records(rn
     (entry,) = ledger.entries
     assert {charge.unit for charge in entry.charges} == {"attribute side of each record"}
     assert 0.98 < ledger.epsilon(1e-5) <= 1.0
-    small = Part("train", (Release("counts", "gaussian", 100.0),))
+    small = Stage("train", (Release("counts", "gaussian", 100.0),))
     open_veils(table(rng), plan_of(small, unit="record"), ledger, secret_coins(), "another test")
     assert ledger.units == ("attribute side of each record", "record")
     assert ledger.epsilon(1e-5) == math.inf
     strict = Ledger(budget=Budget(10.0, 1e-5))
     open_veils(table(rng), plan_of(small, unit="record"), strict, secret_coins(), "a test")
-    with pytest.raises(BudgetExceeded, match="attribute side of each record and record"):
+    with pytest.raises(BudgetExceededError, match="attribute side of each record and record"):
         open_veils(AttributeRecords(table(rng)), plan, strict, secret_coins(), "a test")
 
 
 def test_attributes_of_different_names_have_no_common_total():
     ledger = Ledger()
     for names in (["sex"], ["race"]):
-        part = Part("train", (Release("counts", "gaussian", 10.0),))
+        part = Stage("train", (Release("counts", "gaussian", 10.0),))
         plan = plan_of(part, unit=attribute_unit(names, "record"))
         records = MemoryRecords(np.zeros((1, 1), np.float32), np.zeros(1, np.int16), np.zeros(1, np.int16))
         open_veils(AttributeRecords(records), plan, ledger, secret_coins(), "a test")

@@ -8,7 +8,12 @@ import pytest
 from fairveil._random import secret_coins
 from fairveil.data.drafting import draft_privately
 from fairveil.data.schema import Category, Number
-from fairveil.errors import BadStructure, BudgetExceeded, MissingPublicFact, UnplannedRelease
+from fairveil.errors import (
+    BadStructureError,
+    BudgetExceededError,
+    MissingPublicFactError,
+    UnplannedReleaseError,
+)
 from fairveil.privacy.column_counts import RawColumn, open_columns
 from fairveil.privacy.ledger import Budget, Ledger
 
@@ -32,9 +37,9 @@ def test_counts_put_each_cell_into_one_place(seeded):
 def test_answers_stop_at_the_budget():
     veil = opened(column("a", "b"), epsilon=1.0)
     veil.release_counts("c", [0.0], 0.6)
-    with pytest.raises(UnplannedRelease, match="budget"):
+    with pytest.raises(UnplannedReleaseError, match="budget"):
         veil.release_counts("c", [0.0], 0.6)
-    with pytest.raises(UnplannedRelease, match="budget"):
+    with pytest.raises(UnplannedReleaseError, match="budget"):
         veil.release_texts("c", 0.1, 0.01)
 
 
@@ -89,18 +94,18 @@ def people(tmp_path, rng, n=5000):
 
 
 def test_a_budget_refuses_a_draft(tmp_path, rng):
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         draft_privately(people(tmp_path, rng), "y", "g", 2.0, 1e-6, Ledger(budget=Budget(1.0, 1e-5)))
 
 
 def test_a_missing_column_is_named(tmp_path, rng):
-    with pytest.raises(BadStructure, match='"income"'):
+    with pytest.raises(BadStructureError, match='"income"'):
         draft_privately(people(tmp_path, rng), "income", "g", 2.0, 1e-6, Ledger())
 
 
 def test_too_little_budget_says_so(tmp_path, rng):
     ledger = Ledger()
-    with pytest.raises(MissingPublicFact, match="spend more"):
+    with pytest.raises(MissingPublicFactError, match="spend more"):
         draft_privately(people(tmp_path, rng), "y", "g", 1e-3, 1e-6, ledger)
     assert len(ledger.entries) == 1  # the look was paid for
 

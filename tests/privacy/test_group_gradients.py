@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from fairveil._random import reproducible_coins
-from fairveil.errors import InvalidParameter, UnplannedRelease
+from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.methods.fairdp.noise_certificate import parted, widened
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import CrossEntropy, GroupWeighted, InSubsets
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
@@ -198,7 +198,7 @@ def test_the_gradients_of_several_models_are_those_of_their_subsets(rng, name):
     batch = everyone(records)
     got = records.sum_gradients(batch, wide, widened(model, params, n_models), objective, math.inf)
     n_last = model.n_classes * (model.hidden[-1] + 1 if name == "perceptron" else 3 + model.bias)
-    subsets = (records.lots[0] * n_models).astype(int)
+    subsets = (records.uniforms[0] * n_models).astype(int)
     parts = parted(model, got, n_models)
     for subset, part in enumerate(parts):
         own = records.sum_gradients(batch[subsets == subset], model, params, GroupWeighted(weights), math.inf)
@@ -239,7 +239,7 @@ def test_a_record_more_moves_no_other_to_another_subset(rng, subsets, others_mov
 
 
 def veil_of(release, records, n_steps=1):
-    plan = Plan((Part("train", (release,), 1.0, n_steps=n_steps),), 1.0, 1e-5)
+    plan = Plan((Stage("train", (release,), 1.0, n_steps=n_steps),), 1.0, 1e-5)
     return open_veils(records, plan, Ledger(), reproducible_coins(0), "a test")["train"]
 
 
@@ -281,16 +281,16 @@ def test_what_is_not_planned_or_not_bounded_is_refused(rng):
         def dlogits(self, logits, rows):
             return np.zeros_like(logits)
 
-    with pytest.raises(UnplannedRelease, match="registered"):
+    with pytest.raises(UnplannedReleaseError, match="registered"):
         ask(veil_of(planned, records).draw(), objective=Unregistered())
-    with pytest.raises(UnplannedRelease, match="planned"):
+    with pytest.raises(UnplannedReleaseError, match="planned"):
         ask(veil_of(planned, records).draw(), name="other")
-    with pytest.raises(UnplannedRelease, match="gaussian"):
+    with pytest.raises(UnplannedReleaseError, match="gaussian"):
         ask(veil_of(Release("gradients", "laplace", 1.0), records).draw())
     for clip_norm in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(InvalidParameter, match="clip_norm"):
+        with pytest.raises(InvalidParameterError, match="clip_norm"):
             ask(veil_of(planned, records).draw(), clip_norm)
     batch = veil_of(planned, records).draw()
     ask(batch)
-    with pytest.raises(UnplannedRelease):
+    with pytest.raises(UnplannedReleaseError):
         ask(batch)

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairveil._random import secret_coins
-from fairveil.errors import InvalidParameter, UnplannedRelease
+from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.models import LinearSoftmax
 from fairveil.models.losses import softmax
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.records import LEEWAY, MemoryRecords
 from fairveil.privacy.rows import HistogramFunction, row_function
 from fairveil.privacy.veil import BLOCK_ROWS, ROUNDING, open_veils
@@ -74,7 +74,7 @@ def by_loop(records, bound, norm):
 
 
 def open_batch(records, *releases, epsilon=1.0, rate=1.0):
-    part = Part("train", releases, 1.0, {-1: rate}, 1)
+    part = Stage("train", releases, 1.0, {-1: rate}, 1)
     veil = open_veils(records, Plan((part,), epsilon, 1e-5), Ledger(), secret_coins(), "a test")["train"]
     veil.expect(len(records.y))
     return veil.draw()
@@ -154,14 +154,14 @@ def test_the_bound_is_in_the_norm_of_the_law(rng):
 @pytest.mark.parametrize("law", ["discrete_laplace", "discrete_gaussian"])
 def test_whole_noise_is_for_counts_only(law):
     batch = open_batch(make_records(np.zeros((1, 2)), [0]), Release("histogram", law, 1.0))
-    with pytest.raises(UnplannedRelease, match="gaussian or laplace, got discrete"):
+    with pytest.raises(UnplannedReleaseError, match="gaussian or laplace, got discrete"):
         batch.release_histogram(Inputs(), 1.0)
 
 
 @pytest.mark.parametrize("bound", [0.0, np.inf, np.nan])
 def test_a_bound_is_positive_and_finite(bound):
     batch = open_batch(make_records(np.zeros((1, 2)), [0]), Release("histogram", "gaussian", 1.0))
-    with pytest.raises(InvalidParameter, match="bound > 0"):
+    with pytest.raises(InvalidParameterError, match="bound > 0"):
         batch.release_histogram(Inputs(), bound)
 
 
@@ -199,7 +199,7 @@ class Stranger(Inputs):
 )
 def test_functions_that_answer_wrongly_or_are_not_registered_are_refused(function, message, rng):
     batch = open_batch(random_records(rng), Release("histogram", "gaussian", 1.0))
-    with pytest.raises(UnplannedRelease, match=message):
+    with pytest.raises(UnplannedReleaseError, match=message):
         batch.release_histogram(function, 1.0)
 
 

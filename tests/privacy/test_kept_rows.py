@@ -9,7 +9,7 @@ from fairveil._random import secret_coins, seeded_for_tests
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.output_perturbation import RidgeSoftmax
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import Rows, row_function
@@ -42,7 +42,7 @@ def params(rng):
 
 
 def open_train(records, releases, rate, n_steps=1) -> Veil:
-    plan = Plan((Part("train", releases, 1.0, {-1: rate}, n_steps),), np.inf, 1e-5)
+    plan = Plan((Stage("train", releases, 1.0, {-1: rate}, n_steps),), np.inf, 1e-5)
     return open_veils(records, plan, Ledger(), secret_coins(), "a test")["train"]
 
 

@@ -10,8 +10,8 @@ import pytest
 from sklearn.base import clone
 
 from fairveil.accounting.composition import epsilon_of
-from fairveil.accounting.events import Charge, GaussianRelease, PureBox
-from fairveil.errors import BadStructure, BudgetExceeded, DamagedLedger, SealedLedger
+from fairveil.accounting.events import Charge, GaussianRelease, PureDP
+from fairveil.errors import BadStructureError, BudgetExceededError, DamagedLedgerError, SealedLedgerError
 from fairveil.privacy.ledger import Budget, Ledger, session_ledger
 
 SMALL = [Charge(GaussianRelease(20.0))]
@@ -32,7 +32,7 @@ def test_total_is_the_composed_total(ledger):
 
 def test_replay_from_disk_equals_the_live_ledger(tmp_path):
     live = Ledger(tmp_path / "ledger")
-    live.debit([Charge(PureBox(0.3), "s", "train"), Charge(PureBox(0.2), "s", "holdout")], "parts")
+    live.debit([Charge(PureDP(0.3), "s", "train"), Charge(PureDP(0.2), "s", "holdout")], "parts")
     live.debit(SMALL, "whole")
     again = Ledger(tmp_path / "ledger")
     assert again.entries == live.entries
@@ -41,19 +41,19 @@ def test_replay_from_disk_equals_the_live_ledger(tmp_path):
 
 def test_budget_refuses_before_anything_is_booked(ledger):
     ledger.set_budget(Budget(1.0, 1e-5))
-    ledger.debit([Charge(PureBox(0.7))], "first")
-    with pytest.raises(BudgetExceeded, match="at most 1 at delta"):
-        ledger.check([Charge(PureBox(0.7))])
-    with pytest.raises(BudgetExceeded, match="nothing was released"):
-        ledger.debit([Charge(PureBox(0.7))], "second")
+    ledger.debit([Charge(PureDP(0.7))], "first")
+    with pytest.raises(BudgetExceededError, match="at most 1 at delta"):
+        ledger.check([Charge(PureDP(0.7))])
+    with pytest.raises(BudgetExceededError, match="nothing was released"):
+        ledger.debit([Charge(PureDP(0.7))], "second")
     assert len(ledger.entries) == 1
-    ledger.debit([Charge(PureBox(0.3))], "what is left")
+    ledger.debit([Charge(PureDP(0.3))], "what is left")
 
 
 def test_a_budget_in_a_file_binds_all_later_users(tmp_path):
     Ledger(tmp_path / "ledger", budget=Budget(0.5, 1e-5))
-    with pytest.raises(BudgetExceeded):
-        Ledger(tmp_path / "ledger").debit([Charge(PureBox(0.6))], "too much")
+    with pytest.raises(BudgetExceededError):
+        Ledger(tmp_path / "ledger").debit([Charge(PureDP(0.6))], "too much")
 
 
 def test_an_unpriced_choice_ends_all_claims(ledger):
@@ -65,7 +65,7 @@ def test_an_unpriced_choice_ends_all_claims(ledger):
 @pytest.mark.parametrize("take", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_copies_are_sealed(ledger, take):
     sealed = take(ledger)
-    with pytest.raises(SealedLedger, match="n_jobs=1"):
+    with pytest.raises(SealedLedgerError, match="n_jobs=1"):
         sealed.debit(SMALL, "lost")
     assert pickle.dumps(sealed) == pickle.dumps(ledger)  # copies by identity, so scikit-learn sees no change
 
@@ -80,7 +80,7 @@ def test_a_forked_child_cannot_spend_from_memory():
     if child == 0:
         try:
             ledger.debit(SMALL, "lost")
-        except SealedLedger:
+        except SealedLedgerError:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
@@ -126,7 +126,7 @@ def test_other_damage_is_reported_with_its_line(tmp_path, spoil):
     else:
         lines[2] = b"\x00\xff not json\n"
     path.write_bytes(b"".join(lines))
-    with pytest.raises(DamagedLedger, match="line 3"):
+    with pytest.raises(DamagedLedgerError, match="line 3"):
         _ = Ledger(path).entries
 
 
@@ -136,13 +136,13 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     for content in ("dear diary\n", "dear diary", "{}", '{"fairveil', '{"fairveil_ledger": 2}\n'):
         path.write_text(content)
         if not content.startswith('{"fairveil') or "2" in content:
-            with pytest.raises(DamagedLedger, match="another kind of file"):
+            with pytest.raises(DamagedLedgerError, match="another kind of file"):
                 Ledger(path).debit(SMALL, "x")
             assert path.read_text() == content
 
 
 def test_an_unwritable_place_is_refused(tmp_path):
-    with pytest.raises(BadStructure, match="--ledger"):
+    with pytest.raises(BadStructureError, match="--ledger"):
         Ledger(tmp_path / "no" / "such" / "folder").debit(SMALL, "x")
 
 
@@ -178,12 +178,12 @@ def test_the_journal_is_plain_json_lines(tmp_path):
 
 
 def test_different_units_have_no_common_total(ledger):
-    ledger.debit([Charge(PureBox(0.1), unit="person by pid")], "persons")
+    ledger.debit([Charge(PureDP(0.1), unit="person by pid")], "persons")
     assert ledger.epsilon(1e-5) == pytest.approx(0.1, rel=1e-3)
     ledger.debit_unpriced("a look")
     assert ledger.units == ("person by pid",)
-    ledger.debit([Charge(PureBox(0.1), unit="person by visit")], "visits")
+    ledger.debit([Charge(PureDP(0.1), unit="person by visit")], "visits")
     assert ledger.epsilon(1e-5) == float("inf")
     ledger.set_budget(Budget(5.0, 1e-5))
-    with pytest.raises(BudgetExceeded, match="person by pid and person by visit"):
-        ledger.check([Charge(PureBox(0.1), unit="person by pid")])
+    with pytest.raises(BudgetExceededError, match="person by pid and person by visit"):
+        ledger.check([Charge(PureDP(0.1), unit="person by pid")])

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.optimize import minimize
 
 from fairveil._random import secret_coins
-from fairveil.errors import InvalidParameter, UnplannedRelease
+from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.methods.functional.quadratic import (
     NEWTON_SENSITIVITY,
     START_SENSITIVITY,
@@ -22,7 +22,7 @@ from fairveil.methods.functional.quadratic import (
 )
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.moments import Moments, coefficient_sensitivity, flat_length, pack
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import RowMoments, row_function
 from fairveil.privacy.veil import open_veils
@@ -56,7 +56,7 @@ class Chatty:
     def moments_of(self, rows):
         n = len(rows)
         sizes = [n] * 5
-        sizes[self.part] = 2 * n
+        sizes[self.stage] = 2 * n
         place = np.zeros(2 * n, dtype=int)
         return RowMoments(
             np.zeros((sizes[0], D)), place[: sizes[1]], place[: sizes[2]], *(np.ones(s) for s in sizes[3:])
@@ -70,7 +70,7 @@ def make_records(rng, n=300):
 
 
 def released(records, function, bound, law="gaussian", noise=0.0, size=None):
-    plan = Plan((Part("train", (Release("moments", law, noise),)),), 1.0 if noise else math.inf, 1e-5)
+    plan = Plan((Stage("train", (Release("moments", law, noise),)),), 1.0 if noise else math.inf, 1e-5)
     veil = open_veils(records, plan, Ledger(), secret_coins(), "a test")["train"]
     veil.expect(size or len(records.y))
     return veil.draw().release_moments(function, bound)
@@ -277,18 +277,18 @@ def test_noise_is_symmetric_and_has_the_planned_law_on_and_off_the_diagonal(law,
 
 def test_moments_are_asked_as_planned_and_once(rng):
     records = make_records(rng)
-    plan = Plan((Part("train", (Release("moments", "gaussian", 1.0),)),), 1.0, 1e-5)
+    plan = Plan((Stage("train", (Release("moments", "gaussian", 1.0),)),), 1.0, 1e-5)
     batch = open_veils(records, plan, Ledger(), secret_coins(), "a test")["train"].draw()
-    with pytest.raises(InvalidParameter, match="bound"):
+    with pytest.raises(InvalidParameterError, match="bound"):
         batch.release_moments(Loose(), math.inf)
     batch = open_veils(records, plan, Ledger(), secret_coins(), "a test")["train"].draw()
     batch.release_moments(Loose(), 1.0)
-    with pytest.raises(UnplannedRelease):
+    with pytest.raises(UnplannedReleaseError):
         batch.release_moments(Loose(), 1.0)
 
 
 def test_whole_numbers_do_not_hide_moments(rng):
-    with pytest.raises(UnplannedRelease, match="such as gaussian"):
+    with pytest.raises(UnplannedReleaseError, match="such as gaussian"):
         released(make_records(rng), Loose(), 1.0, "discrete_laplace", 1.0)
 
 
@@ -297,13 +297,13 @@ def test_strangers_are_refused(rng):
     class Stranger(Loose):
         pass
 
-    with pytest.raises(UnplannedRelease, match="registered"):
+    with pytest.raises(UnplannedReleaseError, match="registered"):
         released(make_records(rng), Stranger(), 1.0)
 
 
 @pytest.mark.parametrize("part", range(5))
 def test_a_moment_function_answers_each_row_once(part, rng):
-    with pytest.raises(UnplannedRelease, match="each row once"):
+    with pytest.raises(UnplannedReleaseError, match="each row once"):
         released(make_records(rng), Chatty(part=part), 1.0)
 
 

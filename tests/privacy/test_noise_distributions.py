@@ -8,11 +8,16 @@ import pytest
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import Event, GaussianRelease
-from fairveil.errors import InvalidParameter, UnplannedRelease, UnsupportedEvent
+from fairveil.errors import InvalidParameterError, UnplannedReleaseError, UnsupportedEventError
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.noise import Law, add_gaussian, law_named, register_law
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.noise import (
+    NoiseDistribution,
+    add_gaussian,
+    noise_distribution,
+    register_noise_distribution,
+)
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import row_function
@@ -29,7 +34,7 @@ def add_doubled(total, scale, coins):
     return add_gaussian(total, 2 * scale, coins)
 
 
-DOUBLED = register_law(Law("doubled", doubled, 2, add_doubled))
+DOUBLED = register_noise_distribution(NoiseDistribution("doubled", doubled, 2, add_doubled))
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Unheard(Event):
     noise_multiplier: float
 
 
-UNHEARD = register_law(Law("unheard", Unheard, 2, add_gaussian))
+UNHEARD = register_noise_distribution(NoiseDistribution("unheard", Unheard, 2, add_gaussian))
 
 
 @row_function
@@ -55,19 +60,19 @@ class Wide:
 
 def open_train(law, name, ledger=None):
     records = MemoryRecords(np.zeros((1, 999), np.float32), np.zeros(1, np.int16), np.zeros(1, np.int16))
-    plan = Plan((Part("train", (Release(name, law, 3.0),), 1.0, {-1: 0.5}, 2),), 1.0, DELTA)
+    plan = Plan((Stage("train", (Release(name, law, 3.0),), 1.0, {-1: 0.5}, 2),), 1.0, DELTA)
     return open_veils(records, plan, ledger or Ledger(), secret_coins(), "a test")["train"]
 
 
 def test_a_further_law_passes_plan_and_ledger():
-    plan = Plan((Part("train", (Release("gradient", "doubled", 1.0),), 1.0, {-1: 0.05}, 500),), 3.0, DELTA)
-    twin = Plan((Part("train", (Release("gradient", "gaussian", 2.0),), 1.0, {-1: 0.05}, 500),), 3.0, DELTA)
+    plan = Plan((Stage("train", (Release("gradient", "doubled", 1.0),), 1.0, {-1: 0.05}, 500),), 3.0, DELTA)
+    twin = Plan((Stage("train", (Release("gradient", "gaussian", 2.0),), 1.0, {-1: 0.05}, 500),), 3.0, DELTA)
     assert epsilon_of(plan.charges(), DELTA) == epsilon_of(twin.charges(), DELTA)
     assert plan.to_list()[0]["epsilon"] == twin.to_list()[0]["epsilon"] == pytest.approx(2.53, abs=0.01)
-    assert Part.from_dict(plan.parts[0].to_dict()) == plan.parts[0]
+    assert Stage.from_dict(plan.stages[0].to_dict()) == plan.stages[0]
     ledger = Ledger()
     open_train("doubled", "gradient", ledger)
-    assert ledger.entries[0].charges[0].event == open_train("doubled", "gradient").part.event
+    assert ledger.entries[0].charges[0].event == open_train("doubled", "gradient").stage.event
     assert np.isfinite(ledger.epsilon(DELTA))
 
 
@@ -84,35 +89,37 @@ def test_a_further_law_passes_the_veil(seeded):
 
 
 def test_a_law_whose_cost_nobody_knows_opens_nothing():
-    plan = Plan((Part("train", (Release("gradient", "unheard", 1.0),)),), 1.0, DELTA)
-    with pytest.raises(UnsupportedEvent, match="Unheard"):
+    plan = Plan((Stage("train", (Release("gradient", "unheard", 1.0),)),), 1.0, DELTA)
+    with pytest.raises(UnsupportedEventError, match="Unheard"):
         plan.to_list()
     ledger = Ledger()
-    with pytest.raises(UnsupportedEvent, match="Unheard"):
+    with pytest.raises(UnsupportedEventError, match="Unheard"):
         open_train("unheard", "gradient", ledger)
     assert ledger.entries == ()
 
 
 def test_a_name_means_one_law_for_good():
-    assert register_law(DOUBLED) is law_named("doubled")
-    with pytest.raises(InvalidParameter, match="no other law has, got 'gaussian'"):
-        register_law(replace(DOUBLED, name="gaussian"))
-    assert law_named("gaussian").event(1.0) == GaussianRelease(1.0)
+    assert register_noise_distribution(DOUBLED) is noise_distribution("doubled")
+    with pytest.raises(InvalidParameterError, match="no other law has, got 'gaussian'"):
+        register_noise_distribution(replace(DOUBLED, name="gaussian"))
+    assert noise_distribution("gaussian").event(1.0) == GaussianRelease(1.0)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(InvalidParameter, match=r"one of discrete_gaussian, discrete_laplace.*got 'cauchy'"):
+    with pytest.raises(
+        InvalidParameterError, match=r"one of discrete_gaussian, discrete_laplace.*got 'cauchy'"
+    ):
         Release("gradient", "cauchy", 1.0)
 
 
 def test_a_law_bounds_in_one_of_two_norms():
-    with pytest.raises(InvalidParameter, match="1 or 2, got 3"):
+    with pytest.raises(InvalidParameterError, match="1 or 2, got 3"):
         replace(DOUBLED, norm=3)
 
 
 @pytest.mark.parametrize("law", ["laplace", "discrete_laplace", "discrete_gaussian"])
 def test_a_gradient_is_bounded_in_l2_and_takes_no_other_noise(law):
-    with pytest.raises(UnplannedRelease, match=f"such as gaussian, got {law}"):
+    with pytest.raises(UnplannedReleaseError, match=f"such as gaussian, got {law}"):
         open_train(law, "gradient").draw().release_gradient(
             LinearSoftmax(999, 4), np.zeros(4000, np.float32), CrossEntropy(), 1.0
         )
@@ -126,9 +133,11 @@ def test_counts_take_every_law(law):
 
 def test_pure_noise_is_stated_with_delta_0():
     parts = (
-        Part("size", (Release("size", "discrete_laplace", 4.0), Release("again", "laplace", 8.0)), n_steps=2),
-        Part("look", (Release("counts", "laplace", 1.0),), 1.0, {-1: 0.1}),
-        Part("train", (Release("counts", "laplace", 4.0), Release("gradient", "gaussian", 4.0))),
+        Stage(
+            "size", (Release("size", "discrete_laplace", 4.0), Release("again", "laplace", 8.0)), n_steps=2
+        ),
+        Stage("look", (Release("counts", "laplace", 1.0),), 1.0, {-1: 0.1}),
+        Stage("train", (Release("counts", "laplace", 4.0), Release("gradient", "gaussian", 4.0))),
     )
     size, look, train = Plan(parts, 3.0, DELTA).to_list()
     assert (size["epsilon"], size["delta"]) == (pytest.approx(0.75), 0.0)

@@ -14,7 +14,7 @@ from scipy import stats
 from fairveil._random import secret_coins
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import GRID_BITS, add_laplace
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import row_function
 from fairveil.privacy.veil import ROUNDING, open_veils
@@ -41,7 +41,7 @@ class Spread:
 
 def draw(law, name, scale):
     records = MemoryRecords(np.zeros((5, 1), np.float32), np.zeros(5, np.int16), np.zeros(5, np.int16))
-    plan = Plan((Part("train", (Release(name, law, scale),)),), 1.0, 1e-5)
+    plan = Plan((Stage("train", (Release(name, law, scale),)),), 1.0, 1e-5)
     return open_veils(records, plan, Ledger(), secret_coins(), "a test")["train"].draw()
 
 

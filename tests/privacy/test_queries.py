@@ -8,12 +8,12 @@ import pytest
 from scipy import special
 
 from fairveil._random import secret_coins
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.models import LinearSoftmax
-from fairveil.models.rules import MostLikely, ThresholdMixture, Tilted, label_probabilities
+from fairveil.models.rules import Argmax, RandomizedThresholds, TiltedArgmax, label_probabilities
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import (
     JointEntropy,
     Margins,
@@ -54,7 +54,7 @@ def make_model(rng, n_outputs=2):
 
 def mixture(rng, jitter=0.0):
     """Three thresholds for each of the groups, drawn by lot."""
-    return ThresholdMixture(
+    return RandomizedThresholds(
         rng.standard_normal((N_GROUPS, 3)), rng.dirichlet(np.ones(3), size=N_GROUPS), jitter
     )
 
@@ -68,13 +68,13 @@ def tables(rng, n_classes=2, n_outputs=None):
 def each(rows, model, params):
     """Yield what there is to know of each row: logits in double precision, cell, label, lots."""
     logits = model.logits(params, rows.X).T.astype(np.float64)
-    yield from zip(logits, rows.cells.tolist(), rows.y.tolist(), rows.lots.T.tolist(), strict=True)
+    yield from zip(logits, rows.cells.tolist(), rows.y.tolist(), rows.uniforms.T.tolist(), strict=True)
 
 
-def decided_by(rule, logits, group, lots):
+def decided_by(rule, logits, group, uniforms):
     """The decision of a mixture of thresholds for one row, in plain Python."""
-    margin = float(np.float32(logits[1]) - np.float32(logits[0])) + rule.jitter * (lots[1] - 0.5)
-    thresholds, rest = rule.thresholds[group], lots[0]
+    margin = float(np.float32(logits[1]) - np.float32(logits[0])) + rule.jitter * (uniforms[1] - 0.5)
+    thresholds, rest = rule.thresholds[group], uniforms[0]
     for threshold, weight in zip(thresholds, rule.weights[group], strict=True):
         if rest < weight:
             return int(margin > threshold)
@@ -111,7 +111,7 @@ def test_outputs_lie_where_probabilities_of_labels_are_added_up(rng):
 
 
 def test_what_a_model_is_of_must_be_known():
-    with pytest.raises(InvalidParameter, match="predicts"):
+    with pytest.raises(InvalidParameterError, match="predicts"):
         replace(TASK, predicts="group")
 
 
@@ -166,8 +166,8 @@ def test_rule_decisions_are_those_of_a_loop_over_rows(rng, seeded, jitter):
     function = RuleDecisions(model, params, rule, CELLS, 4)
     assert function.n_cells == 8
     expected = []
-    for logits, group, label, lots in each(rows, model, params):
-        cell, decision = CELLS[group, label], decided_by(rule, logits, group, lots)
+    for logits, group, label, uniforms in each(rows, model, params):
+        cell, decision = CELLS[group, label], decided_by(rule, logits, group, uniforms)
         expected.append(2 * cell + decision if cell >= 0 else None)
     found = function.cells_of(rows).tolist()
     assert [cell if cell >= 0 else None for cell in found] == expected
@@ -177,7 +177,7 @@ def test_rule_decisions_are_those_of_a_loop_over_rows(rng, seeded, jitter):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_decisions_of_a_tilted_rule_are_those_of_a_loop_over_rows(rng, n_classes):
     rows, (model, params) = make_rows(rng, n_classes), make_model(rng, n_classes)
-    cells, rule = rng.integers(-1, 4, size=(N_GROUPS, n_classes)), Tilted(tables(rng, n_classes))
+    cells, rule = rng.integers(-1, 4, size=(N_GROUPS, n_classes)), TiltedArgmax(tables(rng, n_classes))
     function = RuleDecisions(model, params, rule, cells, 4)
     assert function.n_cells == 4 * n_classes
     for found, (logits, group, label, _) in zip(
@@ -190,7 +190,7 @@ def test_decisions_of_a_tilted_rule_are_those_of_a_loop_over_rows(rng, n_classes
 
 def test_decisions_on_a_joint_model_are_counted_by_true_groups_and_labels(rng):
     """The model has eight outputs, the rule two decisions, the cells are those of the rows themselves."""
-    rows, (model, params), rule = make_rows(rng), make_model(rng, 8), Tilted(tables(rng, 2, 8))
+    rows, (model, params), rule = make_rows(rng), make_model(rng, 8), TiltedArgmax(tables(rng, 2, 8))
     function = RuleDecisions(model, params, rule, CELLS, 4)
     assert function.n_cells == 8
     for found, (logits, group, label, _) in zip(
@@ -204,7 +204,7 @@ def test_decisions_on_a_joint_model_are_counted_by_true_groups_and_labels(rng):
 def test_swapped_groups_are_decided_otherwise(rng, seeded):
     rows, (model, params), rule = make_rows(rng, coins=secret_coins()), make_model(rng), mixture(rng)
     order = [3, 1, 2, 0, *range(4, 9)]
-    swapped = ThresholdMixture(rule.thresholds[order], rule.weights[order])
+    swapped = RandomizedThresholds(rule.thresholds[order], rule.weights[order])
     every_cell = np.arange(2 * N_GROUPS).reshape(N_GROUPS, 2)
     found, other = (
         RuleDecisions(model, params, each_rule, every_cell, 2 * N_GROUPS).cells_of(rows)
@@ -220,7 +220,7 @@ def test_swapped_groups_are_decided_otherwise(rng, seeded):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_soft_decisions_are_those_of_a_loop_over_rows(rng, n_classes, smoothing):
     rows, (model, params) = make_rows(rng, n_classes), make_model(rng, n_classes)
-    cells, rule = rng.integers(-1, 4, size=(N_GROUPS, n_classes)), Tilted(tables(rng, n_classes))
+    cells, rule = rng.integers(-1, 4, size=(N_GROUPS, n_classes)), TiltedArgmax(tables(rng, n_classes))
     function = SoftRule(model, params, rule, cells, 4, smoothing)
     assert function.n_values == n_classes
     values, found = function.values_of(rows), function.cells_of(rows)
@@ -237,7 +237,9 @@ def test_soft_decisions_are_those_of_a_loop_over_rows(rng, n_classes, smoothing)
 def test_soft_decisions_add_up_to_1(rng, n_classes, smoothing):
     rows, (model, params) = make_rows(rng, n_classes), make_model(rng, n_classes)
     cells = np.zeros((N_GROUPS, n_classes), dtype=int)
-    values = SoftRule(model, params, Tilted(tables(rng, n_classes)), cells, 1, smoothing).values_of(rows)
+    values = SoftRule(model, params, TiltedArgmax(tables(rng, n_classes)), cells, 1, smoothing).values_of(
+        rows
+    )
     assert (values >= 0).all()
     np.testing.assert_allclose(np.abs(values).sum(axis=0), 1, atol=1e-6)
     assert np.linalg.norm(values, axis=0).max() <= 1 + 1e-6
@@ -247,15 +249,15 @@ def test_without_smoothing_a_soft_decision_is_the_decision(rng, seeded):
     """Ties included: with jitter, they are split by the rows' own lots."""
     rows, (model, _) = make_rows(rng, 3, coins=secret_coins()), make_model(rng, 3)
     params = np.zeros(model.n_params, np.float32)
-    rule = Tilted(np.tile(np.eye(3), (N_GROUPS, 1, 1)), jitter=0.1)
+    rule = TiltedArgmax(np.tile(np.eye(3), (N_GROUPS, 1, 1)), jitter=0.1)
     values = SoftRule(model, params, rule, np.zeros((N_GROUPS, 3), dtype=int), 1, 0.0).values_of(rows)
-    decided = rule.decide(np.zeros((3, N)), rows.cells, rows.lots)
+    decided = rule.decide(np.zeros((3, N)), rows.cells, rows.uniforms)
     assert set(decided.tolist()) == {0, 1, 2}
     assert np.array_equal(values, np.eye(3)[decided].T)
 
 
 def test_less_smoothing_comes_nearer_to_the_decision(rng):
-    rows, (model, params), rule = make_rows(rng), make_model(rng), Tilted(tables(rng))
+    rows, (model, params), rule = make_rows(rng), make_model(rng), TiltedArgmax(tables(rng))
     cells = np.zeros((N_GROUPS, 2), dtype=int)
     hard, *soft = (
         SoftRule(model, params, rule, cells, 1, smoothing).values_of(rows)
@@ -274,7 +276,7 @@ SIGNS = np.array([1.5, -0.75, 0.0, -2.0, 1.0, 0.0, 0.0, 0.0, 0.0])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_signed_decisions_are_those_of_a_loop_over_rows(rng, n_classes):
     rows, (model, params) = make_rows(rng, n_classes, with_nobody=True), make_model(rng, n_classes)
-    rule = Tilted(tables(rng, n_classes))
+    rule = TiltedArgmax(tables(rng, n_classes))
     function = SignedDecisions(model, params, rule, SIGNS, 0.2, n_classes)
     assert (function.n_cells, function.n_values) == (1, n_classes)
     assert not function.cells_of(rows).any()
@@ -290,7 +292,7 @@ def test_signed_decisions_are_those_of_a_loop_over_rows(rng, n_classes):
 @pytest.mark.parametrize("n_classes", [2, 3, 7])
 def test_signed_decisions_are_no_longer_than_their_bound(rng, n_classes, smoothing):
     rows, (model, params) = make_rows(rng, n_classes), make_model(rng, n_classes)
-    rule = Tilted(tables(rng, n_classes))
+    rule = TiltedArgmax(tables(rng, n_classes))
     values = SignedDecisions(model, params, rule, SIGNS, smoothing, n_classes).values_of(rows)
     bound = 2 * math.sqrt(1 - 1 / n_classes) * np.abs(SIGNS).max()
     longest = np.linalg.norm(values, axis=0).max()
@@ -301,7 +303,7 @@ def test_signed_decisions_are_no_longer_than_their_bound(rng, n_classes, smoothi
 
 def test_weighted_decisions_are_those_of_a_loop_over_rows(rng):
     rows, (model, params) = make_rows(rng, 2), make_model(rng, 2)
-    cells, rule = rng.integers(-1, 4, size=(N_GROUPS, 2)), Tilted(tables(rng, 2))
+    cells, rule = rng.integers(-1, 4, size=(N_GROUPS, 2)), TiltedArgmax(tables(rng, 2))
     weights = rng.uniform(size=N_GROUPS)
     function = WeightedDecisions(model, params, rule, cells, 4, weights)
     values, places = function.values_of(rows), function.cells_of(rows)
@@ -321,8 +323,8 @@ def test_margins_are_binned_as_by_a_loop_over_rows(rng, seeded, jitter):
     function = Margins(model, params, CELLS, 4, EDGES, jitter)
     assert function.n_cells == 24
     expected = []
-    for logits, group, label, lots in each(rows, model, params):
-        margin = float(np.float32(logits[1]) - np.float32(logits[0])) + jitter * (lots[1] - 0.5)
+    for logits, group, label, uniforms in each(rows, model, params):
+        margin = float(np.float32(logits[1]) - np.float32(logits[0])) + jitter * (uniforms[1] - 0.5)
         cell = CELLS[group, label]
         expected.append(6 * cell + sum(margin > edge for edge in EDGES) if cell >= 0 else None)
     found = function.cells_of(rows).tolist()
@@ -336,7 +338,7 @@ def test_jitter_moves_rows_into_other_bins_by_their_own_lots(rng, seeded):
     moved = plain != jittered
     assert 10 < moved.sum() < N / 2
     raised = jittered > plain
-    assert (rows.lots[1][raised] > 0.5).all() and (rows.lots[1][moved & ~raised] < 0.5).all()
+    assert (rows.uniforms[1][raised] > 0.5).all() and (rows.uniforms[1][moved & ~raised] < 0.5).all()
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.7])
@@ -346,7 +348,7 @@ def test_the_bins_above_an_edge_hold_whom_a_threshold_there_decides_for_class_1(
     rows, (model, params) = make_rows(rng, coins=secret_coins()), make_model(rng)
     everyone = np.zeros((N_GROUPS, 2), dtype=int)
     bins = Margins(model, params, everyone, 1, EDGES, jitter).cells_of(rows)
-    rule = ThresholdMixture(np.full((N_GROUPS, 1), EDGES[edge]), np.ones((N_GROUPS, 1)), jitter)
+    rule = RandomizedThresholds(np.full((N_GROUPS, 1), EDGES[edge]), np.ones((N_GROUPS, 1)), jitter)
     decided = RuleDecisions(model, params, rule, everyone, 1).cells_of(rows)
     assert np.array_equal(bins > edge, decided == 1)
     assert 0 < decided.sum() < N
@@ -375,7 +377,7 @@ def outcomes_of(rule, rng, coins=None, n_classes=2, n_outputs=None):
 @pytest.mark.parametrize("decision", [0, 1])
 def test_outcomes_follow_a_rule_that_decides_everybody_alike(rng, decision):
     threshold = -np.inf if decision else np.inf
-    rule = ThresholdMixture(np.full((N_GROUPS, 1), threshold), np.ones((N_GROUPS, 1)))
+    rule = RandomizedThresholds(np.full((N_GROUPS, 1), threshold), np.ones((N_GROUPS, 1)))
     *_, decided = outcomes_of(rule, rng)
     assert (decided == decision).all()
 
@@ -384,20 +386,22 @@ def test_outcomes_are_those_of_a_loop_over_rows(rng, seeded):
     """People of no group have the last code, and are decided by its row."""
     rule = mixture(rng, jitter=0.5)
     rows, model, params, decided = outcomes_of(rule, rng, secret_coins())
-    expected = [decided_by(rule, logits, group, lots) for logits, group, _, lots in each(rows, model, params)]
+    expected = [
+        decided_by(rule, logits, group, uniforms) for logits, group, _, uniforms in each(rows, model, params)
+    ]
     assert decided.tolist() == expected
     assert set(expected) == {0, 1}
 
 
 def test_outcomes_of_a_joint_model_are_labels(rng):
-    rule = Tilted(tables(rng, 2, 8))
+    rule = TiltedArgmax(tables(rng, 2, 8))
     rows, model, params, decided = outcomes_of(rule, rng, n_outputs=8)
     scores = [scores_by(rule, logits, 0) for logits, *_ in each(rows, model, params)]
     assert decided.tolist() == [pair.index(max(pair)) for pair in scores]
 
 
 def test_outcomes_of_the_most_likely_class_are_the_models_own(rng):
-    rows, model, params, decided = outcomes_of(MostLikely(), rng, n_classes=3)
+    rows, model, params, decided = outcomes_of(Argmax(), rng, n_classes=3)
     assert np.array_equal(decided, model.logits(params, rows.X).argmax(axis=0))
 
 
@@ -408,10 +412,10 @@ def test_all_of_them_pass_the_veil_and_add_up_to_what_a_loop_adds_up_to(rng, see
     X = rng.standard_normal((N, 4)).astype(np.float32)
     y, groups = rng.integers(0, 2, N).astype(np.int16), rng.integers(0, N_GROUPS, N).astype(np.int16)
     names = ("decisions", "margins", "outcomes", "soft", "signed", "gradient")
-    plan = Plan((Part("train", tuple(Release(name, "gaussian", 0.0) for name in names)),), math.inf, 1e-5)
+    plan = Plan((Stage("train", tuple(Release(name, "gaussian", 0.0) for name in names)),), math.inf, 1e-5)
     veil = open_veils(MemoryRecords(X, y, groups), plan, Ledger(), secret_coins(), "a test")["train"]
     batch, (model, params), (joint, joint_params) = veil.draw(), make_model(rng), make_model(rng, 8)
-    rule, rows = Tilted(tables(rng)), Rows(MemoryRecords(X, y, groups), np.arange(N))
+    rule, rows = TiltedArgmax(tables(rng)), Rows(MemoryRecords(X, y, groups), np.arange(N))
     counted = (
         RuleDecisions(model, params, rule, CELLS, 4),
         Margins(model, params, CELLS, 4, EDGES),

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from fairveil._random import secret_coins
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.privacy.rows import Units
 from fairveil.privacy.sampling import assign_parts, poisson_batches, poisson_draws
 
@@ -41,7 +41,7 @@ def test_steps_do_not_share_coins(seeded):
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, np.nan])
 def test_bad_rates_are_refused(rate):
-    with pytest.raises(InvalidParameter, match="sampling_rate"):
+    with pytest.raises(InvalidParameterError, match="sampling_rate"):
         next(poisson_draws(10, rate, secret_coins()))
 
 
@@ -72,7 +72,7 @@ def test_parts_follow_each_units_own_coin(seeded):
 
 
 def test_shares_must_add_up():
-    with pytest.raises(InvalidParameter, match="add up to 1"):
+    with pytest.raises(InvalidParameterError, match="add up to 1"):
         assign_parts(10, {"a": 0.5, "b": 0.4}, secret_coins())
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fairveil.accounting.composition import Neighbours, delta_of, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of
 from fairveil.accounting.events import (
     BestOfRuns,
     Charge,
@@ -22,7 +22,7 @@ from fairveil.accounting.events import (
     LaplaceRelease,
     NonPrivateRelease,
     PoissonSampled,
-    PureBox,
+    PureDP,
     Repeated,
     charge_from_dict,
     charge_to_dict,
@@ -31,10 +31,10 @@ from fairveil.accounting.events import (
 )
 from fairveil.accounting.pld import Losses, split_atoms, worst_of
 from fairveil.accounting.pricing import _chosen, best_of_losses, loss_distribution
-from fairveil.errors import DamagedLedger, InvalidParameter
+from fairveil.errors import DamagedLedgerError, InvalidParameterError
 
 DELTA = 1e-5
-REMOVE = Neighbours.ADD_OR_REMOVE_ONE
+REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 EPSILONS = np.concatenate([np.linspace(0, 6, 601), [8.0, 12.0]])
 
 
@@ -131,14 +131,14 @@ RUNS = {
     "gaussian": GaussianRelease(6.0),
     "weak": GaussianRelease(0.2),
     "sampled": Repeated(PoissonSampled(0.1, GaussianRelease(5.0)), 200),
-    "pure": PureBox(0.4),
+    "pure": PureDP(0.4),
 }
 runs = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 
 
 @runs
 @pytest.mark.parametrize("mean", [0.5, 8.0, 60.0])
-@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("neighbours", NeighboringRelation)
 def test_the_law_keeps_to_the_bound_and_is_a_law(run, mean, neighbours):
     base = loss_distribution(run, 2.0**-9, neighbours)
     law = best_of_losses(base, mean)
@@ -161,7 +161,7 @@ def test_the_law_keeps_to_the_bound_and_is_a_law(run, mean, neighbours):
 def test_the_worst_of_several_is_above_each_and_no_higher():
     several = [
         loss_distribution(event, 2.0**-9, REMOVE)
-        for event in (PureBox(0.4), GaussianRelease(6.0), PoissonSampled(0.3, GaussianRelease(1.0)))
+        for event in (PureDP(0.4), GaussianRelease(6.0), PoissonSampled(0.3, GaussianRelease(1.0)))
     ]
     worst = worst_of(several, 2.0**-9)
     places = np.arange(0, 2000) * 2.0**-9
@@ -172,7 +172,7 @@ def test_the_worst_of_several_is_above_each_and_no_higher():
 
 @runs
 def test_a_mean_near_zero_is_one_run(run):
-    for neighbours in Neighbours:
+    for neighbours in NeighboringRelation:
         one = epsilon_of([run], DELTA, neighbours)
         assert epsilon_of([best_of(run, 1e-7)], DELTA, neighbours) == pytest.approx(one, rel=2e-3)
 
@@ -222,15 +222,15 @@ def test_the_dearest_way_is_paid_whatever_the_order():
 
 def test_replacing_costs_more_than_removing_and_less_than_twice_at_half_the_delta():
     event = best_of(GaussianRelease(8.0), 4.0)
-    removed, replaced = (epsilon_of([event], DELTA, neighbours) for neighbours in Neighbours)
+    removed, replaced = (epsilon_of([event], DELTA, neighbours) for neighbours in NeighboringRelation)
     assert removed < replaced < 2.5 * removed
     # sampled Laplace noise has no pair of its own: group privacy of the whole stands in
     sampled = best_of(Repeated(PoissonSampled(0.1, LaplaceRelease(5.0)), 3), 2.0)
-    assert epsilon_of([sampled], DELTA, Neighbours.REPLACE_ONE) > epsilon_of([sampled], DELTA)
+    assert epsilon_of([sampled], DELTA, NeighboringRelation.REPLACE_ONE) > epsilon_of([sampled], DELTA)
 
 
 def test_pure_runs_have_a_pure_price():
-    event = best_of(PureBox(0.2), 3.0)
+    event = best_of(PureDP(0.2), 3.0)
     pure = 0.2 + 3 * math.tanh(0.1)
     assert epsilon_of([event], 1e-12) <= pure
     assert epsilon_of([event], 1e-12) == pytest.approx(pure, rel=1e-3)
@@ -270,13 +270,13 @@ def test_the_event_survives_json_unchanged(event):
     ],
 )
 def test_an_event_that_cannot_be_is_refused(make):
-    with pytest.raises(InvalidParameter, match="Expected"):
+    with pytest.raises(InvalidParameterError, match="Expected"):
         make()
 
 
 def test_a_damaged_event_is_refused():
     plain = event_to_dict(best_of(GaussianRelease(1.0), 8.0))
-    with pytest.raises(DamagedLedger):
+    with pytest.raises(DamagedLedgerError):
         event_from_dict({**plain, "ways": []})
-    with pytest.raises(DamagedLedger):
+    with pytest.raises(DamagedLedgerError):
         event_from_dict({"event_kind": "BestOfRuns", "mean": 8.0})

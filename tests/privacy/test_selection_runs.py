@@ -11,9 +11,9 @@ from scipy import stats
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import Charge, DiscreteGaussianRelease, GaussianRelease, NonPrivateRelease
-from fairveil.errors import BudgetExceeded, InvalidParameter, UnplannedRelease
+from fairveil.errors import BudgetExceededError, InvalidParameterError, UnplannedReleaseError
 from fairveil.privacy.ledger import Budget, Ledger, Receipt
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import Everyone
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.selection import Runs, TunedPlan, best_of_plans, draw_count, open_selection
@@ -57,12 +57,12 @@ def records(n=40):
 
 
 def run_plan(std):
-    parts = [Part(name, (Release(name, "discrete_gaussian", std),), 0.5) for name in ("train", "score")]
+    parts = [Stage(name, (Release(name, "discrete_gaussian", std),), 0.5) for name in ("train", "score")]
     return Plan(tuple(parts), 1.0, DELTA)
 
 
-HELD = Part("holdout", (Release("outcomes", "discrete_gaussian", 4.0),), 0.25)
-SIZE = Part("size", (Release("size", "discrete_laplace", 50.0),))
+HELD = Stage("holdout", (Release("outcomes", "discrete_gaussian", 4.0),), 0.25)
+SIZE = Stage("size", (Release("size", "discrete_laplace", 50.0),))
 PLAN = TunedPlan((run_plan(9.0), run_plan(10.0)), 3.0, (SIZE, HELD), 1.0, DELTA)
 
 
@@ -94,26 +94,26 @@ def test_the_plan_tells_every_number_and_can_be_rebuilt():
     assert told[2]["share"] == pytest.approx(0.375)
     assert told[2]["releases"][0]["noise_multiplier"] == 9.0
     assert told[2]["epsilon"] == pytest.approx(epsilon_of([DiscreteGaussianRelease(9.0)], DELTA))
-    assert PLAN.part("run 2: score").releases[0].noise_multiplier == 10.0
+    assert PLAN.stage("run 2: score").releases[0].noise_multiplier == 10.0
     facts = json.loads(json.dumps(PLAN.to_dict(), allow_nan=False))
     assert TunedPlan.from_dict(facts, 1.0, DELTA) == PLAN
 
 
 def test_a_part_that_a_run_asks_twice_of_one_piece_is_one_way():
-    look = Part("look", (Release("look", "gaussian", 7.0),), 0.5, piece="train")
-    run = replace(run_plan(9.0), parts=(*run_plan(9.0).parts, look))
+    look = Stage("look", (Release("look", "gaussian", 7.0),), 0.5, subset="train")
+    run = replace(run_plan(9.0), parts=(*run_plan(9.0).stages, look))
     ways = best_of_plans([run], 2.0).ways
     assert (DiscreteGaussianRelease(9.0), GaussianRelease(7.0)) in ways
     assert len(ways) == 2
 
 
 def test_plans_that_cannot_be_are_refused():
-    with pytest.raises(InvalidParameter, match="at least one candidate"):
+    with pytest.raises(InvalidParameterError, match="at least one candidate"):
         TunedPlan((), 3.0, (), 1.0, DELTA)
-    with pytest.raises(InvalidParameter, match="mean_runs"):
+    with pytest.raises(InvalidParameterError, match="mean_runs"):
         replace(PLAN, mean_runs=0.0)
-    with pytest.raises(InvalidParameter, match="holdout"):
-        replace(PLAN, around=(replace(HELD, piece="train"),))
+    with pytest.raises(InvalidParameterError, match="holdout"):
+        replace(PLAN, around=(replace(HELD, subset="train"),))
 
 
 def test_the_debit_is_one_entry_and_on_disk_first(tmp_path):
@@ -137,7 +137,7 @@ def test_the_debit_is_one_entry_and_on_disk_first(tmp_path):
 
 def test_a_budget_refuses_before_any_run():
     ledger = Ledger(budget=Budget(0.1, DELTA))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         open_selection(records(), PLAN, ledger, secret_coins(), "a test")
     assert not ledger.entries
 
@@ -160,15 +160,15 @@ def test_without_a_budget_the_release_is_booked_as_not_private():
 def test_one_debit_buys_one_choice():
     _, runs = open_selection(records(), PLAN, Ledger(), secret_coins(), "a test")
     runs.keep_best(count_both)
-    with pytest.raises(UnplannedRelease, match="one choice"):
+    with pytest.raises(UnplannedReleaseError, match="one choice"):
         runs.keep_best(count_both)
 
 
 def test_runs_cannot_be_made_without_their_debit():
-    with pytest.raises(UnplannedRelease, match="receipt"):
+    with pytest.raises(UnplannedReleaseError, match="receipt"):
         Runs(records(), PLAN, None, secret_coins())
     other = Ledger().debit([Charge(GaussianRelease(5.0))], "something else")
-    with pytest.raises(UnplannedRelease, match="one debit"):
+    with pytest.raises(UnplannedReleaseError, match="one debit"):
         Runs(records(), PLAN, other, secret_coins())
 
 
@@ -177,7 +177,7 @@ def test_a_run_whose_own_books_differ_from_the_debit_is_refused(std):
     paid = replace(PLAN, runs=(run_plan(9.0),)).charges("s")
     receipt = Receipt(Ledger().debit(paid, "a test", split="s").entry, "s")
     runs = Runs(records(), replace(PLAN, runs=(run_plan(std),)), receipt, secret_coins())
-    with pytest.raises(UnplannedRelease, match="paid for"):
+    with pytest.raises(UnplannedReleaseError, match="paid for"):
         runs.keep_best(count_both)
 
 
@@ -187,7 +187,7 @@ def test_a_run_cannot_ask_more_than_its_plan():
         return count_both(candidate, veils)
 
     _, runs = open_selection(records(), PLAN, Ledger(), secret_coins(), "a test")
-    with pytest.raises(UnplannedRelease, match="draws"):
+    with pytest.raises(UnplannedReleaseError, match="draws"):
         runs.keep_best(greedy)
 
 

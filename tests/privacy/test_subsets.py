@@ -6,17 +6,17 @@ import pytest
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import Charge
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 
 DELTA = 1e-5
-STEPS = Part("train", (Release("gradient", "gaussian", 1.5),), 0.8, {-1: 0.02}, 500)
-LOOK = Part("look", (Release("counts", "gaussian", 3.0),), 0.8, piece="train")
-HOLDOUT = Part("holdout", (Release("outcomes", "gaussian", 3.0),), 0.2)
-SIZE = Part("size", (Release("size", "discrete_laplace", 50.0),))
+STEPS = Stage("train", (Release("gradient", "gaussian", 1.5),), 0.8, {-1: 0.02}, 500)
+LOOK = Stage("look", (Release("counts", "gaussian", 3.0),), 0.8, subset="train")
+HOLDOUT = Stage("holdout", (Release("outcomes", "gaussian", 3.0),), 0.2)
+SIZE = Stage("size", (Release("size", "discrete_laplace", 50.0),))
 
 
 def test_a_further_look_at_a_piece_composes_in_sequence():
@@ -24,7 +24,7 @@ def test_a_further_look_at_a_piece_composes_in_sequence():
     trained, held = epsilon_of([STEPS.event, LOOK.event], DELTA), epsilon_of([HOLDOUT.event], DELTA)
     assert held < trained
     assert epsilon_of(plan.charges(), DELTA) == pytest.approx(max(trained, held), rel=1e-6)
-    louder = Part("holdout", (Release("outcomes", "gaussian", 0.8),), 0.2)
+    louder = Stage("holdout", (Release("outcomes", "gaussian", 0.8),), 0.2)
     costly = epsilon_of([louder.event], DELTA)
     assert costly > trained
     assert epsilon_of(Plan((STEPS, LOOK, louder), 9.0, DELTA).charges(), DELTA) == pytest.approx(
@@ -35,9 +35,9 @@ def test_a_further_look_at_a_piece_composes_in_sequence():
 def test_a_look_sold_as_a_piece_of_its_own_is_caught():
     """A twin that charges the look beside the training: those people met both, and the books show one."""
     plan = Plan((STEPS, LOOK, HOLDOUT), 3.0, DELTA)
-    twin = [Charge(part.event, "split", part.name) for part in plan.parts]
+    twin = [Charge(part.event, "split", part.name) for part in plan.stages]
     honest, claimed = epsilon_of(plan.charges(), DELTA), epsilon_of(twin, DELTA)
-    assert claimed == max(epsilon_of([part.event], DELTA) for part in plan.parts)
+    assert claimed == max(epsilon_of([part.event], DELTA) for part in plan.stages)
     assert claimed < 0.85 * honest
 
 
@@ -68,7 +68,7 @@ def test_parts_of_one_piece_read_the_same_people_and_pieces_read_others():
 
 
 def test_a_part_of_share_1_reads_everyone_whatever_its_piece():
-    everyone = Part("size", SIZE.releases, piece="train")
+    everyone = Stage("size", SIZE.releases, subset="train")
     records = MemoryRecords(np.zeros((50, 1), np.float32), np.zeros(50, np.int16), np.zeros(50, np.int16))
     plan = Plan((everyone, STEPS, HOLDOUT), 3.0, DELTA)
     assert plan.charges()[0].split == ""
@@ -78,16 +78,16 @@ def test_a_part_of_share_1_reads_everyone_whatever_its_piece():
 
 def test_a_piece_has_one_share_and_counts_once():
     assert Plan((STEPS, LOOK, HOLDOUT), 3.0, DELTA).shares == {"train": 0.8, "holdout": 0.2}
-    with pytest.raises(InvalidParameter, match=r"one share, got 0\.8 and 0\.5"):
-        Plan((STEPS, Part("look", LOOK.releases, 0.5, piece="train"), HOLDOUT), 3.0, DELTA)
-    with pytest.raises(InvalidParameter, match="add up"):
+    with pytest.raises(InvalidParameterError, match=r"one share, got 0\.8 and 0\.5"):
+        Plan((STEPS, Stage("look", LOOK.releases, 0.5, subset="train"), HOLDOUT), 3.0, DELTA)
+    with pytest.raises(InvalidParameterError, match="add up"):
         Plan((STEPS, LOOK), 3.0, DELTA)
 
 
 @pytest.mark.parametrize("part", [STEPS, LOOK, HOLDOUT, SIZE], ids=lambda part: part.name)
 def test_the_piece_survives_json(part):
     facts = part.to_dict()
-    assert Part.from_dict(facts) == part
+    assert Stage.from_dict(facts) == part
     assert ("piece" in facts) == (part is LOOK)
 
 
@@ -99,4 +99,4 @@ def test_models_saved_before_there_were_pieces_load():
         "n_steps": 500,
         "releases": [{"name": "gradient", "law": "gaussian", "noise_multiplier": 1.5, "joint_batch": False}],
     }
-    assert Part.from_dict(facts) == STEPS
+    assert Stage.from_dict(facts) == STEPS

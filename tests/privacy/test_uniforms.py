@@ -14,7 +14,7 @@ from scipy import stats
 
 from fairveil._random import secret_coins
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import Rows
 from fairveil.privacy.veil import open_veils
@@ -32,8 +32,8 @@ def all_rows(records):
     return Rows(records, np.arange(len(records.y)))
 
 
-def uniform_p(lots):
-    return stats.chisquare(np.bincount((256 * lots).astype(int), minlength=256)).pvalue
+def uniform_p(uniforms):
+    return stats.chisquare(np.bincount((256 * uniforms).astype(int), minlength=256)).pvalue
 
 
 def unrelated_p(one, other):
@@ -46,16 +46,16 @@ def correlation(one, other):
 
 
 def test_lots_are_uniform_in_the_unit_interval(seeded):
-    lots = all_rows(make_records().arranged(secret_coins())).lots
-    assert lots.shape == (2, N)
-    assert lots.min() >= 0 and lots.max() < 1
-    for numbers in lots:
+    uniforms = all_rows(make_records().arranged(secret_coins())).uniforms
+    assert uniforms.shape == (2, N)
+    assert uniforms.min() >= 0 and uniforms.max() < 1
+    for numbers in uniforms:
         assert uniform_p(numbers) > P
         assert uniform_p(numbers**1.1) < P
 
 
 def test_the_two_numbers_of_a_row_are_independent(seeded):
-    one, other = all_rows(make_records().arranged(secret_coins())).lots
+    one, other = all_rows(make_records().arranged(secret_coins())).uniforms
     assert correlation(one, other) < 5 / N**0.5
     assert unrelated_p(one, other) > P
     assert unrelated_p(one, np.where(np.arange(N) % 10 == 0, one, other)) < P
@@ -65,14 +65,14 @@ def test_lots_do_not_depend_on_the_place_in_the_secret_order(seeded):
     """A twin that reads the key from its fifth bit on is caught: correlation 1/16, 14 standard errors."""
     records = make_records().arranged(secret_coins())
     rank = np.arange(N)
-    for numbers in all_rows(records).lots:
+    for numbers in all_rows(records).uniforms:
         assert correlation(numbers, rank) < 5 / N**0.5
         assert unrelated_p(numbers, rank / N) > P
     assert correlation(np.ldexp(records.keys, 4) % 1.0, rank) > 5 / N**0.5
 
 
 def test_lots_of_neighbours_in_the_secret_order_are_unrelated(seeded):
-    for numbers in all_rows(make_records(N + 1).arranged(secret_coins())).lots:
+    for numbers in all_rows(make_records(N + 1).arranged(secret_coins())).uniforms:
         assert correlation(numbers[:-1], numbers[1:]) < 5 / N**0.5
         assert unrelated_p(numbers[:-1], numbers[1:]) > P
 
@@ -85,64 +85,66 @@ def test_lots_do_not_depend_on_what_the_records_hold(seeded, rng):
         rng.integers(0, 5, 500).astype(np.int16),
         rng.integers(-1, 9, 500).astype(np.int16),
     )
-    lots = [all_rows(each.arranged(secret_coins())).lots for each in (records, others)]
-    assert len(np.unique(lots[0][0])) > 450
-    assert np.array_equal(*lots)
+    uniforms = [all_rows(each.arranged(secret_coins())).uniforms for each in (records, others)]
+    assert len(np.unique(uniforms[0][0])) > 450
+    assert np.array_equal(*uniforms)
 
 
 def test_lots_are_unrelated_to_what_the_records_hold(seeded):
     records = make_records().arranged(secret_coins())
-    for numbers in all_rows(records).lots:
+    for numbers in all_rows(records).uniforms:
         assert correlation(numbers, records.X[:, 0]) < 5 / N**0.5
         assert correlation(numbers, records.y) < 5 / N**0.5
 
 
 def test_fresh_coins_give_unrelated_lots(seeded):
     coins, records = secret_coins(), make_records()
-    lots = []
+    uniforms = []
     for _ in range(2):
         arranged = records.arranged(coins)
-        lots.append(all_rows(arranged).lots[:, np.argsort(arranged.X[:, 0])])  # by record, not by place
-    for one, other in zip(*lots, strict=True):
+        uniforms.append(
+            all_rows(arranged).uniforms[:, np.argsort(arranged.X[:, 0])]
+        )  # by record, not by place
+    for one, other in zip(*uniforms, strict=True):
         assert correlation(one, other) < 5 / N**0.5
         assert unrelated_p(one, other) > P
 
 
 def test_a_row_has_the_same_lots_in_whatever_batch_it_is(seeded):
     records = make_records(300).arranged(secret_coins())
-    lots = all_rows(records).lots
+    uniforms = all_rows(records).uniforms
     some = np.array([3, 50, 51, 299])
-    assert np.array_equal(Rows(records, some).lots, lots[:, some])
+    assert np.array_equal(Rows(records, some).uniforms, uniforms[:, some])
     blocks = records.keep_blocks(np.arange(300), 7)
     assert len(blocks) == 7
-    assert np.array_equal(np.concatenate([block.lots for block in blocks], axis=1), lots)
+    assert np.array_equal(np.concatenate([block.uniforms for block in blocks], axis=1), uniforms)
 
 
 def test_rows_of_one_person_share_their_lots_and_persons_do_not(seeded):
     persons = np.repeat(np.arange(100), 3)
     arranged = make_records(300, persons).arranged(secret_coins())
-    lots = all_rows(arranged).lots
+    uniforms = all_rows(arranged).uniforms
     for person in range(100):
-        own = lots[:, arranged.persons == person]
+        own = uniforms[:, arranged.persons == person]
         assert own.shape == (2, 3)
         assert (own == own[:, :1]).all()
-    assert len(np.unique(lots, axis=1).T) == 100
+    assert len(np.unique(uniforms, axis=1).T) == 100
 
 
 def test_unarranged_records_have_lots_of_one_half():
     records = make_records(20)
-    assert np.array_equal(all_rows(records).lots, np.full((2, 20), 0.5))
-    assert Rows(records, np.arange(0)).lots.shape == (2, 0)
+    assert np.array_equal(all_rows(records).uniforms, np.full((2, 20), 0.5))
+    assert Rows(records, np.arange(0)).uniforms.shape == (2, 0)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.6])
 def test_rows_behind_a_veil_have_lots(seeded, share):
     """Whatever is counted by lot inside a veil is counted by lots that differ from row to row."""
     release = (Release("counts", "gaussian", 3.0),)
-    parts = [Part("train", release, share)]
+    parts = [Stage("train", release, share)]
     if share < 1:
-        parts.append(replace(parts[0], name="rule", piece="rule", share=1 - share))
+        parts.append(replace(parts[0], name="rule", subset="rule", share=1 - share))
     veils = open_veils(make_records(2000), Plan(tuple(parts), 1.0, 1e-5), Ledger(), secret_coins(), "a test")
     for veil in veils.values():
-        numbers = all_rows(veil._records).lots
+        numbers = all_rows(veil._records).uniforms
         assert len(np.unique(numbers[0])) > 0.9 * numbers.shape[1]

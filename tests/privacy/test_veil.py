@@ -7,11 +7,16 @@ import pytest
 
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
-from fairveil.errors import BadStructure, BudgetExceeded, InvalidParameter, UnplannedRelease
+from fairveil.errors import (
+    BadStructureError,
+    BudgetExceededError,
+    InvalidParameterError,
+    UnplannedReleaseError,
+)
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Budget, Ledger
 from fairveil.privacy.noise import public_scale
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import CrossEntropy, Everyone
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import row_function
@@ -26,7 +31,7 @@ def make_records(rng, n=300, d=6, k=3, persons=None):
 
 
 def plan_of(*releases, rate=1.0, n_steps=1, epsilon=1.0):
-    return Plan((Part("train", releases, 1.0, {-1: rate}, n_steps),), epsilon, 1e-5)
+    return Plan((Stage("train", releases, 1.0, {-1: rate}, n_steps),), epsilon, 1e-5)
 
 
 @row_function
@@ -115,25 +120,25 @@ def test_a_batch_answers_only_what_is_planned_and_once(rng):
     records = make_records(rng)
     veil = open_train(records, plan_of(Release("size", "discrete_laplace", 2.0), n_steps=2))
     batch = veil.draw()
-    with pytest.raises(UnplannedRelease, match="got 'counts'"):
+    with pytest.raises(UnplannedReleaseError, match="got 'counts'"):
         batch.release_counts(Everyone())
     batch.release_counts(Everyone(), name="size")
-    with pytest.raises(UnplannedRelease):
+    with pytest.raises(UnplannedReleaseError):
         batch.release_counts(Everyone(), name="size")
     veil.draw()
-    with pytest.raises(UnplannedRelease, match="at most 2 draws"):
+    with pytest.raises(UnplannedReleaseError, match="at most 2 draws"):
         veil.draw()
 
 
 def test_the_law_must_fit_the_release(rng):
     batch = open_train(make_records(rng), plan_of(Release("gradient", "discrete_laplace", 1.0))).draw()
-    with pytest.raises(UnplannedRelease, match="gaussian"):
+    with pytest.raises(UnplannedReleaseError, match="gaussian"):
         batch.release_gradient(LinearSoftmax(6, 3), np.zeros(21, np.float32), CrossEntropy(), 1.0)
 
 
 def test_an_unregistered_row_function_is_refused(rng):
     batch = open_train(make_records(rng), plan_of(Release("size", "discrete_laplace", 1.0))).draw()
-    with pytest.raises(UnplannedRelease, match="row_function"):
+    with pytest.raises(UnplannedReleaseError, match="row_function"):
         batch.release_counts(Stranger(), name="size")
 
 
@@ -144,13 +149,13 @@ def test_only_frozen_dataclasses_register():
 
 def test_an_infinite_clip_norm_needs_an_unnoised_plan(rng):
     batch = open_train(make_records(rng), plan_of(Release("gradient", "gaussian", 1.0))).draw()
-    with pytest.raises(InvalidParameter, match="clip_norm"):
+    with pytest.raises(InvalidParameterError, match="clip_norm"):
         batch.release_gradient(LinearSoftmax(6, 3), np.zeros(21, np.float32), CrossEntropy(), np.inf)
 
 
 def test_a_veil_needs_a_receipt(rng):
-    with pytest.raises(UnplannedRelease, match="receipt"):
-        Veil(make_records(rng), plan_of(QUIET).parts[0], None, secret_coins())
+    with pytest.raises(UnplannedReleaseError, match="receipt"):
+        Veil(make_records(rng), plan_of(QUIET).stages[0], None, secret_coins())
 
 
 def test_the_plan_is_booked_before_the_first_draw(rng):
@@ -163,7 +168,7 @@ def test_the_plan_is_booked_before_the_first_draw(rng):
 
 def test_a_refused_debit_opens_no_veil(rng):
     ledger = Ledger(budget=Budget(0.1, 1e-5))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         open_train(make_records(rng), plan_of(Release("size", "discrete_laplace", 1.0)), ledger)
     assert ledger.entries == ()
 
@@ -176,9 +181,9 @@ def test_seeded_coins_are_booked_as_not_private(seeded, rng):
 
 def test_parts_of_a_split_cost_the_larger_one(rng):
     parts = (
-        Part("train", (Release("a", "discrete_laplace", 1 / 0.5),), 0.8),
-        Part("holdout", (Release("b", "discrete_laplace", 1 / 0.9),), 0.2),
-        Part("size", (Release("c", "discrete_laplace", 1 / 0.1),)),
+        Stage("train", (Release("a", "discrete_laplace", 1 / 0.5),), 0.8),
+        Stage("holdout", (Release("b", "discrete_laplace", 1 / 0.9),), 0.2),
+        Stage("size", (Release("c", "discrete_laplace", 1 / 0.1),)),
     )
     plan = Plan(parts, 1.0, 1e-5)
     assert epsilon_of(plan.charges(), 1e-9) == pytest.approx(1.0, abs=1e-3)
@@ -191,29 +196,29 @@ def test_parts_of_a_split_cost_the_larger_one(rng):
 
 
 def test_joint_releases_are_priced_together():
-    part = Part(
+    part = Stage(
         "train", (Release("a", "gaussian", 1.0), Release("b", "gaussian", 1.0)), 1.0, {-1: 0.01}, 1000
     )
     assert epsilon_of([part.event], 1e-5) == pytest.approx(4.48, abs=0.01)
 
 
 def test_rates_of_cells_are_accounted_at_the_largest():
-    part = Part("train", (Release("a", "gaussian", 2.0),), 1.0, {0: 0.01, 1: 0.05}, 500)
+    part = Stage("train", (Release("a", "gaussian", 2.0),), 1.0, {0: 0.01, 1: 0.05}, 500)
     assert epsilon_of([part.event], 1e-5) == pytest.approx(2.53, abs=0.01)
 
 
 def test_part_survives_json():
-    part = Part("train", (Release("a", "gaussian", 2.0),), 1.0, {0: 0.01, -1: 0.05}, 500)
-    assert Part.from_dict(part.to_dict()) == part
+    part = Stage("train", (Release("a", "gaussian", 2.0),), 1.0, {0: 0.01, -1: 0.05}, 500)
+    assert Stage.from_dict(part.to_dict()) == part
 
 
 def test_shares_of_a_plan_must_add_up():
-    with pytest.raises(InvalidParameter, match="add up"):
-        Plan((Part("train", (QUIET,), 0.5),), 1.0, 1e-5)
+    with pytest.raises(InvalidParameterError, match="add up"):
+        Plan((Stage("train", (QUIET,), 0.5),), 1.0, 1e-5)
 
 
 def test_records_of_unequal_length_are_refused():
-    with pytest.raises(BadStructure, match="equal length"):
+    with pytest.raises(BadStructureError, match="equal length"):
         MemoryRecords(np.zeros((2, 1), np.float32), np.zeros(3, np.int16), np.zeros(3, np.int16))
 
 
@@ -247,14 +252,14 @@ class Chatty:
 
 def test_a_row_function_answers_each_row_once(rng):
     batch = open_train(make_records(rng), plan_of(Release("size", "discrete_laplace", 1.0))).draw()
-    with pytest.raises(UnplannedRelease, match="each row once"):
+    with pytest.raises(UnplannedReleaseError, match="each row once"):
         batch.release_counts(Chatty(), name="size")
 
 
 def test_rates_cannot_be_changed_after_the_debit(rng):
     plan = plan_of(Release("size", "gaussian", 0.0), rate=0.01, epsilon=np.inf)
     veil = open_train(make_records(rng), plan)
-    plan.parts[0].sampling_rates[-1] = 1.0
+    plan.stages[0].sampling_rates[-1] = 1.0
     assert veil.draw().release_counts(Everyone(), name="size")[0] < 100
 
 

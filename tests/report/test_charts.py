@@ -73,9 +73,9 @@ def test_thinning_keeps_the_ends_and_the_number(count, most):
 @fast
 @given(st.lists(st.booleans()))
 def test_runs_are_all_the_known_places_without_a_gap(known):
-    pieces = runs(known)
-    assert [place for piece in pieces for place in piece] == [i for i, one in enumerate(known) if one]
-    assert all(one.stop < other.start for one, other in pairwise(pieces))
+    subsets = runs(known)
+    assert [place for subset in subsets for place in subset] == [i for i, one in enumerate(known) if one]
+    assert all(one.stop < other.start for one, other in pairwise(subsets))
 
 
 @fast

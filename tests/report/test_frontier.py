@@ -4,7 +4,7 @@ import pytest
 from selenium.common.exceptions import NoAlertPresentException
 from selenium.webdriver import ActionChains, Keys
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.report.frontier import frontier_page
 
 POINTS = "return [...document.querySelectorAll('.point')].map((one) => ({...one.dataset}))"
@@ -194,5 +194,5 @@ def test_two_models_are_two_series(open_page, made):
 def test_what_is_missing_is_refused_by_name(made):
     frontier = made.frontier()
     del frontier["n_planned"]
-    with pytest.raises(InvalidParameter, match="'n_planned'"):
+    with pytest.raises(InvalidParameterError, match="'n_planned'"):
         frontier_page(frontier)

@@ -7,7 +7,7 @@ import pytest
 from selenium.common.exceptions import NoAlertPresentException
 from selenium.webdriver import ActionChains, Keys
 
-from fairveil.errors import BadStructure, InvalidParameter
+from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.report.page import report_page
 from fairveil.report.privacy_text import neighbour_of_unit
 from fairveil.report.text import privacy_promise
@@ -311,9 +311,9 @@ def test_half_a_character_does_not_keep_a_page_from_being_written(made):
 def test_what_is_missing_is_refused_by_name(made):
     summary = made.usual()
     del summary["ledger"]
-    with pytest.raises(InvalidParameter, match="'ledger'"):
+    with pytest.raises(InvalidParameterError, match="'ledger'"):
         report_page(summary)
-    with pytest.raises(BadStructure, match="'limit'"):
+    with pytest.raises(BadStructureError, match="'limit'"):
         report_page(made.usual(), made.trace().drop(columns="limit"))
 
 

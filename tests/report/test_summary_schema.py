@@ -13,7 +13,7 @@ from fairveil import (
     Descent,
     EqualizedOdds,
     FairClassifier,
-    Finish,
+    FinalSteps,
     Groupwise,
     Ledger,
     Rule,
@@ -21,7 +21,7 @@ from fairveil import (
     load_dataset,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::fairveil.ToleranceNotMet")  # 20 steps do not get far
+pytestmark = pytest.mark.filterwarnings("ignore::fairveil.ToleranceNotMetWarning")  # 20 steps do not get far
 SCHEMA = json.loads(files("fairveil.report").joinpath("summary.schema.json").read_text())
 FAST = Descent(n_steps=20)
 CHOICES = {
@@ -35,7 +35,7 @@ CHOICES = {
         "aware": False,
         "method": "fairdp",
         "constraint": DemographicParity(),
-        "estimator": Groupwise(FAST, finish=Finish(n_models=4)),
+        "estimator": Groupwise(FAST, finish=FinalSteps(n_models=4)),
     },
     "not private": {"aware": True, "epsilon": math.inf},
     "no hold-out": {"aware": True, "holdout": 0.0},

@@ -11,10 +11,10 @@ from fairveil.accounting.events import (
     Joint,
     LaplaceRelease,
     PoissonSampled,
-    PureBox,
+    PureDP,
     Repeated,
 )
-from fairveil.errors import UnsupportedEvent
+from fairveil.errors import UnsupportedEventError
 from fairveil.research.accountants import NotABound, gdp_epsilon, rdp_epsilon
 
 DELTA = 1e-5
@@ -55,10 +55,10 @@ def test_the_central_limit_is_exact_for_gaussians_and_too_low_for_samples() -> N
 
 
 @pytest.mark.parametrize(
-    "event", [PureBox(1.0), DiscreteGaussianRelease(2.0), PoissonSampled(0.1, LaplaceRelease(1.0))]
+    "event", [PureDP(1.0), DiscreteGaussianRelease(2.0), PoissonSampled(0.1, LaplaceRelease(1.0))]
 )
 def test_comparisons_refuse_what_they_do_not_know(event: Event) -> None:
-    with pytest.raises(UnsupportedEvent):
+    with pytest.raises(UnsupportedEventError):
         rdp_epsilon([event], DELTA)
-    with pytest.raises(UnsupportedEvent):
+    with pytest.raises(UnsupportedEventError):
         gdp_epsilon([event], DELTA)

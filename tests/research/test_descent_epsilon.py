@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.research.accountants import LastIterate, descent_epsilon, rdp_epsilon
 
 DELTA = 1e-5
@@ -50,9 +50,9 @@ def test_at_the_papers_settings_the_second_branch_gains_nothing():
 
 
 def test_the_second_branch_is_refused_outside_its_conditions():
-    with pytest.raises(InvalidParameter, match="smoothing / 4"):
+    with pytest.raises(InvalidParameterError, match="smoothing / 4"):
         LastIterate(2, 128, smoothing=1e-5, step_size=0.1)  # what the experiments use
-    with pytest.raises(InvalidParameter, match="LastIterate"):
+    with pytest.raises(InvalidParameterError, match="LastIterate"):
         descent_epsilon(0.01, 2.0, 100, DELTA, "last_iterate")
-    with pytest.raises(InvalidParameter, match="accountant"):
+    with pytest.raises(InvalidParameterError, match="accountant"):
         descent_epsilon(0.01, 2.0, 100, DELTA, "gdp")

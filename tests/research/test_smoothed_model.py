@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.models import LinearSoftmax, Perceptron, SmoothedModel
 from fairveil.models.last_layer import margin_weights
 from fairveil.models.losses import softmax
-from fairveil.models.row_stable import steady_inputs, steady_logits
-from fairveil.models.rules import Drawn
+from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
+from fairveil.models.rules import RandomizedByKey
 from fairveil.models.smoothed import positive_law, smoothed_gap
 
 BASES = {
@@ -51,7 +51,7 @@ def test_drawing_both_classes_of_a_real_model_has_that_law(rng, name):
     """Noise of deviation s / sqrt 2 on each class's weights puts s on the margin."""
     base, std = BASES[name], 0.5
     params, X = drawn(base, rng), rng.normal(size=(20, 3)).astype(np.float32)
-    inputs = steady_inputs(base, params, X)
+    inputs = row_stable_inputs(base, params, X)
     n_inputs, ones = len(inputs), np.zeros(20)
     n_last = base.n_classes * n_inputs
     for _ in range(4000):
@@ -87,7 +87,7 @@ def test_a_row_is_answered_by_itself(rng, name, layers):
     whole = model.logits(params, X)
     assert np.array_equal(whole, np.hstack([model.logits(params, row[None]) for row in X]))
     assert np.array_equal(whole[:, ::-1], model.logits(params, X[::-1]))
-    assert np.array_equal(whole, steady_logits(model, params, X))
+    assert np.array_equal(whole, row_stable_logits(model, params, X))
     assert np.array_equal(whole, model.forward(params, X)[-1])
 
 
@@ -176,7 +176,7 @@ def test_figures_of_the_gap():
     assert 0.5 + smoothed_gap(0.1, 1.0) / 2 == pytest.approx(0.54, abs=0.001)
     assert smoothed_gap(0.0, 1.0) == 0
     for std in (0.0, -1.0, math.nan):
-        with pytest.raises(InvalidParameter, match="std"):
+        with pytest.raises(InvalidParameterError, match="std"):
             smoothed_gap(1.0, std)
 
 
@@ -185,11 +185,11 @@ def test_figures_of_the_gap():
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_classes_are_drawn_as_often_as_the_model_says(rng, n_classes):
-    logits, rule = rng.normal(size=(n_classes, 3)), Drawn()
-    law = rule.law(logits, np.zeros(3, int))
+    logits, rule = rng.normal(size=(n_classes, 3)), RandomizedByKey()
+    law = rule.distribution(logits, np.zeros(3, int))
     np.testing.assert_allclose(law, softmax(logits).T)
-    lots = rng.random((2, 3 * 4000))
-    decisions = rule.decide(np.repeat(logits, 4000, axis=1), np.zeros(12_000, int), lots).reshape(3, -1)
+    uniforms = rng.random((2, 3 * 4000))
+    decisions = rule.decide(np.repeat(logits, 4000, axis=1), np.zeros(12_000, int), uniforms).reshape(3, -1)
     for row, own in zip(decisions, law, strict=True):
         counts = np.bincount(row, minlength=n_classes)
         tests = [binomtest(int(k), 4000, p).pvalue for k, p in zip(counts, own, strict=True)]
@@ -198,10 +198,12 @@ def test_classes_are_drawn_as_often_as_the_model_says(rng, n_classes):
 
 def test_the_edges_of_a_lot_stay_among_the_classes():
     logits = np.log([[0.3, 1e-300], [0.7, 1.0]])
-    lots = np.array([[0.0, np.nextafter(1.0, 0)], [0.5, 0.5]])
-    assert Drawn().decide(logits, np.zeros(2, int), lots).tolist() == [0, 1]
-    assert Drawn().fits(3, 2, 2) and not Drawn().fits(3, 2, 4)
-    assert Drawn().is_random and Drawn().draws_lots and not Drawn().reads_group
+    uniforms = np.array([[0.0, np.nextafter(1.0, 0)], [0.5, 0.5]])
+    assert RandomizedByKey().decide(logits, np.zeros(2, int), uniforms).tolist() == [0, 1]
+    assert RandomizedByKey().fits(3, 2, 2) and not RandomizedByKey().fits(3, 2, 4)
+    assert (
+        RandomizedByKey().is_random and RandomizedByKey().needs_uniforms and not RandomizedByKey().reads_group
+    )
 
 
 def test_what_cannot_be_smoothed_is_refused():
@@ -212,7 +214,7 @@ def test_what_cannot_be_smoothed_is_refused():
         ((LinearSoftmax(2, 2), 1.0, "first"), "layers"),
         ((LinearSoftmax(2, 2), 1.0, "all", 0), "n_draws"),
     ):
-        with pytest.raises(InvalidParameter, match=words):
+        with pytest.raises(InvalidParameterError, match=words):
             SmoothedModel(*choices)
     model = SmoothedModel(LinearSoftmax(5, 2), 1.0)
     assert (model.n_features, model.n_classes, model.n_params) == (5, 2, 12)

@@ -18,7 +18,7 @@ from fairveil.privacy.records import MemoryRecords
 from fairveil.training import ascent
 from fairveil.training.multipliers import Ascent, aims_of, prices_of
 from fairveil.training.recipe import Task
-from fairveil.training.run import carry_out, make_plan
+from fairveil.training.run import make_plan, run_plan
 
 PEOPLE = Population((Attribute("side", ("left", "right")),), ("no", "yes"))
 PARITY = constrain(DemographicParity(0.1), PEOPLE)
@@ -196,7 +196,7 @@ def trained_on(rng, epsilon=math.inf, coins=None, **choices):
     recipe = RateConstrained(ASKED, Descent(n_steps=60), **choices)
     task = replace(TASK, epsilon=epsilon)
     plan = make_plan(recipe, task)
-    return plan, carry_out(plan, recipe, task, records, Ledger(), coins or reproducible_coins(0), rng)
+    return plan, run_plan(plan, recipe, task, records, Ledger(), coins or reproducible_coins(0), rng)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
@@ -226,7 +226,7 @@ def test_widths_follow_the_noise_of_the_plan_and_are_nothing_without_it(rng, see
         ("heavy", 1.0, "laplace"),
     ):
         plan, trained = trained_on(rng, epsilon, secret_coins(), histogram=law)
-        noise = plan.part("train").releases[0].noise_multiplier
+        noise = plan.stage("train").releases[0].noise_multiplier
         widths[name] = np.median(trained.fit.trace.half_widths[10:, 0]) / noise
     # the same people and nearly the same rates: width over noise is the same, but for how rates of a batch wander
     assert widths["much"] == pytest.approx(widths["little"], rel=0.15)

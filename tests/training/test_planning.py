@@ -12,10 +12,10 @@ from fairveil.accounting.composition import epsilon_of
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.methods.decoupled_parity import RateFlips
 from fairveil.methods.dp2dp.dual_steps import DualSteps
-from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
-from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.plan import Release, Stage
 from fairveil.research.noisy_descent import NoisyDescent
 from fairveil.training.run import make_plan
 
@@ -38,9 +38,9 @@ def plan_of(fitting=None, task=PRIVATE, holdout=0.0, base=None, **choices):
     return planned(recipe, task, holdout)
 
 
-def cost_of(plan, *pieces):
+def cost_of(plan, *subsets):
     """What people of some pieces pay, if they met all of them, together with what is asked of everyone."""
-    parts = [part for part in plan.parts if part.piece in (*pieces, "size")]
+    parts = [part for part in plan.stages if part.subset in (*subsets, "size")]
     return epsilon_of([part.event for part in parts], plan.delta)
 
 
@@ -49,7 +49,7 @@ def is_exhausted(cost):
 
 
 def noise(plan, part):
-    return plan.part(part).releases[0].noise_multiplier
+    return plan.stage(part).releases[0].noise_multiplier
 
 
 # --- a part kept apart for the rule -----------------------------------------------------------------------
@@ -60,10 +60,10 @@ def noise(plan, part):
 @holdouts
 def test_each_piece_spends_the_whole_budget(fitting, n_public, holdout):
     plan = plan_of(fitting, replace(PRIVATE, n_public=n_public), holdout, part=0.2)
-    pieces = dict.fromkeys(part.piece for part in plan.parts if part.piece != "size")
-    assert list(pieces) == ["train", "rule", *["holdout"] * (holdout > 0)]
-    for piece in pieces:
-        assert is_exhausted(cost_of(plan, piece))
+    subsets = dict.fromkeys(part.subset for part in plan.stages if part.subset != "size")
+    assert list(subsets) == ["train", "rule", *["holdout"] * (holdout > 0)]
+    for subset in subsets:
+        assert is_exhausted(cost_of(plan, subset))
     assert is_exhausted(epsilon_of(plan.charges(), plan.delta))
 
 
@@ -97,7 +97,7 @@ def test_the_pieces_share_out_everyone(fitting, holdout, part):
     if holdout:
         expected["holdout"] = holdout
     assert plan.shares == pytest.approx(expected)
-    assert {part.piece for part in plan.parts if part.name in ("groups", "rule", "check")} == {"rule"}
+    assert {part.subset for part in plan.stages if part.name in ("groups", "rule", "check")} == {"rule"}
 
 
 # --- the rule on the training rows ------------------------------------------------------------------------
@@ -108,11 +108,11 @@ def test_the_pieces_share_out_everyone(fitting, holdout, part):
 @holdouts
 def test_parts_of_one_piece_spend_the_budget_together(fitting, n_public, holdout):
     plan = plan_of(fitting, replace(PRIVATE, n_public=n_public), holdout)
-    assert {part.piece for part in plan.parts} - {"size", "holdout"} == {"train"}
+    assert {part.subset for part in plan.stages} - {"size", "holdout"} == {"train"}
     assert is_exhausted(cost_of(plan, "train"))
     assert is_exhausted(epsilon_of(plan.charges(), plan.delta))
-    for part in plan.parts:
-        if part.piece == "train":
+    for part in plan.stages:
+        if part.subset == "train":
             assert epsilon_of([part.event], plan.delta) < 0.999 * EPSILON
 
 
@@ -135,14 +135,14 @@ def test_a_larger_slice_means_less_noise_for_the_rule_and_more_for_the_training(
 
 def test_a_slice_plays_no_part_where_the_rule_has_its_own_piece():
     one, other = (plan_of(part=0.2, slice=share) for share in (0.05, 0.6))
-    assert one.parts == other.parts
+    assert one.stages == other.stages
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3])
 def test_a_slice_is_the_rules_share_of_the_precision(share):
     """Squared signal over noise: of 50 batches at rate q it is 50 q^2 / noise^2, of one count 1 / noise^2."""
     plan = plan_of(slice=share)
-    steps, rule = plan.part("train"), plan.part("rule")
+    steps, rule = plan.stage("train"), plan.stage("rule")
     trained = steps.n_steps * steps.sampling_rates[-1] ** 2 / noise(plan, "train") ** 2
     ruled = sum(1 / release.noise_multiplier**2 for release in rule.releases)
     assert ruled / (ruled + trained) == pytest.approx(share, rel=1e-6)
@@ -150,17 +150,17 @@ def test_a_slice_is_the_rules_share_of_the_precision(share):
 
 def test_the_usual_slice_lies_between_5_and_15_per_cent():
     recipe = Postprocessed(constraint=PARITY)
-    assert recipe.slice_for(replace(PRIVATE, n_public=10)) == 0.05
-    assert recipe.slice_for(replace(PRIVATE, n_public=10**6)) == 0.15
-    assert recipe.slice_for(replace(PRIVATE, n_public=None)) == recipe.slice_for(TASK) == 0.1
-    assert Postprocessed(constraint=PARITY, slice=0.4).slice_for(PRIVATE) == 0.4
+    assert recipe.budget_share_for(replace(PRIVATE, n_public=10)) == 0.05
+    assert recipe.budget_share_for(replace(PRIVATE, n_public=10**6)) == 0.15
+    assert recipe.budget_share_for(replace(PRIVATE, n_public=None)) == recipe.budget_share_for(TASK) == 0.1
+    assert Postprocessed(constraint=PARITY, slice=0.4).budget_share_for(PRIVATE) == 0.4
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(one=st.integers(1, 10**7), other=st.integers(1, 10**7))
 def test_the_usual_slice_never_falls_with_the_size(one, other):
     recipe = Postprocessed(constraint=PARITY)
-    small, large = (recipe.slice_for(replace(PRIVATE, n_public=n)) for n in sorted((one, other)))
+    small, large = (recipe.budget_share_for(replace(PRIVATE, n_public=n)) for n in sorted((one, other)))
     assert 0.05 <= small <= large <= 0.15
 
 
@@ -171,9 +171,9 @@ def test_the_usual_slice_never_falls_with_the_size(one, other):
 @sizes
 def test_a_rule_for_given_scores_has_the_whole_budget_on_everyone(fitting, n_public):
     task = replace(PRIVATE, n_public=n_public)
-    plan = plan_of(fitting, task, base=GivenScores())
+    plan = plan_of(fitting, task, base=PrefittedScores())
     assert plan.shares == {}
-    assert {part.piece for part in plan.parts} - {"size"} == {"train"}
+    assert {part.subset for part in plan.stages} - {"size"} == {"train"}
     assert is_exhausted(epsilon_of(plan.charges(), plan.delta))
     assert noise(plan, "rule") <= noise(plan_of(fitting, task, part=0.2), "rule") * (1 + 1e-6)
 
@@ -182,7 +182,7 @@ def test_a_rule_for_given_scores_has_the_whole_budget_on_everyone(fitting, n_pub
 @sizes
 def test_without_privacy_no_noise_is_planned(part, n_public):
     plan = plan_of(task=replace(TASK, n_public=n_public), holdout=0.3, part=part)
-    assert {release.noise_multiplier for each in plan.parts for release in each.releases} == {0.0}
+    assert {release.noise_multiplier for each in plan.stages for release in each.releases} == {0.0}
 
 
 @dataclass(frozen=True)
@@ -194,17 +194,17 @@ class ThreePieces:
     def check(self, task):
         """Anything goes."""
 
-    def parts(self, noise_multiplier, share, task):
+    def stages(self, noise_multiplier, share, task):
         asked = (("a", "left"), ("b", "right"), ("c", "middle"), ("d", "left"))
         shares = {"left": 0.5, "right": 0.25, "middle": 0.25}
         return tuple(
-            Part(
+            Stage(
                 name,
                 (Release("sum", "gaussian", factor * noise_multiplier),),
-                share * shares[piece],
-                piece=piece,
+                share * shares[subset],
+                subset=subset,
             )
-            for (name, piece), factor in zip(asked, self.factors, strict=True)
+            for (name, subset), factor in zip(asked, self.factors, strict=True)
         )
 
 
@@ -212,9 +212,9 @@ class ThreePieces:
 @holdouts
 def test_any_recipe_gets_each_of_its_pieces_calibrated(n_public, holdout):
     plan = make_plan(ThreePieces(), replace(PRIVATE, n_public=n_public), holdout)
-    assert {part.name for part in plan.parts} - {"size", "holdout"} == {"a", "b", "c", "d"}
-    for piece in ("left", "right", "middle"):
-        assert is_exhausted(cost_of(plan, piece))
+    assert {part.name for part in plan.stages} - {"size", "holdout"} == {"a", "b", "c", "d"}
+    for subset in ("left", "right", "middle"):
+        assert is_exhausted(cost_of(plan, subset))
     assert is_exhausted(epsilon_of(plan.charges(), plan.delta))
     # one Gaussian sum has its noise whatever the multiple; two at s and 3 s cost as one at s / sqrt(1 + 1/9)
     assert noise(plan, "b") == pytest.approx(noise(plan, "c"), rel=3e-4)

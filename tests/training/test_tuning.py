@@ -13,7 +13,7 @@ from _support.two_sides import SIDES, TASK, make_records
 from fairveil._random import reproducible_coins, secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import BestOfRuns, NonPrivateRelease
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, FalseNegativeRateCap
 from fairveil.methods.dp2dp.recipe import Postprocessed
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
@@ -21,7 +21,7 @@ from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.inputs import open_front
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.run import make_plan
-from fairveil.training.tuning import Tuning, accuracy_under_bounds, carry_out_tuned, tuned_plan
+from fairveil.training.tuning import Tuning, accuracy_under_bounds, run_tuned_plan, tuned_plan
 
 EPSILON = 1.0
 PRIVATE = replace(TASK, epsilon=EPSILON)
@@ -34,7 +34,7 @@ holdouts = pytest.mark.parametrize("holdout", [0.0, 0.3])
 
 
 def noise(plan, part):
-    return plan.part(part).releases[0].noise_multiplier
+    return plan.stage(part).releases[0].noise_multiplier
 
 
 def is_exhausted(cost, epsilon=EPSILON):
@@ -53,21 +53,21 @@ def test_everything_together_spends_the_budget(n_public, holdout):
     assert bool(fixed) == (n_public is None)
     assert is_exhausted(epsilon_of([*fixed, plan.event], plan.delta))
     if holdout:
-        assert is_exhausted(epsilon_of([*fixed, plan.part("holdout").event], plan.delta))
+        assert is_exhausted(epsilon_of([*fixed, plan.stage("holdout").event], plan.delta))
     assert plan.shares == ({"fit": 0.7, "holdout": 0.3} if holdout else {})
 
 
 def test_every_piece_of_every_candidate_costs_a_run_alike():
     plan = tuned_plan(TUNING, PRIVATE, 0.3)
-    assert [sorted({part.piece for part in run.parts}) for run in plan.runs] == [
+    assert [sorted({part.subset for part in run.stages}) for run in plan.runs] == [
         ["score", "train"],
         ["score", "train"],
         ["rule", "score", "train"],
     ]
     costs = [
-        epsilon_of([part.event for part in run.parts if part.piece == piece], plan.delta)
+        epsilon_of([part.event for part in run.stages if part.subset == subset], plan.delta)
         for run in plan.runs
-        for piece in run.shares
+        for subset in run.shares
     ]
     assert min(costs) > 0.98 * max(costs)
     assert all(run.epsilon == pytest.approx(max(costs), rel=0.02) for run in plan.runs)
@@ -78,11 +78,11 @@ def test_a_run_of_eight_may_cost_more_than_half_of_the_budget():
     plan = tuned_plan(Tuning((SHORT,)), PRIVATE)
     cost = epsilon_of(plan.runs[0].charges(), plan.delta)
     assert 0.53 < cost < 0.57
-    assert epsilon_of([part.event for run in plan.runs * 8 for part in run.parts[:1]], plan.delta) > 1.5
+    assert epsilon_of([part.event for run in plan.runs * 8 for part in run.stages[:1]], plan.delta) > 1.5
 
 
 def test_more_runs_mean_more_noise_and_no_run_has_less_than_a_training_alone():
-    alone = make_plan(SHORT, PRIVATE).part("train").releases[0].noise_multiplier
+    alone = make_plan(SHORT, PRIVATE).stage("train").releases[0].noise_multiplier
     noises = [noise(tuned_plan(Tuning((SHORT,), mean), PRIVATE), "run 1: train") for mean in (0.01, 2, 8, 30)]
     assert noises[0] == pytest.approx(alone, rel=0.01)
     for few, many in pairwise(noises):
@@ -91,12 +91,12 @@ def test_more_runs_mean_more_noise_and_no_run_has_less_than_a_training_alone():
 
 def test_the_holdout_is_counted_with_the_noise_of_a_plain_training():
     tuned, plain = tuned_plan(TUNING, PRIVATE, 0.3), make_plan(SHORT, PRIVATE, 0.3)
-    assert tuned.part("holdout") == plain.part("holdout")
+    assert tuned.stage("holdout") == plain.stage("holdout")
 
 
 def test_without_privacy_no_noise_is_planned():
     plan = tuned_plan(TUNING, TASK, 0.3)
-    assert {release.noise_multiplier for part in plan.parts for release in part.releases} == {0.0}
+    assert {release.noise_multiplier for part in plan.stages for release in part.releases} == {0.0}
     assert not plan.is_private
     assert {type(charge.event) for charge in plan.charges()} == {NonPrivateRelease}
 
@@ -112,7 +112,7 @@ def test_without_privacy_no_noise_is_planned():
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_booked(make):
-    with pytest.raises(InvalidParameter, match="Expected"):
+    with pytest.raises(InvalidParameterError, match="Expected"):
         make()
 
 
@@ -147,7 +147,7 @@ def test_groups_lost_in_noise_do_not_count():
 def tune(tuning, task, records, holdout=0.0, coins=None, ledger=None, rng=None):
     plan = tuned_plan(tuning, task, holdout)
     rng = np.random.default_rng(0) if rng is None else rng
-    return carry_out_tuned(
+    return run_tuned_plan(
         plan, tuning, task, records, ledger or Ledger(), coins or secret_coins(), rng, "a test"
     )
 

@@ -4,13 +4,9 @@ import math
 from collections.abc import Callable, Iterable
 
 from fairveil._validation import check_delta, check_positive
-from fairveil.accounting.composition import Neighbours, epsilon_near, epsilon_of, ways_through
+from fairveil.accounting.composition import NeighboringRelation, compositions_of, epsilon_near, epsilon_of
 from fairveil.accounting.events import Charge, Event
-from fairveil.errors import InvalidParameter
-
-__all__ = [
-    "calibrate",
-]
+from fairveil.errors import InvalidParameterError
 
 LOWEST, HIGHEST = math.log(1e-6), math.log(1e12)
 """Scales outside are not searched (as logarithms)."""
@@ -27,7 +23,7 @@ def calibrate(
     charges_at: Callable[[float], Charges],
     epsilon: float,
     delta: float,
-    neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE,
+    neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
 ) -> float:
     """Return the smallest scale at which a plan costs at most epsilon, to about 1e-4 and never below.
 
@@ -37,12 +33,12 @@ def calibrate(
         Gives the charges of the plan at a scale; a larger scale must mean more noise.
     epsilon, delta : float
         The budget of the whole plan.
-    neighbours : Neighbours
+    neighbours : NeighboringRelation
         Under which relation the budget is meant.
 
     Raises
     ------
-    InvalidParameter
+    InvalidParameterError
         If no scale is enough, because events that do not depend on it already cost more.
 
     Examples
@@ -69,7 +65,7 @@ def _first_guess(charges_at: Callable[[float], Charges], epsilon: float, delta: 
     """Return where the normal estimate meets epsilon, and how fast it falls there (both in logarithms)."""
 
     def rough(log_scale: float) -> float:
-        return ways_through(charges_at(math.exp(log_scale))).size.epsilon(delta)
+        return compositions_of(charges_at(math.exp(log_scale))).size.epsilon(delta)
 
     goal = max(epsilon, 1.1 * rough(HIGHEST))
     low, high = LOWEST, HIGHEST
@@ -116,7 +112,7 @@ def _next(nearest: tuple[float, float], slope: float, bracket: tuple[float, floa
 def _check_reachable(excess: Callable[[float], float]) -> None:
     over = excess(HIGHEST)
     if over > 0:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected a budget that more noise can meet; what does not depend on the noise alone costs "
             f"{math.exp(over):.4g} times epsilon; raise epsilon or delta, or drop a release."
         )
@@ -129,6 +125,6 @@ def _rechecked(cost: Callable[[float], float], epsilon: float, log_scale: float,
         if spent <= epsilon:
             return math.exp(log_scale)
         log_scale += math.log(spent / epsilon) / -slope + SLACK / 6
-    raise InvalidParameter(
+    raise InvalidParameterError(
         f"Expected a cost that falls with the scale, got one that stays above {epsilon:g}."
     )

@@ -10,23 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairveil._typing import Float64Array
 from fairveil._validation import check_delta
 from fairveil.accounting.events import Charge, Event
-from fairveil.accounting.magnitude import Size, grid_for, total_size
-from fairveil.accounting.pld import Array, Losses, is_dominated
-from fairveil.accounting.pricing import Neighbours, composed, count_uses, has_replace_pair, loss_distribution
-from fairveil.errors import InvalidParameter
-
-__all__ = [
-    "Neighbours",
-    "Ways",
-    "delta_of",
-    "epsilon_near",
-    "epsilon_of",
-    "loss_distribution",
-    "two_step_epsilon",
-    "ways_through",
-]
+from fairveil.accounting.magnitude import LossMagnitude, grid_for, total_magnitude
+from fairveil.accounting.pld import Losses, is_dominated
+from fairveil.accounting.pricing import (
+    NeighboringRelation,
+    composed,
+    count_uses,
+    has_replace_pair,
+)
+from fairveil.errors import InvalidParameterError
 
 Uses = Counter[Event]
 
@@ -35,7 +30,7 @@ MAX_WAYS = 64
 
 
 @dataclass(frozen=True)
-class Ways:
+class Compositions:
     """Events on the whole data, and for each split the different things its parts went through."""
 
     whole: Uses
@@ -47,10 +42,10 @@ class Ways:
         return frozenset(self.whole).union(*(part for split in self.splits for part in split))
 
     @property
-    def size(self) -> Size:
+    def size(self) -> LossMagnitude:
         """The rough size of the heaviest way."""
-        sizes = [[total_size(part) for part in parts] for parts in ((self.whole,), *self.splits)]
-        return Size(
+        sizes = [[total_magnitude(part) for part in parts] for parts in ((self.whole,), *self.splits)]
+        return LossMagnitude(
             math.fsum(max(size.variance for size in parts) for parts in sizes),
             max(size.reach for parts in sizes for size in parts),
             sum(max(size.n_uses for size in parts) for parts in sizes),
@@ -65,13 +60,13 @@ class Ways:
             ways = longer if len(longer) <= MAX_WAYS else [way + sum(parts, Uses()) for way in ways]
         return ways
 
-    def priced(self, grid: float, neighbours: Neighbours) -> list[tuple[Uses, Losses]]:
+    def priced(self, grid: float, neighbours: NeighboringRelation) -> list[tuple[Uses, Losses]]:
         """Return every way that is not plainly lighter than another, with its losses."""
         splits = tuple(_heaviest(split, grid, neighbours) for split in self.splits)
-        return [(uses, composed(uses, grid, neighbours)) for uses in Ways(self.whole, splits).each()]
+        return [(uses, composed(uses, grid, neighbours)) for uses in Compositions(self.whole, splits).each()]
 
 
-def ways_through(charges: Iterable[Charge | Event]) -> Ways:
+def compositions_of(charges: Iterable[Charge | Event]) -> Compositions:
     """Return the ways a record may take through the charges; a bare event read the whole data.
 
     A record lies in exactly one part of each split, whichever its coins chose, so the worst way is the cost.
@@ -82,19 +77,19 @@ def ways_through(charges: Iterable[Charge | Event]) -> Ways:
         placed = charge if isinstance(charge, Charge) else Charge(charge)
         uses = splits[placed.split][placed.part] if placed.split else whole
         uses.update(count_uses(placed.event))
-    return Ways(whole, tuple(tuple(_distinct(parts.values())) for parts in splits.values()))
+    return Compositions(whole, tuple(tuple(_distinct(parts.values())) for parts in splits.values()))
 
 
 def _distinct(many: Iterable[Uses]) -> list[Uses]:
     return list({frozenset(uses.items()): uses for uses in many}.values())
 
 
-def _heaviest(parts: tuple[Uses, ...], grid: float, neighbours: Neighbours) -> tuple[Uses, ...]:
+def _heaviest(parts: tuple[Uses, ...], grid: float, neighbours: NeighboringRelation) -> tuple[Uses, ...]:
     """Drop each part that another one dominates at every loss and in both directions."""
     if len(parts) == 1:
         return parts
     kept: list[tuple[Uses, Losses]] = []
-    for part in sorted(parts, key=lambda uses: -total_size(uses).variance):
+    for part in sorted(parts, key=lambda uses: -total_magnitude(uses).variance):
         losses = composed(part, grid, neighbours)
         if not any(is_dominated(losses, heavier) for _, heavier in kept):
             kept.append((part, losses))
@@ -112,7 +107,9 @@ MAX_PASSES = 3
 
 
 def epsilon_of(
-    charges: Iterable[Charge | Event], delta: float, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE
+    charges: Iterable[Charge | Event],
+    delta: float,
+    neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
 ) -> float:
     """Return the epsilon of everything released together.
 
@@ -123,7 +120,7 @@ def epsilon_of(
         in sequence.
     delta : float
         The delta at which epsilon is stated.
-    neighbours : Neighbours
+    neighbours : NeighboringRelation
         Add or remove one record, or replace one. Where the latter has no price of its own (sampled noise that
         is not Gaussian), group privacy of size two stands in for the whole.
 
@@ -141,7 +138,7 @@ def epsilon_of(
     >>> round(epsilon_of([steps], delta=1e-5), 3)
     0.921
     """
-    delta, neighbours, ways = check_delta(delta), _relation(neighbours), ways_through(charges)
+    delta, neighbours, ways = check_delta(delta), _relation(neighbours), compositions_of(charges)
     size = ways.size
     if size.is_trivial:
         return size.variance
@@ -157,10 +154,10 @@ def epsilon_of(
 
 
 def epsilon_near(
-    charges: Iterable[Charge | Event], delta: float, neighbours: Neighbours, expected: float
+    charges: Iterable[Charge | Event], delta: float, neighbours: NeighboringRelation, expected: float
 ) -> float:
     """Return epsilon on the grid that suits an answer of `expected`; elsewhere coarser, but never too low."""
-    ways = ways_through(charges)
+    ways = compositions_of(charges)
     size = ways.size
     if size.is_trivial:
         return size.variance
@@ -168,12 +165,14 @@ def epsilon_near(
 
 
 def delta_of(
-    charges: Iterable[Charge | Event], epsilon: float, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE
+    charges: Iterable[Charge | Event],
+    epsilon: float,
+    neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
 ) -> float:
     """Return the delta of everything released together at this epsilon; the twin of `epsilon_of`."""
     if not epsilon >= 0:
-        raise InvalidParameter(f"Expected epsilon >= 0, got {epsilon!r}.")
-    neighbours, ways = _relation(neighbours), ways_through(charges)
+        raise InvalidParameterError(f"Expected epsilon >= 0, got {epsilon!r}.")
+    neighbours, ways = _relation(neighbours), compositions_of(charges)
     size = ways.size
     if size.is_trivial:
         return float(size.variance > 0)
@@ -182,32 +181,36 @@ def delta_of(
     if _is_priced(ways, neighbours):
         return max(_delta(law, epsilon) for _, law in ways.priced(grid, neighbours))
     half = np.array([epsilon / 2])
-    priced = ways.priced(grid, Neighbours.ADD_OR_REMOVE_ONE)
+    priced = ways.priced(grid, NeighboringRelation.ADD_OR_REMOVE_ONE)
     return max(math.exp(min(0.0, _group_log_delta(law, half)[0])) for _, law in priced)
 
 
-def _relation(neighbours: Neighbours) -> Neighbours:
-    if not isinstance(neighbours, Neighbours):
-        raise InvalidParameter(f"Expected neighbours to be a member of Neighbours, got {neighbours!r}.")
+def _relation(neighbours: NeighboringRelation) -> NeighboringRelation:
+    if not isinstance(neighbours, NeighboringRelation):
+        raise InvalidParameterError(
+            f"Expected neighbours to be a member of NeighboringRelation, got {neighbours!r}."
+        )
     return neighbours
 
 
-def _is_priced(ways: Ways, neighbours: Neighbours) -> bool:
-    return neighbours is Neighbours.ADD_OR_REMOVE_ONE or all(map(has_replace_pair, ways.events))
+def _is_priced(ways: Compositions, neighbours: NeighboringRelation) -> bool:
+    return neighbours is NeighboringRelation.ADD_OR_REMOVE_ONE or all(map(has_replace_pair, ways.events))
 
 
 def _delta(losses: Losses, epsilon: float) -> float:
     return float(losses.hockey_stick(np.array([epsilon]))[0])
 
 
-def _epsilon_on(ways: Ways, delta: float, neighbours: Neighbours, grid: float) -> float:
+def _epsilon_on(ways: Compositions, delta: float, neighbours: NeighboringRelation, grid: float) -> float:
     # pure epsilons add up (and double when a record is replaced) without any grid: 0.7 and 0.3 make 1
-    doubling = 2 if neighbours is Neighbours.REPLACE_ONE else 1
+    doubling = 2 if neighbours is NeighboringRelation.REPLACE_ONE else 1
     if _is_priced(ways, neighbours):
         priced = ways.priced(grid, neighbours)
-        return max(min(doubling * total_size(way).pure, law.smallest_epsilon(delta)) for way, law in priced)
-    priced = ways.priced(grid, Neighbours.ADD_OR_REMOVE_ONE)
-    return max(min(doubling * total_size(way).pure, two_step_epsilon(law, delta)) for way, law in priced)
+        return max(
+            min(doubling * total_magnitude(way).pure, law.smallest_epsilon(delta)) for way, law in priced
+        )
+    priced = ways.priced(grid, NeighboringRelation.ADD_OR_REMOVE_ONE)
+    return max(min(doubling * total_magnitude(way).pure, two_step_epsilon(law, delta)) for way, law in priced)
 
 
 def two_step_epsilon(losses: Losses, delta: float) -> float:
@@ -225,7 +228,7 @@ def two_step_epsilon(losses: Losses, delta: float) -> float:
     return 2 * float(fine[fits[0]]) if len(fits) else 2 * float(fine[-1])
 
 
-def _group_log_delta(losses: Losses, epsilons: Array) -> Array:
+def _group_log_delta(losses: Losses, epsilons: Float64Array) -> Float64Array:
     """Return log((1 + e^epsilon) H(epsilon)), safe where the factor is huge."""
     heights = np.maximum(losses.hockey_stick(epsilons), 1e-300)
     return np.logaddexp(0.0, epsilons) + np.log(heights)

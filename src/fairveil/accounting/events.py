@@ -4,30 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fairveil._validation import check_delta, check_integer, check_positive, check_probability
-from fairveil.errors import DamagedLedger, InvalidParameter, UnsupportedEvent
-
-__all__ = [
-    "ApproximateBox",
-    "BestOfRuns",
-    "ByGroup",
-    "Charge",
-    "DiscreteGaussianRelease",
-    "DiscreteLaplaceRelease",
-    "Event",
-    "GaussianRelease",
-    "Joint",
-    "LaplaceRelease",
-    "NonPrivateRelease",
-    "PoissonSampled",
-    "PureBox",
-    "RandomizedResponse",
-    "Repeated",
-    "UnpricedChoice",
-    "charge_from_dict",
-    "charge_to_dict",
-    "event_from_dict",
-    "event_to_dict",
-]
+from fairveil.errors import DamagedLedgerError, InvalidParameterError, UnsupportedEventError
 
 MOST_RUNS = 1000.0
 """A larger mean number of runs is not priced."""
@@ -35,13 +12,13 @@ MOST_RUNS = 1000.0
 
 def _check_text(name: str, value: Any) -> str:
     if not (isinstance(value, str) and value.strip()):
-        raise InvalidParameter(f"Expected {name} to be a text that is not empty, got {value!r}.")
+        raise InvalidParameterError(f"Expected {name} to be a text that is not empty, got {value!r}.")
     return value
 
 
 def _check_event(name: str, value: Any) -> "Event":
     if not isinstance(value, Event):
-        raise InvalidParameter(f"Expected {name} to be an event, got {type(value).__name__}.")
+        raise InvalidParameterError(f"Expected {name} to be an event, got {type(value).__name__}.")
     return value
 
 
@@ -126,7 +103,7 @@ class RandomizedResponse(Event):
 
 
 @dataclass(frozen=True)
-class PureBox(Event):
+class PureDP(Event):
     """A mechanism known only to be epsilon-private (add or remove one record)."""
 
     epsilon: float
@@ -136,7 +113,7 @@ class PureBox(Event):
 
 
 @dataclass(frozen=True)
-class ApproximateBox(Event):
+class ApproximateDP(Event):
     """A mechanism known only to be (epsilon, delta)-private (add or remove one record)."""
 
     epsilon: float
@@ -176,7 +153,7 @@ class Joint(Event):
     def __post_init__(self) -> None:
         releases = tuple(_check_event("each release", release) for release in self.releases)
         if not releases:
-            raise InvalidParameter("Expected at least one release in a joint event, got none.")
+            raise InvalidParameterError("Expected at least one release in a joint event, got none.")
         self._keep("releases", releases)
 
 
@@ -205,7 +182,7 @@ class Repeated(Event):
 
 
 @dataclass(frozen=True)
-class ByGroup(Event):
+class DisjointCells(Event):
     """The event on noisy sums that are kept apart by cells, where an attribute alone is secret.
 
     A record adds the same vector to one cell, whatever its attribute: the attribute says which. So a change of the
@@ -232,13 +209,15 @@ class BestOfRuns(Event):
     def __post_init__(self) -> None:
         ways = tuple(tuple(_check_event("each release", event) for event in way) for way in self.ways)
         if not ways or not all(ways):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected at least one way through a run, each with a release, got fewer; list what a run releases."
             )
         self._keep("ways", ways)
         self._keep("mean", check_positive("mean", self.mean))
         if self.mean > MOST_RUNS:
-            raise InvalidParameter(f"Expected mean <= {MOST_RUNS:g}, got {self.mean!r}; plan fewer runs.")
+            raise InvalidParameterError(
+                f"Expected mean <= {MOST_RUNS:g}, got {self.mean!r}; plan fewer runs."
+            )
 
 
 @dataclass(frozen=True)
@@ -260,7 +239,7 @@ class Charge:
         _check_text("unit", self.unit)
         are_texts = isinstance(self.split, str) and isinstance(self.part, str)
         if not are_texts or bool(self.split) != bool(self.part):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected split and part both named or both empty, got {self.split!r} and {self.part!r}."
             )
 
@@ -269,8 +248,8 @@ _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         GaussianRelease, LaplaceRelease, DiscreteLaplaceRelease, DiscreteGaussianRelease, RandomizedResponse,
-        PureBox, ApproximateBox, NonPrivateRelease, UnpricedChoice, Joint, PoissonSampled, Repeated, BestOfRuns,
-        ByGroup,
+        PureDP, ApproximateDP, NonPrivateRelease, UnpricedChoice, Joint, PoissonSampled, Repeated, BestOfRuns,
+        DisjointCells,
     )
 }  # fmt: skip
 
@@ -291,7 +270,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     """Return the event as plain JSON values, its kind under the key ``event_kind``."""
     kind = type(event).__name__
     if _KINDS.get(kind) is not type(event):
-        raise UnsupportedEvent(f"Expected one of the known events, got {kind}; a ledger cannot hold it.")
+        raise UnsupportedEventError(f"Expected one of the known events, got {kind}; a ledger cannot hold it.")
     return {"event_kind": kind, **{field.name: _plain(getattr(event, field.name)) for field in fields(event)}}
 
 
@@ -305,10 +284,12 @@ def event_from_dict(data: Any) -> Event:
     PoissonSampled(rate=0.01, event=GaussianRelease(noise_multiplier=1.0))
     """
     if not isinstance(data, dict) or "event_kind" not in data:
-        raise DamagedLedger("Expected an event with its event_kind, got something else; restore the file.")
+        raise DamagedLedgerError(
+            "Expected an event with its event_kind, got something else; restore the file."
+        )
     kind = _KINDS.get(str(data["event_kind"]))
     if kind is None:
-        raise UnsupportedEvent(
+        raise UnsupportedEventError(
             f"Expected an event of {', '.join(sorted(_KINDS))}; got {data['event_kind']!r}. "
             "A newer version may have written it: use that version to read it."
         )
@@ -318,17 +299,17 @@ def event_from_dict(data: Any) -> Event:
 def _build(kind: type, values: dict[str, Any]) -> Any:
     expected = [field.name for field in fields(kind)]
     if sorted(values) != sorted(expected):
-        raise DamagedLedger(
+        raise DamagedLedgerError(
             f"Expected {kind.__name__} with fields {', '.join(expected)}; got {', '.join(values) or 'none'}. "
             "Restore the ledger file."
         )
     try:
         return kind(**{name: _rich(value) for name, value in values.items()})
-    except (InvalidParameter, TypeError) as error:
-        if isinstance(error, UnsupportedEvent):
+    except (InvalidParameterError, TypeError) as error:
+        if isinstance(error, UnsupportedEventError):
             raise
         message = f"Expected a valid {kind.__name__} in the ledger. {error} Restore the file."
-        raise DamagedLedger(message) from error
+        raise DamagedLedgerError(message) from error
 
 
 def charge_to_dict(charge: Charge) -> dict[str, Any]:
@@ -344,6 +325,6 @@ def charge_to_dict(charge: Charge) -> dict[str, Any]:
 def charge_from_dict(data: Any) -> Charge:
     """Return the charge that `charge_to_dict` wrote; anything else is refused."""
     if not isinstance(data, dict):
-        raise DamagedLedger("Expected a charge with event, split, part and unit; restore the file.")
+        raise DamagedLedgerError("Expected a charge with event, split, part and unit; restore the file.")
     charge: Charge = _build(Charge, data)
     return charge

@@ -21,24 +21,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import fft, signal
 
-__all__ = [
-    "LossLaw",
-    "Losses",
-    "Profile",
-    "compose",
-    "connect_dots",
-    "is_dominated",
-    "join_curves",
-    "power",
-    "sampled_losses",
-    "split_atoms",
-    "worst_of",
-]
-
-Array = NDArray[np.float64]
+from fairveil._typing import Float64Array
 
 TAIL_MASS = 1e-15
 """Mass that a composition may move to infinity."""
@@ -54,22 +39,22 @@ MAX_MOVES = 100
 class Profile:
     """A hockey-stick curve for epsilon >= 0, the largest finite loss that matters, the mass at infinity."""
 
-    curve: Callable[[Array], Array]
+    curve: Callable[[Float64Array], Float64Array]
     highest: float
     infinite: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
-class LossLaw:
+class LossDistribution:
     """Masses at the losses `grid * (first + k)`, the rest of the mass at infinity."""
 
     grid: float
     first: int
-    masses: Array
+    masses: Float64Array
     infinite: float
 
     @property
-    def losses(self) -> Array:
+    def losses(self) -> Float64Array:
         """The grid losses that carry mass, ascending."""
         return np.arange(self.first, self.first + len(self.masses), dtype=np.float64) * self.grid
 
@@ -79,16 +64,16 @@ class LossLaw:
         return Profile(self.hockey_stick, float(self.losses[-1]), self.infinite)
 
     @cached_property
-    def _dots(self) -> tuple[Array, Array]:
+    def _dots(self) -> tuple[Float64Array, Float64Array]:
         """H at each grid loss l_k, and A_k = sum over j >= k of mass_j e^(l_k - l_j).
 
         H(l_{k-1}) - H(l_k) = (1 - e^-grid) A_k: sums of positive terms only, nothing cancels or overflows.
         """
-        falling: Array = signal.lfilter([1.0], [1.0, -math.exp(-self.grid)], self.masses[::-1])[::-1]
+        falling: Float64Array = signal.lfilter([1.0], [1.0, -math.exp(-self.grid)], self.masses[::-1])[::-1]
         steps = np.append(falling[1:], 0.0)[::-1]
         return self.infinite - math.expm1(-self.grid) * np.cumsum(steps)[::-1], falling
 
-    def hockey_stick(self, epsilons: Array) -> Array:
+    def hockey_stick(self, epsilons: Float64Array) -> Float64Array:
         """Return H at any epsilons."""
         heights, slopes = self._dots
         above = np.ceil(epsilons / self.grid - 1e-9).astype(np.int64) - self.first
@@ -111,14 +96,14 @@ class LossLaw:
 class Losses:
     """The loss laws of both directions: one record removed (with it against without) and one added."""
 
-    remove: LossLaw
-    add: LossLaw
+    remove: LossDistribution
+    add: LossDistribution
 
     def smallest_epsilon(self, delta: float) -> float:
         """Return the epsilon that holds in both directions."""
         return max(law.smallest_epsilon(delta) for law in (self.remove, self.add))
 
-    def hockey_stick(self, epsilons: Array) -> Array:
+    def hockey_stick(self, epsilons: Float64Array) -> Float64Array:
         """Return the worse H of both directions."""
         return np.maximum(self.remove.hockey_stick(epsilons), self.add.hockey_stick(epsilons))
 
@@ -143,11 +128,11 @@ def worst_of(several: Sequence[Losses], grid: float) -> Losses:
     return connect_dots(profiles[0], profiles[1], grid)
 
 
-def _highest(laws: Sequence[LossLaw], epsilons: Array) -> Array:
+def _highest(laws: Sequence[LossDistribution], epsilons: Float64Array) -> Float64Array:
     return np.max([law.hockey_stick(epsilons) for law in laws], axis=0)
 
 
-def join_curves(ahead: Array, back: Array, grid: float) -> Losses:
+def join_curves(ahead: Float64Array, back: Float64Array, grid: float) -> Losses:
     """Return laws whose curves lie nowhere below the true ones of a pair, from bounds on these at 0, grid, 2 grid ...
 
     The bounds of each direction are convex in e^epsilon. Both together are one curve, which for e^epsilon < 1 is
@@ -170,16 +155,16 @@ def join_curves(ahead: Array, back: Array, grid: float) -> Losses:
     return Losses(_connect(joined, far, grid), _connect(far, joined, grid))
 
 
-def _touched(curve: Array, x: Array, other_x: float, height: float, first: int) -> int:
+def _touched(curve: Float64Array, x: Float64Array, other_x: float, height: float, first: int) -> int:
     """Return where a line from a point of the other half, as this half sees it, touches the curve from below."""
     rises, runs = curve[first : len(x)] - _turned(other_x, height), x[first:] - 1 / other_x
     return first + int(np.argmin(rises / runs))
 
 
-def _chord(curve: Array, x: Array, end: int, other_x: float, height: float) -> Array:
+def _chord(curve: Float64Array, x: Float64Array, end: int, other_x: float, height: float) -> Float64Array:
     """Return by how much the line between a point of the other half and `end` lies above the curve, from 0 to `end`."""
     slope = (curve[end] - _turned(other_x, height)) / (x[end] - 1 / other_x)
-    line: Array = curve[end] + slope * (x[: end + 1] - x[end])
+    line: Float64Array = curve[end] + slope * (x[: end + 1] - x[end])
     return line - curve[: end + 1]
 
 
@@ -188,12 +173,12 @@ def _turned(x: float, height: float) -> float:
     return 1 - 1 / x + height / x
 
 
-def _steps(curve: Array, grid: float) -> Array:
+def _steps(curve: Float64Array, grid: float) -> Float64Array:
     """Return the losses of a curve whose exponentials a double can hold."""
     return np.arange(min(len(curve), int(600 / grid) + 2), dtype=np.float64) * grid
 
 
-def _connect(ahead: Array, back: Array, grid: float) -> LossLaw:
+def _connect(ahead: Float64Array, back: Float64Array, grid: float) -> LossDistribution:
     """Return one direction; below 0 its curve comes from the other one: H(-l) = 1 - e^-l + e^-l H_back(l).
 
     Only the last term is kept there: it is small in the tail, where rounding would hurt, and the first two
@@ -206,16 +191,16 @@ def _connect(ahead: Array, back: Array, grid: float) -> LossLaw:
     below = (decay * rises[:-1] - rises[1:])[::-1]
     above = slopes[:-1] - decay * slopes[1:]
     masses = np.concatenate([below, [1 - rises[0] - decay * slopes[0]], above])
-    return LossLaw(grid, 1 - len(back), np.maximum(masses, 0.0), float(ahead[-1]))
+    return LossDistribution(grid, 1 - len(back), np.maximum(masses, 0.0), float(ahead[-1]))
 
 
-def _heights(profile: Profile, grid: float) -> Array:
+def _heights(profile: Profile, grid: float) -> Float64Array:
     last = math.ceil(max(profile.highest, 0.0) / grid)
     epsilons = np.arange(last + 1, dtype=np.float64) * grid
     return np.minimum.accumulate(np.clip(profile.curve(epsilons), 0.0, 1.0))
 
 
-def split_atoms(losses: Array, masses: Array, infinite: float, grid: float) -> LossLaw:
+def split_atoms(losses: Float64Array, masses: Float64Array, infinite: float, grid: float) -> LossDistribution:
     """Return the connect-the-dots law of finitely many atoms: each is split between its two grid neighbours.
 
     The split keeps the mass under P and, since the loss is log P/Q, under Q.
@@ -226,7 +211,7 @@ def split_atoms(losses: Array, masses: Array, infinite: float, grid: float) -> L
     law = np.zeros(size)
     law += np.bincount(below - first, masses * (1 - upper_share), size)
     law += np.bincount(below - first + 1, masses * upper_share, size)
-    return LossLaw(grid, first, law, infinite)
+    return LossDistribution(grid, first, law, infinite)
 
 
 def compose(first: Losses, second: Losses) -> Losses:
@@ -244,13 +229,13 @@ def power(losses: Losses, count: int) -> Losses:
     return Losses(remove, remove if losses.add is losses.remove else _self_convolve(losses.add, count))
 
 
-def _convolve(first: LossLaw, second: LossLaw) -> LossLaw:
+def _convolve(first: LossDistribution, second: LossDistribution) -> LossDistribution:
     masses = np.maximum(signal.fftconvolve(first.masses, second.masses), 0.0)
     infinite = first.infinite + second.infinite - first.infinite * second.infinite
-    return _trim(LossLaw(first.grid, first.first + second.first, masses, infinite), TAIL_MASS)
+    return _trim(LossDistribution(first.grid, first.first + second.first, masses, infinite), TAIL_MASS)
 
 
-def _trim(law: LossLaw, tail: float) -> LossLaw:
+def _trim(law: LossDistribution, tail: float) -> LossDistribution:
     """Return the law without its thin ends: the low one moves up, the high one to infinity."""
     low = int(np.searchsorted(np.cumsum(law.masses), tail))
     high = len(law.masses) - int(np.searchsorted(np.cumsum(law.masses[::-1]), tail))
@@ -258,10 +243,10 @@ def _trim(law: LossLaw, tail: float) -> LossLaw:
         return law
     kept = law.masses[low:high].copy()
     kept[0] += law.masses[:low].sum()
-    return LossLaw(law.grid, law.first + low, kept, min(1.0, law.infinite + tail))
+    return LossDistribution(law.grid, law.first + low, kept, min(1.0, law.infinite + tail))
 
 
-def _self_convolve(law: LossLaw, count: int) -> LossLaw:
+def _self_convolve(law: LossDistribution, count: int) -> LossDistribution:
     """Return `count` uses by one Fourier transform, cut where a Chernoff bound leaves TAIL_MASS outside."""
     if law.infinite >= 1:
         return law
@@ -271,10 +256,10 @@ def _self_convolve(law: LossLaw, count: int) -> LossLaw:
     masses = fft.irfft(fft.rfft(law.masses, n) ** count, n)
     masses = np.maximum(np.roll(masses, -low)[: high - low + 1], 0.0)
     infinite = TAIL_MASS + ROUNDING * count - math.expm1(count * math.log1p(-law.infinite))
-    return LossLaw(law.grid, law.first * count + low, masses, min(1.0, infinite))
+    return LossDistribution(law.grid, law.first * count + low, masses, min(1.0, infinite))
 
 
-def _bulk(masses: Array, count: int) -> tuple[int, int]:
+def _bulk(masses: Float64Array, count: int) -> tuple[int, int]:
     """Return the cells outside which `count` uses leave at most TAIL_MASS, by Chernoff bounds on both ends.
 
     The orders reach from one that suits a thick tail to the one that is best for a normal law.
@@ -290,7 +275,7 @@ def _bulk(masses: Array, count: int) -> tuple[int, int]:
     return max(math.floor(from_below), 0), last * count - max(math.floor(from_above), 0)
 
 
-def _log_moment(masses: Array, order: float) -> float:
+def _log_moment(masses: Float64Array, order: float) -> float:
     """Return log of the sum of masses_k e^(-order k)."""
     return math.log(max(float(masses @ np.exp(-order * np.arange(len(masses)))), 1e-300))
 
@@ -300,7 +285,7 @@ def is_dominated(first: Losses, second: Losses) -> bool:
     return _lies_below(first.remove, second.remove) and _lies_below(first.add, second.add)
 
 
-def _lies_below(first: LossLaw, second: LossLaw) -> bool:
+def _lies_below(first: LossDistribution, second: LossDistribution) -> bool:
     # both curves are chords between grid losses, so the grid losses decide
     losses = np.union1d(first.losses, second.losses)
     slack = 1e-14  # curves meet at their ends, where rounding must not decide
@@ -313,7 +298,7 @@ def sampled_losses(remove: Profile, add: Profile, rate: float, grid: float) -> L
 
 
 def _removed(base: Profile, rate: float) -> Profile:
-    def curve(epsilons: Array) -> Array:
+    def curve(epsilons: Float64Array) -> Float64Array:
         return rate * base.curve(epsilons - math.log(rate) + np.log1p((rate - 1) * np.exp(-epsilons)))
 
     highest = np.logaddexp(math.log1p(-rate), math.log(rate) + base.highest)
@@ -323,7 +308,7 @@ def _removed(base: Profile, rate: float) -> Profile:
 def _added(base: Profile, rate: float) -> Profile:
     ceiling = -math.log1p(-rate)
 
-    def curve(epsilons: Array) -> Array:
+    def curve(epsilons: Float64Array) -> Float64Array:
         heights = np.zeros_like(epsilons)
         inside = epsilons < ceiling
         factors = -np.expm1(epsilons[inside] - ceiling)

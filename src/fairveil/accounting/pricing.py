@@ -20,12 +20,12 @@ from functools import lru_cache, partial, reduce, singledispatch
 import numpy as np
 from dp_accounting.pld import privacy_loss_mechanism as mechanisms
 
+from fairveil._typing import Float64Array
 from fairveil.accounting import events as ev
-from fairveil.accounting.magnitude import normal_delta, rough_size
+from fairveil.accounting.magnitude import normal_delta, rough_magnitude
 from fairveil.accounting.pld import (
-    Array,
+    LossDistribution,
     Losses,
-    LossLaw,
     Profile,
     compose,
     connect_dots,
@@ -35,23 +35,13 @@ from fairveil.accounting.pld import (
     split_atoms,
     worst_of,
 )
-from fairveil.errors import UnsupportedEvent
-
-__all__ = [
-    "Neighbours",
-    "best_of_losses",
-    "composed",
-    "count_uses",
-    "gaussian_multiplier",
-    "has_replace_pair",
-    "loss_distribution",
-]
+from fairveil.errors import UnsupportedEventError
 
 MAX_ATOMS = 2**18
 """Whole numbers beyond so many are bundled, each bundle at the worst mass and loss of its members."""
 
 
-class Neighbours(Enum):
+class NeighboringRelation(Enum):
     """Which two data sets must be hard to tell apart."""
 
     ADD_OR_REMOVE_ONE = "ADD_OR_REMOVE_ONE"
@@ -86,7 +76,7 @@ def has_replace_pair(event: ev.Event) -> bool:
     if isinstance(event, ev.PoissonSampled):
         is_gaussian = gaussian_multiplier(event.event) is not None
         return is_gaussian or (event.rate == 1 and has_replace_pair(event.event))
-    if isinstance(event, ev.ByGroup):
+    if isinstance(event, ev.DisjointCells):
         return True
     if isinstance(event, ev.Repeated):
         return has_replace_pair(event.event)
@@ -96,7 +86,7 @@ def has_replace_pair(event: ev.Event) -> bool:
 
 
 @singledispatch
-def loss_distribution(event: ev.Event, grid: float, neighbours: Neighbours) -> Losses:
+def loss_distribution(event: ev.Event, grid: float, neighbours: NeighboringRelation) -> Losses:
     """Return the privacy loss laws of one use of `event`, in both directions, never below the true ones.
 
     Parameters
@@ -105,15 +95,15 @@ def loss_distribution(event: ev.Event, grid: float, neighbours: Neighbours) -> L
         What was released, once.
     grid : float
         Distance of the losses that carry mass.
-    neighbours : Neighbours
+    neighbours : NeighboringRelation
         Which data sets are compared.
 
     Raises
     ------
-    UnsupportedEvent
+    UnsupportedEventError
         If nobody taught this function the event; a cost is never guessed.
     """
-    raise UnsupportedEvent(
+    raise UnsupportedEventError(
         f"Expected an event with a known price, got {type(event).__name__}; none is guessed."
     )
 
@@ -122,22 +112,22 @@ _one_use = lru_cache(maxsize=8)(loss_distribution)
 
 
 @lru_cache(maxsize=16)
-def _uses(event: ev.Event, count: int, grid: float, neighbours: Neighbours) -> Losses:
+def _uses(event: ev.Event, count: int, grid: float, neighbours: NeighboringRelation) -> Losses:
     """Return `count` uses of the event: the only place that multiplies."""
     return power(_one_use(event, grid, neighbours), count)
 
 
-def composed(uses: Mapping[ev.Event, int], grid: float, neighbours: Neighbours) -> Losses:
+def composed(uses: Mapping[ev.Event, int], grid: float, neighbours: NeighboringRelation) -> Losses:
     """Return the losses of all these events in sequence, each as often as it says."""
     return reduce(compose, (_uses(event, count, grid, neighbours) for event, count in uses.items()))
 
 
-def _reach(neighbours: Neighbours) -> int:
+def _reach(neighbours: NeighboringRelation) -> int:
     """Return how often a record's bound may be moved: replacing is removing and adding."""
-    return 2 if neighbours is Neighbours.REPLACE_ONE else 1
+    return 2 if neighbours is NeighboringRelation.REPLACE_ONE else 1
 
 
-def _symmetric(law: LossLaw) -> Losses:
+def _symmetric(law: LossDistribution) -> Losses:
     return Losses(law, law)
 
 
@@ -148,20 +138,20 @@ def _gaussian_profile(noise_multiplier: float) -> Profile:
 
 
 @loss_distribution.register
-def _(event: ev.GaussianRelease, grid: float, neighbours: Neighbours) -> Losses:
+def _(event: ev.GaussianRelease, grid: float, neighbours: NeighboringRelation) -> Losses:
     profile = _gaussian_profile(event.noise_multiplier / _reach(neighbours))
     return connect_dots(profile, profile, grid)
 
 
 @loss_distribution.register
-def _(event: ev.LaplaceRelease, grid: float, neighbours: Neighbours) -> Losses:
+def _(event: ev.LaplaceRelease, grid: float, neighbours: NeighboringRelation) -> Losses:
     largest = _reach(neighbours) / event.noise_multiplier
     profile = Profile(lambda epsilons: -np.expm1(np.minimum(epsilons - largest, 0.0) / 2), largest)
     return connect_dots(profile, profile, grid)
 
 
 @loss_distribution.register
-def _(event: ev.DiscreteLaplaceRelease, grid: float, neighbours: Neighbours) -> Losses:
+def _(event: ev.DiscreteLaplaceRelease, grid: float, neighbours: NeighboringRelation) -> Losses:
     shift, decay = event.sensitivity * _reach(neighbours), 1 / event.scale
     inner, stride = _bundles(1, shift - 1)
     # all of x <= 0 has the same loss, and so has all of x >= shift
@@ -172,7 +162,7 @@ def _(event: ev.DiscreteLaplaceRelease, grid: float, neighbours: Neighbours) -> 
 
 
 @loss_distribution.register
-def _(event: ev.DiscreteGaussianRelease, grid: float, neighbours: Neighbours) -> Losses:
+def _(event: ev.DiscreteGaussianRelease, grid: float, neighbours: NeighboringRelation) -> Losses:
     shift, std = event.sensitivity * _reach(neighbours), event.std
     bound = math.ceil(12 * std)  # leaves less than 1e-30 outside
     x, stride = _bundles(-bound, bound)
@@ -182,17 +172,17 @@ def _(event: ev.DiscreteGaussianRelease, grid: float, neighbours: Neighbours) ->
     return _symmetric(split_atoms(shift * (shift - 2 * x) / (2 * std**2), weights / total, 0.0, grid))
 
 
-def _bundles(low: int, high: int) -> tuple[Array, int]:
+def _bundles(low: int, high: int) -> tuple[Float64Array, int]:
     """Return the first number of each bundle of whole numbers in [low, high], and how many a bundle holds."""
     stride = max(1, math.ceil((high - low + 1) / MAX_ATOMS))
     return np.arange(low, high + 1, stride, dtype=np.float64), stride
 
 
 @loss_distribution.register
-def _(event: ev.RandomizedResponse, grid: float, neighbours: Neighbours) -> Losses:
+def _(event: ev.RandomizedResponse, grid: float, neighbours: NeighboringRelation) -> Losses:
     lie = event.noise_parameter / event.n_buckets
     truth = 1 - event.noise_parameter + lie
-    if neighbours is Neighbours.REPLACE_ONE:
+    if neighbours is NeighboringRelation.REPLACE_ONE:
         others = 1 - truth - lie
         losses = math.log(truth / lie) * np.array([1.0, -1.0, 0.0])
         return _symmetric(split_atoms(losses, np.array([truth, lie, max(others, 0.0)]), 0.0, grid))
@@ -203,19 +193,19 @@ def _(event: ev.RandomizedResponse, grid: float, neighbours: Neighbours) -> Loss
 
 
 @loss_distribution.register
-def _(event: ev.PureBox, grid: float, neighbours: Neighbours) -> Losses:
+def _(event: ev.PureDP, grid: float, neighbours: NeighboringRelation) -> Losses:
     return _symmetric(_box(event.epsilon * _reach(neighbours), 0.0, grid))
 
 
 @loss_distribution.register
-def _(event: ev.ApproximateBox, grid: float, neighbours: Neighbours) -> Losses:
+def _(event: ev.ApproximateDP, grid: float, neighbours: NeighboringRelation) -> Losses:
     # two steps of group privacy: delta grows by 1 + e^epsilon
-    factor = 1 + math.exp(min(event.epsilon, 700.0)) if neighbours is Neighbours.REPLACE_ONE else 1.0
+    factor = 1 + math.exp(min(event.epsilon, 700.0)) if neighbours is NeighboringRelation.REPLACE_ONE else 1.0
     delta = min(1.0, event.delta * factor)
     return _symmetric(_box(event.epsilon * _reach(neighbours), delta, grid))
 
 
-def _box(epsilon: float, delta: float, grid: float) -> LossLaw:
+def _box(epsilon: float, delta: float, grid: float) -> LossDistribution:
     """Return the worst law of any (epsilon, delta)-private mechanism (Kairouz, Oh and Viswanath 2015)."""
     likely = 1 / (1 + math.exp(-epsilon))
     masses = (1 - delta) * likely * np.array([1.0, math.exp(-epsilon)])
@@ -224,17 +214,17 @@ def _box(epsilon: float, delta: float, grid: float) -> LossLaw:
 
 @loss_distribution.register(ev.NonPrivateRelease)
 @loss_distribution.register(ev.UnpricedChoice)
-def _(event: ev.Event, grid: float, neighbours: Neighbours) -> Losses:
-    return _symmetric(LossLaw(grid, 0, np.zeros(1), 1.0))
+def _(event: ev.Event, grid: float, neighbours: NeighboringRelation) -> Losses:
+    return _symmetric(LossDistribution(grid, 0, np.zeros(1), 1.0))
 
 
 @loss_distribution.register
-def _(event: ev.Repeated, grid: float, neighbours: Neighbours) -> Losses:
+def _(event: ev.Repeated, grid: float, neighbours: NeighboringRelation) -> Losses:
     return composed(count_uses(event), grid, neighbours)
 
 
 @loss_distribution.register
-def _(event: ev.Joint, grid: float, neighbours: Neighbours) -> Losses:
+def _(event: ev.Joint, grid: float, neighbours: NeighboringRelation) -> Losses:
     multiplier = gaussian_multiplier(event)
     if multiplier is not None:
         return loss_distribution(ev.GaussianRelease(multiplier), grid, neighbours)
@@ -243,39 +233,39 @@ def _(event: ev.Joint, grid: float, neighbours: Neighbours) -> Losses:
 
 
 @loss_distribution.register
-def _(event: ev.ByGroup, grid: float, neighbours: Neighbours) -> Losses:
-    apart = _one_use(event.event, grid, Neighbours.ADD_OR_REMOVE_ONE)
-    if neighbours is Neighbours.ADD_OR_REMOVE_ONE:
+def _(event: ev.DisjointCells, grid: float, neighbours: NeighboringRelation) -> Losses:
+    apart = _one_use(event.event, grid, NeighboringRelation.ADD_OR_REMOVE_ONE)
+    if neighbours is NeighboringRelation.ADD_OR_REMOVE_ONE:
         return apart
     # one sum loses the record, another gains it, and their noises are independent
     return compose(apart, Losses(apart.add, apart.remove))
 
 
 @loss_distribution.register
-def _(event: ev.BestOfRuns, grid: float, neighbours: Neighbours) -> Losses:
+def _(event: ev.BestOfRuns, grid: float, neighbours: NeighboringRelation) -> Losses:
     ways = [sum((count_uses(release) for release in way), Counter[ev.Event]()) for way in event.ways]
     run = worst_of([composed(way, grid, neighbours) for way in ways], grid)
     return best_of_losses(run, event.mean)
 
 
 @loss_distribution.register
-def _(event: ev.PoissonSampled, grid: float, neighbours: Neighbours) -> Losses:
+def _(event: ev.PoissonSampled, grid: float, neighbours: NeighboringRelation) -> Losses:
     if event.rate == 1:
         return _one_use(event.event, grid, neighbours)
     multiplier = gaussian_multiplier(event.event)
-    if neighbours is Neighbours.REPLACE_ONE:
+    if neighbours is NeighboringRelation.REPLACE_ONE:
         return _replaced(event, multiplier, grid)
     if multiplier is not None:
         profile = _gaussian_profile(multiplier)
         return sampled_losses(profile, profile, event.rate, grid)
-    base = _one_use(event.event, rough_size(event.event).base_grid, neighbours)
+    base = _one_use(event.event, rough_magnitude(event.event).base_grid, neighbours)
     return sampled_losses(base.remove.profile, base.add.profile, event.rate, grid)
 
 
 def _replaced(event: ev.PoissonSampled, multiplier: float | None, grid: float) -> Losses:
     """Return the sampled Gaussian when one record takes another's place; opposite shifts are the worst."""
     if multiplier is None:
-        raise UnsupportedEvent(
+        raise UnsupportedEventError(
             f"Expected Gaussian noise in a sampled event under REPLACE_ONE, got {event.event}. "
             "Ask epsilon_of, which falls back on group privacy."
         )
@@ -305,7 +295,7 @@ def best_of_losses(run: Losses, mean: float) -> Losses:
     return join_curves(ahead, back, run.remove.grid)
 
 
-def _chosen(own: LossLaw, opposite: LossLaw, mean: float) -> Array:
+def _chosen(own: LossDistribution, opposite: LossDistribution, mean: float) -> Float64Array:
     """Return a bound on one direction's curve at 0, grid, 2 grid ...; it may exceed 1."""
     weights, first, stride = _mixture(*_densities(opposite, mean), own.grid)
     last = max(own.first + len(own.masses) - 1, 0) - first * stride
@@ -317,7 +307,7 @@ def _chosen(own: LossLaw, opposite: LossLaw, mean: float) -> Array:
     return total
 
 
-def _densities(opposite: LossLaw, mean: float) -> tuple[Array, Array]:
+def _densities(opposite: LossDistribution, mean: float) -> tuple[Float64Array, Float64Array]:
     """Return for cells of ranks the largest w(p) and the largest c(p), which never falls with the cell."""
     ranks = (
         np.arange(math.ceil(RANKS_PER_ROOT * math.sqrt(min(mean, LARGEST_RANK))) + 1) / RANKS_PER_ROOT
@@ -330,7 +320,7 @@ def _densities(opposite: LossLaw, mean: float) -> tuple[Array, Array]:
     return mean * np.exp(-ranks[:-1]) / -math.expm1(-mean), shifts
 
 
-def _trade_off(opposite: LossLaw) -> tuple[Array, Array]:
+def _trade_off(opposite: LossDistribution) -> tuple[Float64Array, Float64Array]:
     """Return the corners of g: the most that the law gives, and what its opposite then gives, outcome by outcome."""
     masses = opposite.masses[::-1]
     lost = max(opposite.infinite, 1 - float(masses.sum()))  # what rounding lost is taken as the worst
@@ -340,7 +330,7 @@ def _trade_off(opposite: LossLaw) -> tuple[Array, Array]:
     return np.append(np.minimum(most[inside], 1.0), 1.0), np.append(given[inside], 1.0)
 
 
-def _mixture(densities: Array, shifts: Array, grid: float) -> tuple[Array, int, int]:
+def _mixture(densities: Float64Array, shifts: Float64Array, grid: float) -> tuple[Float64Array, int, int]:
     """Return weights of the shifts (first + k) stride grid, k = 0, 1 ..., whose sum is above every cell's line."""
     farthest = float(shifts[-1])
     stride = max(1, math.ceil((1 + SHIFTS_AHEAD) * farthest / (MAX_SHIFTS * grid)))

@@ -5,15 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairveil._validation import check_integer, check_positive
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.histogram import SMALLEST_GROUP
 from fairveil.fairness.intervals import LeftSide
-
-__all__ = [
-    "check_confidence",
-    "expected_tolerance",
-    "expected_tolerance_of_sizes",
-]
 
 
 def expected_tolerance(
@@ -64,9 +58,11 @@ def expected_tolerance_of_sizes(
     0.031
     """
     if len(sizes) < 2 or not all(np.isfinite(size) and size >= 0 for size in sizes):
-        raise InvalidParameter(f"Expected the sizes of two groups or more, got {list(sizes)!r}; state each.")
+        raise InvalidParameterError(
+            f"Expected the sizes of two groups or more, got {list(sizes)!r}; state each."
+        )
     if not (np.isfinite(noise_std) and noise_std >= 0 and 0 <= aimed_gap <= 1):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected noise_std >= 0 and 0 <= aimed_gap <= 1, got {noise_std!r} and {aimed_gap!r}."
         )
     check_confidence(confidence)
@@ -82,5 +78,5 @@ def expected_tolerance_of_sizes(
 def check_confidence(confidence: float) -> float:
     """Return a confidence of at least one half and below one."""
     if not (isinstance(confidence, (int, float, np.floating)) and 0.5 <= confidence < 1):
-        raise InvalidParameter(f"Expected 0.5 <= confidence < 1, got {confidence!r}; 0.95 is usual.")
+        raise InvalidParameterError(f"Expected 0.5 <= confidence < 1, got {confidence!r}; 0.95 is usual.")
     return float(confidence)

@@ -11,22 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from fairveil.certificates.forecast import check_confidence, expected_tolerance, expected_tolerance_of_sizes
+from fairveil.certificates.forecast import check_confidence
 from fairveil.certificates.sentences import sentence_of
 from fairveil.fairness.constraints import Constraint, Parity, bounds_of
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.histogram import Bound
 from fairveil.fairness.intervals import LeftSide, left_side, range_of
-
-__all__ = [
-    "Certificate",
-    "Claim",
-    "Finding",
-    "certify",
-    "certify_measured",
-    "expected_tolerance",
-    "expected_tolerance_of_sizes",
-]
 
 MOST_TIMES_AS_MANY = 1e6
 """Beyond so many times the rows at hand, how many would be needed is not said."""

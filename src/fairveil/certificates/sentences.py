@@ -3,10 +3,6 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = [
-    "sentence_of",
-]
-
 
 class Told(Protocol):
     """What a sentence needs to know of a claim."""

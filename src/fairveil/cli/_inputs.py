@@ -7,16 +7,7 @@ from shlex import quote
 from fairveil.cli.options import RunOptions
 from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
 from fairveil.data.schema import Schema
-from fairveil.errors import BadStructure, MissingPublicFact
-
-__all__ = [
-    "Source",
-    "ledger_file",
-    "prepared_schema",
-    "schema_of",
-    "sensitive_of",
-    "source_of",
-]
+from fairveil.errors import BadStructureError, MissingPublicFactError
 
 LEDGER_NAME = "ledger.jsonl"
 
@@ -40,9 +31,9 @@ def source_of(data: str) -> Source:
         return Source(data, None, True)
     path = Path(data)
     if path.is_dir():
-        raise BadStructure(f"Expected a CSV or Parquet file, got the folder {data}; name a file in it.")
+        raise BadStructureError(f"Expected a CSV or Parquet file, got the folder {data}; name a file in it.")
     if not path.exists():
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a file or one of {', '.join(dataset_names())}; got {data!r}, which is neither."
         )
     return Source(path.name, path, False)
@@ -54,7 +45,7 @@ def schema_of(source: Source, schema: Path | None) -> Schema:
         return Schema.read(schema)
     if source.is_known:
         return dataset_schema(source.name)
-    raise MissingPublicFact(
+    raise MissingPublicFactError(
         f"Expected --schema with the public facts about {source.name}, got none; make a first one with 'fairveil "
         f"schema draft {quote(str(source.path))} --target COLUMN --sensitive COLUMN --out schema.toml', "
         "edit and approve it."
@@ -65,7 +56,7 @@ def prepared_schema(source: Source, options: RunOptions) -> tuple[Schema, list[s
     """Return the schema as the options want it, and the sensitive columns if there are any."""
     schema = schema_of(source, options.schema)
     if options.target is not None and options.target != schema.target.column:
-        raise BadStructure(
+        raise BadStructureError(
             f'Expected the target that the schema declares, "{schema.target.column}", got "{options.target}"; '
             "edit the schema's [target]."
         )
@@ -76,7 +67,7 @@ def sensitive_of(schema: Schema, options: RunOptions) -> list[str]:
     """Return the sensitive columns that were named, else the schema's first."""
     for name in options.sensitive:
         if "," in name and name not in schema.columns:
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected one column after --sensitive, got {name!r}; repeat --sensitive for each."
             )
     return list(dict.fromkeys(options.sensitive)) or [entry.column for entry in schema.sensitive[:1]]
@@ -85,7 +76,7 @@ def sensitive_of(schema: Schema, options: RunOptions) -> list[str]:
 def _with_unit(schema: Schema, options: RunOptions) -> Schema:
     changes: dict[str, object] = {}
     if options.unit == "person" and schema.id_column is None:
-        raise MissingPublicFact(
+        raise MissingPublicFactError(
             'Expected the column that names the person; write id_column = "..." in the schema.'
         )
     if options.unit == "record" and schema.id_column is not None:

@@ -15,17 +15,8 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from fairveil.errors import BadStructure
-from fairveil.training.recipe import Progress, quiet
-
-__all__ = [
-    "Folder",
-    "check_place",
-    "progress_bar",
-    "remove_strays",
-    "say",
-    "written_whole",
-]
+from fairveil.errors import BadStructureError
+from fairveil.training.recipe import Progress, no_progress
 
 STAGE = ".fairveil-"
 """How the places begin in which results are made before they appear."""
@@ -47,7 +38,7 @@ class Folder:
             self.stage = Path(tempfile.mkdtemp(dir=self.path, prefix=f"{STAGE}{os.getpid()}-"))
         except OSError as problem:
             self._unmake()
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected an output folder that can be written, got {problem.strerror} for {self.path}; name another "
                 "one with --out."
             ) from None
@@ -58,7 +49,7 @@ class Folder:
         for name, kind in self._results.items():
             place = self.path / name
             if place.exists() and place.is_dir() != (kind == "folder"):
-                raise BadStructure(
+                raise BadStructureError(
                     f"Expected {place} to be a {kind} or free, got something else; move it away."
                 )
 
@@ -123,7 +114,7 @@ def check_place(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as problem:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected to write {path}, got {problem.strerror}; name another place with --out."
         ) from None
 
@@ -144,7 +135,7 @@ def progress_bar(is_quiet: bool) -> Iterator[Progress]:
     """Hand out a progress bar on a terminal, silence elsewhere."""
     console = Console(stderr=True)
     if is_quiet or not console.is_terminal:
-        yield quiet
+        yield no_progress
         return
 
     def shown(steps: range) -> Iterable[int]:

@@ -49,8 +49,6 @@ from fairveil.cli.options import (
 )
 from fairveil.errors import FairveilError
 
-__all__ = ["app", "main"]
-
 INTERRUPTED = 130
 
 app = typer.Typer(

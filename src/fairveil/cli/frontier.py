@@ -16,20 +16,16 @@ from typing import Any
 import typer
 
 from fairveil._validation import check_choice
-from fairveil.accounting.composition import Neighbours
+from fairveil.accounting.composition import NeighboringRelation
 from fairveil.cli._inputs import ledger_file
 from fairveil.cli._outputs import Folder, remove_strays, say, written_whole
 from fairveil.cli.options import RunOptions
 from fairveil.cli.train import RESULTS, Run, fit_run, prepared, train_into, write_results
-from fairveil.errors import BadStructure, InvalidParameter
+from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.methods.functional.recipe import Functional
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.frontier import frontier_of, frontier_page
 from fairveil.request import METHODS
-
-__all__ = [
-    "frontier",
-]
 
 POINTS, SETTINGS = "points", "settings.json"
 UNBOUNDED = ("fairdp", "dpsgd", "dpsgdf", "output")
@@ -129,7 +125,7 @@ def _points(options: RunOptions, epsilons: str, tolerances: str, methods: str) -
     names = [check_choice("methods", name.strip(), METHODS) for name in methods.split(",")]
     budgets, limits = _numbers("--epsilons", epsilons), _numbers("--tolerances", tolerances)
     if "pfld" in names:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             "Expected methods that hide whole records in a sweep, whose costs add up, got pfld; train it by itself "
             "with 'fairveil train --protects attribute'."
         )
@@ -145,7 +141,7 @@ def _numbers(option: str, text: str) -> list[float]:
     try:
         return list(dict.fromkeys(float(number) for number in text.split(",")))
     except ValueError:
-        raise InvalidParameter(f"Expected numbers with commas after {option}, got {text!r}.") from None
+        raise InvalidParameterError(f"Expected numbers with commas after {option}, got {text!r}.") from None
 
 
 def _check_paid(ledger: Ledger, done: Sequence[Path], path: Path) -> None:
@@ -155,7 +151,7 @@ def _check_paid(ledger: Ledger, done: Sequence[Path], path: Path) -> None:
     paid = {entry["at"] for summary in summaries for entry in summary["ledger"]["entries"][-1:]}
     n_fits = sum(entry.purpose.startswith("fit of ") for entry in ledger.entries)
     if n_fits < len(paid) or not paid <= known:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected the ledger that paid for the {len(done)} points that are there, got {path} with {n_fits} fits; "
             "restore it, or name another --out."
         )
@@ -172,7 +168,7 @@ def _settle(sweep: Sweep, settings: dict[str, Any]) -> None:
         except ValueError:
             begun = None
         if begun != settings:
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected the sweep that was begun in {sweep.out}, got other data or options than its {SETTINGS} "
                 "names; use the same, or another --out."
             )
@@ -183,7 +179,7 @@ def _settle(sweep: Sweep, settings: dict[str, Any]) -> None:
         with written_whole(place) as stage:
             stage.write_text(json.dumps(settings, indent=2) + "\n")
     except OSError as problem:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected an output folder that can be written, got {problem.strerror} for {sweep.out}; name another one "
             "with --out."
         ) from None
@@ -215,7 +211,7 @@ def _draw(sweep: Sweep, ledger: Ledger) -> dict[str, Any]:
         for point in sweep.points
         if sweep.is_done(point)
     ]
-    total, replaced = (ledger.epsilon(sweep.options.delta, each) for each in Neighbours)
+    total, replaced = (ledger.epsilon(sweep.options.delta, each) for each in NeighboringRelation)
     facts = frontier_of(summaries, len(sweep.points)) | {
         "epsilon_spent_total": total if math.isfinite(total) else None,
         "epsilon_spent_total_replace_one": replaced if math.isfinite(replaced) else None,

@@ -6,32 +6,26 @@ from pathlib import Path
 from typing import Any
 
 from fairveil._validation import check_delta
-from fairveil.accounting.composition import Neighbours
+from fairveil.accounting.composition import NeighboringRelation
 from fairveil.accounting.events import Charge, event_to_dict
 from fairveil.cli._outputs import say
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 from fairveil.privacy.ledger import Budget, Entry, Ledger, units_of
 from fairveil.report.privacy_text import neighbour_of_unit
-
-__all__ = [
-    "budget",
-    "mixing",
-    "show",
-]
 
 
 def show(file: Path, delta: float, as_json: bool) -> None:
     """Print every debit and the composed total."""
     check_delta(delta)
     if not file.is_file():
-        raise BadStructure(f"Expected a ledger file, got none at {file}.")
+        raise BadStructureError(f"Expected a ledger file, got none at {file}.")
     ledger = Ledger(file)
     entries, allowed = ledger.entries, ledger.budget
     facts = {
         "ledger": str(file),
         "delta": delta,
         "epsilon_spent_total": _finite(ledger.epsilon(delta)),
-        "epsilon_spent_total_replace_one": _finite(ledger.epsilon(delta, Neighbours.REPLACE_ONE)),
+        "epsilon_spent_total_replace_one": _finite(ledger.epsilon(delta, NeighboringRelation.REPLACE_ONE)),
         "unit": " and ".join(ledger.units) or None,
         "budget": None if allowed is None else {"epsilon": allowed.epsilon, "delta": allowed.delta},
         "entries": [_entry(entry) for entry in entries],

@@ -8,45 +8,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = [
-    "RESULTS",
-    "STARTED",
-    "Against",
-    "Aware",
-    "ComparedWith",
-    "Confidence",
-    "Constraint",
-    "Data",
-    "Delimiter",
-    "Delta",
-    "Epsilon",
-    "Groups",
-    "Holdout",
-    "HowToTrain",
-    "Json",
-    "KeyFile",
-    "LambdaMax",
-    "LedgerFile",
-    "Method",
-    "ModelFolder",
-    "ModelKind",
-    "NormBound",
-    "Out",
-    "Protects",
-    "Rules",
-    "RunOptions",
-    "SchemaFile",
-    "Size",
-    "Target",
-    "Tolerance",
-    "Unit",
-    "WhatIsSecret",
-    "WhatToTrain",
-    "WhichGap",
-    "Whom",
-]
-
-
 STARTED = time.perf_counter()
 """When the command line began to load."""
 

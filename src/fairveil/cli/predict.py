@@ -11,21 +11,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.cli._inputs import ledger_file, source_of
 from fairveil.cli._outputs import say, written_whole
 from fairveil.cli.text import certified
 from fairveil.data.readers import read_table, table_columns
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 from fairveil.fair_classifier import FairClassifier
 from fairveil.privacy.ledger import Ledger
-from fairveil.saved_request import draws_lots
+from fairveil.saved_request import needs_uniforms
 from fairveil.training.run import make_counting_plan
-
-__all__ = [
-    "certify",
-    "predict",
-]
 
 FORMATS = (".parquet", ".csv")
 
@@ -34,10 +29,12 @@ def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str,
     """Write one decision for each row of a table, in its order."""
     clf, source = _opened(model, key), source_of(data)
     if out.suffix not in FORMATS:
-        raise BadStructure(f"Expected --out to end in {' or '.join(FORMATS)}, got {out.name!r}; name it so.")
+        raise BadStructureError(
+            f"Expected --out to end in {' or '.join(FORMATS)}, got {out.name!r}; name it so."
+        )
     file = source.file()
     if out.exists() and (out.samefile(file) or out.with_name(f"{out.name}.ledger.jsonl").exists()):
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a place for decisions, got {out}, which is a table of people; name another --out."
         )
     names = _needed(clf, table_columns(file, delimiter))
@@ -134,7 +131,7 @@ def certify(
 
 
 def _spent(epsilon: float, delta: float, charges: Any, books: Ledger) -> dict[str, Any]:
-    replaced = epsilon_of(charges, delta, Neighbours.REPLACE_ONE)
+    replaced = epsilon_of(charges, delta, NeighboringRelation.REPLACE_ONE)
     spent = {
         "epsilon": epsilon,
         "epsilon_spent": epsilon_of(charges, delta),
@@ -147,7 +144,7 @@ def _spent(epsilon: float, delta: float, charges: Any, books: Ledger) -> dict[st
 def _check_apart(books: Ledger, name: str) -> None:
     """Refuse people whose own books show a training: a certificate from them would not be about new people."""
     if any(entry.purpose.startswith("fit of ") for entry in books.entries):
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected people who had no part in training, got {name}, whose ledger shows a fit; certify on rows that "
             "were kept apart, under a ledger of their own."
         )
@@ -155,6 +152,6 @@ def _check_apart(books: Ledger, name: str) -> None:
 
 def _opened(model: Path, key: Path | None) -> FairClassifier:
     beside = model.resolve().parent / "key"
-    if key is None and beside.is_file() and draws_lots(model):
+    if key is None and beside.is_file() and needs_uniforms(model):
         key = beside
     return FairClassifier.load(model, key=key)

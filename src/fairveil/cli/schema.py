@@ -9,14 +9,8 @@ from fairveil.cli._outputs import check_place, say
 from fairveil.data.drafting import draft_privately, draft_schema
 from fairveil.data.inspection import check_table
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.privacy.ledger import Ledger
-
-__all__ = [
-    "approve",
-    "check",
-    "draft",
-]
 
 
 def check(data: str, schema: Path | None, delimiter: str, as_json: bool) -> None:
@@ -92,7 +86,7 @@ def approve(file: Path, yes: bool, as_json: bool) -> None:
     """Mark a draft as public knowledge."""
     schema = Schema.read(file)
     if not yes:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected --yes to say that every fact in {file} is public knowledge, got no answer."
         )
     schema.model_copy(update={"private_draft": False}).write(file)

@@ -6,11 +6,6 @@ from typing import Any
 
 from fairveil.report.explanation import MOST_SHOWN, caution, spending, what_is_read
 
-__all__ = [
-    "certified",
-    "results",
-]
-
 
 def results(summary: dict[str, Any], out: Path, ledger: Path, delimiter: str = ",") -> str:
     """Return the summary of a finished training, and what to do next."""

@@ -20,7 +20,7 @@ from fairveil.cli.ledger import mixing
 from fairveil.cli.options import STARTED, RunOptions
 from fairveil.cli.text import results
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter, ToleranceNotMet
+from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning
 from fairveil.fair_classifier import FairClassifier
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.rule_parser import Rule
@@ -34,18 +34,6 @@ from fairveil.request import BOUNDING, KNOBS
 from fairveil.summary import guarantee_of
 from fairveil.training.recipe import Recipe
 
-__all__ = [
-    "RESULTS",
-    "Run",
-    "classifier_for",
-    "explain",
-    "fit_run",
-    "prepared",
-    "train",
-    "train_into",
-    "write_results",
-]
-
 KEEPING = ("auto", *BOUNDING)
 """Methods that keep bounds."""
 
@@ -55,13 +43,13 @@ def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) ->
     options = _hiding(options)
     constraints = _constraints(options)
     if options.aware is None:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             "Expected --aware or --unaware, got neither; say whether decisions may read the sensitive column."
         )
     for name in sensitive:
         schema.sensitive_named(name)  # names a close match where there is none
     if options.aware and (hidden := [name for name in sensitive if name not in schema.columns]):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected {hidden[0]!r} among the columns of the schema for --aware, got none; write "
             f"[columns.{hidden[0]}], or use --unaware."
         )
@@ -76,18 +64,18 @@ def _hiding(options: RunOptions) -> RunOptions:
     """Return the options with the method that hides what is to be hidden; it must be said, for one is weaker."""
     hides_attribute = options.protects == "attribute"
     if hides_attribute and options.aware:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             "Expected --unaware with --protects attribute, whose decisions never read the attribute, got --aware."
         )
     if hides_attribute and options.n_public is not None:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             "Expected no --n-public with --protects attribute, because the number of rows is public and is counted, "
             f"got {options.n_public}; leave it out."
         )
     if hides_attribute and options.method == "auto":
         return replace(options, method="pfld")
     if hides_attribute != (options.method == "pfld"):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected --protects attribute with pfld and with no other method, got --protects {options.protects} with "
             f"{options.method}; features and labels are then public, and the attribute alone is hidden."
         )
@@ -103,24 +91,24 @@ def _constraints(options: RunOptions) -> tuple[Constraint, ...]:
             other = f"use --method {' or '.join(KEEPING)}"
             if options.method == "pfld":
                 other = "leave out --protects attribute, for a method that keeps them and hides whole records"
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected no --tolerance and no --rule, because {options.method} measures the gap and does not bound "
                 f"it{knob}; leave them out, or {other}."
             )
         return (_named(options, 0.0),)
     if options.tolerance is None and not options.rules:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected --tolerance or --rule with {options.method}, got neither; write --tolerance 0.05, or --method "
             "dpsgd for a model that is private and not fair."
         )
     if options.method == "functional" and options.model != "linear":
-        raise InvalidParameter(f"Expected --model linear with functional, got {options.model!r}.")
+        raise InvalidParameterError(f"Expected --model linear with functional, got {options.model!r}.")
     if options.method == "parity" and (options.rules or options.constraint != "demographic_parity"):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             "Expected --tolerance of demographic_parity alone with parity, got another bound; use --method dp2dp."
         )
     if options.method == "parity" and options.aware is False:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             "Expected --aware with parity, because its flips read the group, got --unaware; use --method dp2dp."
         )
     named = () if options.tolerance is None else (_named(options, options.tolerance),)
@@ -137,11 +125,11 @@ def _named(options: RunOptions, tolerance: float) -> Constraint:
 
 def _training(options: RunOptions) -> Recipe | None:
     if options.norm_bound is not None and options.method != "fairdp":
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected --norm-bound with fairdp only, got it with {options.method}; leave it out."
         )
     if options.lambda_max is not None and options.method != "pfld":
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected --lambda-max with pfld only, got it with {options.method}; leave it out."
         )
     if options.method == "functional":
@@ -156,7 +144,9 @@ def _training(options: RunOptions) -> Recipe | None:
         return replace(default, descent=replace(default.descent, model=options.model))
     if options.method == "output":
         if options.model != "linear":
-            raise InvalidParameter(f"Expected --model linear for output perturbation, got {options.model!r}.")
+            raise InvalidParameterError(
+                f"Expected --model linear for output perturbation, got {options.model!r}."
+            )
         return None
     return Descent(model=options.model, group_clipping=options.method == "dpsgdf")
 
@@ -220,7 +210,7 @@ def fit_run(run: Run, ledger: Ledger) -> None:
     """Fit the classifier of a run to its table, at the cost of this ledger."""
     run.classifier.ledger = ledger
     with progress_bar(run.options.as_json) as progress, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ToleranceNotMet)  # the summary says it
+        warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the summary says it
         run.classifier.fit_file(run.source.file(), delimiter=run.options.delimiter, progress=progress)
 
 

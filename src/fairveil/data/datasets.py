@@ -30,17 +30,7 @@ from fairveil._validation import check_integer, check_probability
 from fairveil.data.encoding import Encoder
 from fairveil.data.readers import columns_needed, table_columns
 from fairveil.data.schema import Number, Schema, Sensitive, Target, close_match
-from fairveil.errors import BadStructure
-
-__all__ = [
-    "Dataset",
-    "dataset_names",
-    "dataset_path",
-    "dataset_schema",
-    "load_dataset",
-    "make_biased_mixture",
-    "make_separated_groups",
-]
+from fairveil.errors import BadStructureError
 
 DATA_FOLDER = "FAIRVEIL_DATA"
 _BUNDLED = Path(__file__).parent / "bundled"
@@ -106,7 +96,7 @@ def dataset_path(name: str) -> Path:
         f"{path}, where there is none" if folder else f"the folder named by {DATA_FOLDER}, which is not set"
     )
     source = dataset_schema(name).source
-    raise BadStructure(
+    raise BadStructureError(
         f'Expected "{name}" in {where}; get it from: {source}; then save it as {name}.parquet there.'
     )
 
@@ -125,7 +115,7 @@ def load_dataset(name: str) -> Dataset:
     try:
         frame = pd.read_parquet(path)
     except (pa.ArrowException, OSError):
-        raise BadStructure(f"Expected a whole Parquet file in {path}, got a damaged one.") from None
+        raise BadStructureError(f"Expected a whole Parquet file in {path}, got a damaged one.") from None
     return Dataset(frame[Encoder(schema).keep(frame)].reset_index(drop=True), schema, name)
 
 
@@ -133,7 +123,9 @@ def _known(name: str) -> str:
     names = list(dataset_names())
     if name not in names:
         known = ", ".join(names)
-        raise BadStructure(f'Expected a known data set ({known}), got "{name}"{close_match(name, names)}.')
+        raise BadStructureError(
+            f'Expected a known data set ({known}), got "{name}"{close_match(name, names)}.'
+        )
     return name
 
 

@@ -21,22 +21,13 @@ from numpy.typing import NDArray
 
 from fairveil._random import secret_coins
 from fairveil._validation import check_delta, check_positive
-from fairveil.accounting.events import ApproximateBox, Charge
+from fairveil.accounting.events import ApproximateDP, Charge
 from fairveil.data.readers import check_present, read_table, table_columns
 from fairveil.data.schema import DEFAULT_MISSING, Category, Number, Schema, Sensitive, Target
 from fairveil.data.values import MissingCells, canonical_texts, number_of, numbers_of
-from fairveil.errors import MissingPublicFact
+from fairveil.errors import MissingPublicFactError
 from fairveil.privacy.column_counts import CellCounts, ColumnVeil, RawColumn, open_columns
 from fairveil.privacy.ledger import Ledger
-
-__all__ = [
-    "bounds_outward",
-    "categories_from_counts",
-    "cuts_from_histogram",
-    "draft_privately",
-    "draft_schema",
-    "round_grid",
-]
 
 N_BINS = 10
 MIN_CATEGORY_ROWS = 10
@@ -296,7 +287,7 @@ def draft_privately(
     check_delta(delta)
     names = table_columns(path, delimiter)
     check_present(path, [target, sensitive], names)
-    ledger.check([Charge(ApproximateBox(epsilon, delta))])
+    ledger.check([Charge(ApproximateDP(epsilon, delta))])
     columns = _raw_columns(path, names, delimiter)
     veil = open_columns(columns, epsilon, delta, ledger, secret_coins(), "schema draft")
     counts = {name: veil.release_counts(name, EDGES.tolist(), epsilon / 2 / len(names)) for name in names}
@@ -366,7 +357,7 @@ def _category(counts: dict[str, float]) -> Category | None:
 def _at_least_two(name: str, counts: dict[str, float], what: str) -> tuple[str, ...]:
     names = categories_from_counts(counts, at_least=0)
     if len(names) < 2:
-        raise MissingPublicFact(
+        raise MissingPublicFactError(
             f'Expected at least two frequent {what} in "{name}" at this budget, got {len(names)}; '
             "spend more, or write the schema by hand (what was booked stays booked)."
         )

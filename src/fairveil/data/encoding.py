@@ -22,14 +22,7 @@ from numpy.typing import NDArray
 
 from fairveil.data.schema import MISSING, OTHER, Category, Number, Schema, Sensitive, Where, close_match
 from fairveil.data.values import Cells, MissingCells, canonical_text, map_cells, numbers_of
-from fairveil.errors import BadStructure
-
-__all__ = [
-    "Encoder",
-    "columns_of",
-    "meets",
-    "person_codes",
-]
+from fairveil.errors import BadStructureError
 
 Table: TypeAlias = "pd.DataFrame | NDArray[Any]"
 
@@ -207,9 +200,9 @@ class Encoder:
         if isinstance(table, pd.DataFrame):
             return list(zip(self._slots, columns_of(table, self.schema.feature_names), strict=True))
         if not isinstance(table, np.ndarray) or table.ndim != 2:
-            raise BadStructure("Expected a pandas DataFrame or a 2-D NumPy array of features.")
+            raise BadStructureError("Expected a pandas DataFrame or a 2-D NumPy array of features.")
         if table.shape[1] != len(self._slots):
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected {len(self._slots)} columns, got {table.shape[1]}; order them as the schema."
             )
         return [(slot, table[:, index]) for index, slot in enumerate(self._slots)]
@@ -221,9 +214,9 @@ def columns_of(table: pd.DataFrame, names: Sequence[str]) -> list[pd.Series]:
     counts = Counter(labels)
     for name in names:
         if not counts[name]:
-            raise BadStructure(f'Expected a column "{name}", got none{close_match(name, labels)}.')
+            raise BadStructureError(f'Expected a column "{name}", got none{close_match(name, labels)}.')
         if counts[name] > 1:
-            raise BadStructure(
+            raise BadStructureError(
                 f'Expected one column "{name}", got {counts[name]}; rename or drop the others.'
             )
     places = {label: place for place, label in enumerate(labels)}
@@ -239,7 +232,7 @@ def _as_cells(values: Any) -> Cells:
         else pd.Series(values, dtype=object)
     )
     if cells.ndim != 1:
-        raise BadStructure(f"Expected one column of values, got {cells.ndim} dimensions.")
+        raise BadStructureError(f"Expected one column of values, got {cells.ndim} dimensions.")
     return cells
 
 
@@ -256,7 +249,7 @@ def person_codes(cells: Cells, missing: MissingCells) -> NDArray[np.int64]:
     and large ids then fall together.
     """
     if _is_decimal(cells):
-        raise BadStructure(
+        raise BadStructureError(
             "Expected ids as text or whole numbers, got a column of decimals; read it with dtype str or Int64."
         )
 

@@ -24,15 +24,6 @@ from fairveil.data.readers import CHUNK_ROWS, Chunk, columns_needed, read_chunks
 from fairveil.data.schema import Category, Number, Schema, Sensitive
 from fairveil.data.values import IGNORE, Cells, Coding, MissingCells, canonical_text, map_cells, numbers_of
 
-__all__ = [
-    "GIVEN_AWAY",
-    "Finding",
-    "Seen",
-    "check_table",
-    "given_away",
-    "see",
-]
-
 GIVEN_AWAY = 0.99
 """A feature gives groups away if so many rows of known group could be told by its level alone."""
 
@@ -109,7 +100,7 @@ Tally: TypeAlias = Iterator[tuple[Place, int]]
 
 
 @dataclass(frozen=True)
-class Finding:
+class SchemaMismatch:
     """How often a cell or row does not fit: PRIVATE, an exact count.
 
     Attributes
@@ -130,7 +121,7 @@ class Finding:
     rule: str
 
 
-def check_table(path: str | Path, schema: Schema, *, delimiter: str = ",") -> list[Finding]:
+def check_table(path: str | Path, schema: Schema, *, delimiter: str = ",") -> list[SchemaMismatch]:
     """Return what in a file does not fit its schema; ways that never occur are left out.
 
     Guarantees
@@ -146,26 +137,28 @@ def check_table(path: str | Path, schema: Schema, *, delimiter: str = ",") -> li
         seen.update(see(chunk.frame, Encoder(schema)))
     n_rows = counts.pop(_COUNTED)
     findings = [
-        Finding(place.column, place.what, count, place.rule) for place, count in counts.items() if count
+        SchemaMismatch(place.column, place.what, count, place.rule)
+        for place, count in counts.items()
+        if count
     ]
     return [*findings, *_telling_findings(schema, seen), *_size_findings(schema, n_rows)]
 
 
-def _telling_findings(schema: Schema, seen: Seen) -> Iterator[Finding]:
+def _telling_findings(schema: Schema, seen: Seen) -> Iterator[SchemaMismatch]:
     for entry in schema.sensitive:
         for name, (count, share) in given_away(seen, entry).items():
             rule = f"where {entry.column} alone is secret it is no secret: leave this feature out"
-            yield Finding(name, f"rows whose {entry.column} it tells ({share:.1%})", count, rule)
+            yield SchemaMismatch(name, f"rows whose {entry.column} it tells ({share:.1%})", count, rule)
 
 
 _COUNTED = Place("", "rows that count", "they are what training sees")
 
 
-def _size_findings(schema: Schema, n_rows: int) -> Iterator[Finding]:
-    yield Finding("", _COUNTED.what, n_rows, _COUNTED.rule)
+def _size_findings(schema: Schema, n_rows: int) -> Iterator[SchemaMismatch]:
+    yield SchemaMismatch("", _COUNTED.what, n_rows, _COUNTED.rule)
     if schema.n_public is not None and schema.n_public != n_rows:
         rule = f"n_public = {schema.n_public} stands for the number of rows everywhere"
-        yield Finding("", "difference from n_public", n_rows - schema.n_public, rule)
+        yield SchemaMismatch("", "difference from n_public", n_rows - schema.n_public, rule)
 
 
 def _tally(chunk: Chunk, encoder: Encoder) -> Tally:

@@ -31,7 +31,7 @@ A CSV or Parquet file in, its header and its rows in chunks out.
 Files in, chunks of rows or encoded arrays out; structure is checked loudly, values never are.
 
 Bad structure (no such file, no header, a missing or repeated column, a file that is no table) raises
-`BadStructure`. Bad values follow fixed rules and say nothing, in Parquet files by the type of the column
+`BadStructureError`. Bad values follow fixed rules and say nothing, in Parquet files by the type of the column
 (`arrow_columns`), in CSV files these:
 
 * every cell is read as text, so that the type of a column never depends on its rows;
@@ -62,26 +62,7 @@ from pyarrow import types
 from fairveil._validation import check_integer
 from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.schema import Schema, Sensitive, close_match
-from fairveil.errors import BadStructure, InvalidParameter
-
-__all__ = [
-    "CHUNK_ROWS",
-    "Chunk",
-    "EncodedTable",
-    "Record",
-    "as_frame",
-    "check_present",
-    "columns_needed",
-    "is_supported",
-    "load_encoded",
-    "no_rows",
-    "plain_columns",
-    "read_chunks",
-    "read_table",
-    "records",
-    "split_line",
-    "table_columns",
-]
+from fairveil.errors import BadStructureError, InvalidParameterError
 
 Record = list[str] | None  # None stands for a malformed line
 
@@ -301,15 +282,15 @@ def read_chunks(
 def _readable(path: str | Path) -> Path:
     path = Path(path)
     if path.is_dir():
-        raise BadStructure(f"Expected a CSV or Parquet file, got the folder {path}; name a file in it.")
+        raise BadStructureError(f"Expected a CSV or Parquet file, got the folder {path}; name a file in it.")
     try:
         with path.open("rb") as file:
             is_empty = not file.read(1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise BadStructure(f"Expected a readable table at {path}; {reason}.") from None
+        raise BadStructureError(f"Expected a readable table at {path}; {reason}.") from None
     if is_empty:
-        raise BadStructure(f"Expected a table with a header in {path}, got an empty file.")
+        raise BadStructureError(f"Expected a table with a header in {path}, got an empty file.")
     return path
 
 
@@ -317,7 +298,7 @@ def _is_parquet(path: Path) -> bool:
     with path.open("rb") as file:
         is_parquet = file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
     if path.suffix in (".parquet", ".pq") and not is_parquet:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a Parquet file in {path}, got something else; check where it came from."
         )
     return is_parquet
@@ -326,18 +307,20 @@ def _is_parquet(path: Path) -> bool:
 def _check_repeats(path: Path, names: list[str]) -> None:
     repeated = [name for name, count in Counter(name.strip() for name in names).items() if count > 1 and name]
     if repeated:
-        raise BadStructure(f'Expected each column of {path} once, got "{repeated[0]}" twice; rename one.')
+        raise BadStructureError(
+            f'Expected each column of {path} once, got "{repeated[0]}" twice; rename one.'
+        )
 
 
 def check_present(path: str | Path, wanted: Sequence[str], found: list[str]) -> None:
-    """Raise `BadStructure` with a hint unless every wanted column is among those found."""
+    """Raise `BadStructureError` with a hint unless every wanted column is among those found."""
     absent = [name for name in wanted if name not in found]
     if not absent:
         return
     listed = ", ".join(found[:20]) + (", ..." if len(found) > 20 else "")
     names = ", ".join(f'"{name}"{close_match(name, found)}' for name in absent[:5])
     more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
-    raise BadStructure(
+    raise BadStructureError(
         f"Expected the columns {names}{more} in {path}, which has: {listed[:500]}{_other_delimiter(found)}."
     )
 
@@ -355,7 +338,7 @@ def _csv_names(path: Path, delimiter: str) -> list[str]:
 
 def _header(file: BinaryIO, path: Path, delimiter: str) -> list[str]:
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected delimiter to be one character other than a quote, got {delimiter!r}."
         )
     line = _header_text(file.readline(MAX_HEADER_BYTES + 1), path)
@@ -363,11 +346,11 @@ def _header(file: BinaryIO, path: Path, delimiter: str) -> list[str]:
     if names is None:
         other = next((sign for sign in ";\t|" if sign in line and sign != delimiter), None)
         hint = "" if other is None else f", or name what stands between the cells: --delimiter {other!r}"
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected column names in the first line of {path}; its quotes do not match up; mend them{hint}."
         )
     if not any(name.strip() for name in names):
-        raise BadStructure(f"Expected column names in the first line of {path}, got an empty line.")
+        raise BadStructureError(f"Expected column names in the first line of {path}, got an empty line.")
     _check_repeats(path, names)
     return names
 
@@ -378,7 +361,7 @@ def _header_text(raw: bytes, path: Path) -> str:
     except UnicodeDecodeError:
         line = "\0"
     if len(raw) > MAX_HEADER_BYTES or any(ord(char) < 32 and char != "\t" for char in line):
-        raise BadStructure(f"Expected a table as UTF-8 text or Parquet in {path}, got something else.")
+        raise BadStructureError(f"Expected a table as UTF-8 text or Parquet in {path}, got something else.")
     return line
 
 
@@ -418,8 +401,8 @@ def _parquet_file(path: Path) -> pq.ParquetFile:
         raise _damaged(path) from None
 
 
-def _damaged(path: Path) -> BadStructure:
-    return BadStructure(f"Expected a whole Parquet file in {path}, got a damaged one; copy it again.")
+def _damaged(path: Path) -> BadStructureError:
+    return BadStructureError(f"Expected a whole Parquet file in {path}, got a damaged one; copy it again.")
 
 
 def _parquet_schema(path: Path) -> pa.Schema:
@@ -440,7 +423,7 @@ def _check_types(path: Path, wanted: list[str]) -> None:
     for field in _parquet_schema(path):
         name = field.name.strip()
         if name in wanted and not is_supported(field.type):
-            raise BadStructure(
+            raise BadStructureError(
                 f'Expected plain values in column "{name}" of {path}, got the type {str(field.type)[:100]}; '
                 "write it as text or numbers, or drop it."
             )
@@ -540,14 +523,14 @@ def load_encoded(
     entries = [schema.sensitive_named(name) for name in sensitive]
     encoder = Encoder(schema)
     chunks = read_table(path, columns_needed(schema, entries), chunk_rows=chunk_rows, delimiter=delimiter)
-    pieces = [_piece(encoder, chunk, entries) for chunk in chunks]
-    codes = np.concatenate([piece.codes for piece in pieces])
-    numbers = np.concatenate([piece.numbers for piece in pieces])
+    subsets = [_piece(encoder, chunk, entries) for chunk in chunks]
+    codes = np.concatenate([subset.codes for subset in subsets])
+    numbers = np.concatenate([subset.numbers for subset in subsets])
     return EncodedTable(
         X=encoder.expand(codes, numbers),
-        y=np.concatenate([piece.y for piece in pieces]),
-        groups=np.concatenate([piece.groups for piece in pieces]),
-        persons=np.concatenate([piece.persons for piece in pieces]) if schema.id_column else None,
+        y=np.concatenate([subset.y for subset in subsets]),
+        groups=np.concatenate([subset.groups for subset in subsets]),
+        persons=np.concatenate([subset.persons for subset in subsets]) if schema.id_column else None,
     )
 
 

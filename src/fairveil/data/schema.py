@@ -41,23 +41,7 @@ from fairveil.data.values import (
     check_distinct,
     check_increasing,
 )
-from fairveil.errors import BadStructure, FairveilError, MissingPublicFact
-
-__all__ = [
-    "MISSING",
-    "OTHER",
-    "Category",
-    "ColumnName",
-    "Facts",
-    "Number",
-    "Schema",
-    "Sensitive",
-    "Target",
-    "Where",
-    "as_fairveil_error",
-    "close_match",
-    "schema_toml",
-]
+from fairveil.errors import BadStructureError, FairveilError, MissingPublicFactError
 
 # What to write where a public fact is missing.
 _PUBLIC_FACTS = {
@@ -105,16 +89,20 @@ def _sentence(detail: ErrorDetails, keys: list[str]) -> FairveilError:
     if kind == "missing" and len(location) == 1:
         return _missing(key)
     if kind == "extra_forbidden":
-        return BadStructure(f"Expected known keys only, got {key!r}{close_match(key, keys)}.")
+        return BadStructureError(f"Expected known keys only, got {key!r}{close_match(key, keys)}.")
     if kind in ("union_tag_not_found", "union_tag_invalid"):
-        return BadStructure(f'In {_place(location)}: expected type = "number" or type = "category".')
-    return BadStructure(f"Expected a valid {'.'.join(map(str, location))}: {_first_lower(detail['msg'])}.")
+        return BadStructureError(f'In {_place(location)}: expected type = "number" or type = "category".')
+    return BadStructureError(
+        f"Expected a valid {'.'.join(map(str, location))}: {_first_lower(detail['msg'])}."
+    )
 
 
 def _missing(key: str) -> FairveilError:
     if key in _PUBLIC_FACTS:
-        return MissingPublicFact(f"Expected {_PUBLIC_FACTS[key]}; got none, so write it into the schema.")
-    return BadStructure(f"Expected the key {key}, got none; add it.")
+        return MissingPublicFactError(
+            f"Expected {_PUBLIC_FACTS[key]}; got none, so write it into the schema."
+        )
+    return BadStructureError(f"Expected the key {key}, got none; add it.")
 
 
 def _first_lower(message: str) -> str:
@@ -135,7 +123,7 @@ MAX_LEVELS = 2**16  # codes are kept as uint16
 def _as_name(value: Any) -> str:
     text = canonical_text(value)
     if text is None:
-        raise BadStructure("Expected a text or a number as a name, got nothing.")
+        raise BadStructureError("Expected a text or a number as a name, got nothing.")
     return text
 
 
@@ -192,18 +180,20 @@ class Number(Facts):
     def _check(self) -> "Number":
         low, high = self.bounds
         if not low < high or not np.isfinite(high - low):
-            raise BadStructure(f"Expected bounds = [low, high] with low < high, got {[low, high]}.")
+            raise BadStructureError(f"Expected bounds = [low, high] with low < high, got {[low, high]}.")
         if self.cuts is not None and self.bins is not None:
-            raise BadStructure("Expected either cuts or bins, got both; remove one.")
+            raise BadStructureError("Expected either cuts or bins, got both; remove one.")
         if self.encode == "scale" and (self.cuts is not None or self.bins is not None):
-            raise BadStructure('Expected no cuts or bins with encode = "scale"; remove them or write "both".')
+            raise BadStructureError(
+                'Expected no cuts or bins with encode = "scale"; remove them or write "both".'
+            )
         self._check_edges(low, high)
         return self
 
     def _check_edges(self, low: float, high: float) -> None:
         check_increasing("cuts" if self.cuts is not None else "bins", self.edges)
         if self.edges and not low < self.edges[0] <= self.edges[-1] < high:
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected cuts strictly inside the bounds {[low, high]}, got {list(self.edges)}."
             )
 
@@ -230,7 +220,9 @@ class Category(Facts):
     def _check(self) -> "Category":
         check_distinct("categories", self.categories)
         if len(self.levels) > MAX_LEVELS:
-            raise BadStructure(f"Expected at most {MAX_LEVELS - 2} categories, got {len(self.categories)}.")
+            raise BadStructureError(
+                f"Expected at most {MAX_LEVELS - 2} categories, got {len(self.categories)}."
+            )
         return self
 
     @property
@@ -262,7 +254,7 @@ class Target(Facts):
     def _check(self) -> "Target":
         check_coding(self.coding, "classes")
         if self.positive not in self.classes:
-            raise BadStructure(f"Expected positive to be one of the classes, got {self.positive!r}.")
+            raise BadStructureError(f"Expected positive to be one of the classes, got {self.positive!r}.")
         return self
 
     @property
@@ -317,7 +309,7 @@ class Where(Facts):
     @model_validator(mode="after")
     def _check(self) -> "Where":
         if len(self.model_dump(exclude_none=True)) == 1:
-            raise BadStructure(
+            raise BadStructureError(
                 f'Expected a condition on "{self.column}", got none; write for example at_least = 0.'
             )
         return self
@@ -433,15 +425,15 @@ class Schema(Facts):
     @model_validator(mode="after")
     def _check(self) -> "Schema":
         if not self.columns:
-            raise BadStructure(
+            raise BadStructureError(
                 "Expected at least one feature, got none; write one table [columns.NAME] for each."
             )
         if self.target.column in self.columns:
-            raise BadStructure(
+            raise BadStructureError(
                 f'Expected the target "{self.target.column}" not to be a feature; remove its column.'
             )
         if self.id_column in self.columns:
-            raise BadStructure(
+            raise BadStructureError(
                 f'Expected the id column "{self.id_column}" not to be a feature; remove its column.'
             )
         check_distinct("sensitive columns", tuple(entry.column for entry in self.sensitive))
@@ -453,16 +445,16 @@ class Schema(Facts):
         try:
             facts = tomllib.loads(Path(path).read_bytes().decode("utf-8-sig"))
         except OSError as error:
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected a readable schema file at {path}; {error.strerror or error}."
             ) from None
         except UnicodeDecodeError:
-            raise BadStructure(f"Expected {path} to be a TOML schema; it is not UTF-8 text.") from None
+            raise BadStructureError(f"Expected {path} to be a TOML schema; it is not UTF-8 text.") from None
         except tomllib.TOMLDecodeError as error:
-            raise BadStructure(f"Expected {path} to be a TOML schema; {_plain(error)}.") from None
+            raise BadStructureError(f"Expected {path} to be a TOML schema; {_plain(error)}.") from None
         try:
             return cls(**facts)
-        except (BadStructure, MissingPublicFact) as error:
+        except (BadStructureError, MissingPublicFactError) as error:
             raise type(error)(f"{path}: {error}") from None
 
     def write(self, path: str | Path) -> None:
@@ -470,7 +462,7 @@ class Schema(Facts):
         try:
             Path(path).write_bytes(self.to_toml().encode())
         except (OSError, UnicodeEncodeError) as error:
-            raise BadStructure(f"Expected to write the schema to {path}; {error}.") from None
+            raise BadStructureError(f"Expected to write the schema to {path}; {error}.") from None
 
     def to_toml(self) -> str:
         """Return the schema as TOML text."""
@@ -513,7 +505,7 @@ class Schema(Facts):
         feature = self.columns[column]
         if isinstance(feature, Category):
             return Sensitive(column=column, groups=feature.categories)
-        raise MissingPublicFact(
+        raise MissingPublicFactError(
             f'Expected groups for "{column}", got a number column; write [[sensitive]] with column = '
             f'"{column}", groups = ["low", "high"] and cuts = [{sum(feature.bounds) / 2:g}].'
         )
@@ -521,7 +513,7 @@ class Schema(Facts):
     def _check_feature(self, column: str) -> None:
         if column not in self.columns:
             names = list(self.columns)
-            raise BadStructure(
+            raise BadStructureError(
                 f'Expected a column of the schema, got "{column}"{close_match(column, names)}.'
             )
 

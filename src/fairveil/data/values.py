@@ -19,22 +19,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fairveil.errors import BadStructure
-
-__all__ = [
-    "IGNORE",
-    "Cells",
-    "Coding",
-    "MissingCells",
-    "canonical_text",
-    "canonical_texts",
-    "check_coding",
-    "check_distinct",
-    "check_increasing",
-    "map_cells",
-    "number_of",
-    "numbers_of",
-]
+from fairveil.errors import BadStructureError
 
 Cells: TypeAlias = "pd.Series | NDArray[Any]"
 
@@ -287,20 +272,22 @@ class Coding:
 
 
 def check_coding(coding: Coding, word: str) -> None:
-    """Raise `BadStructure` unless the coding gives every cell at most one of its names."""
+    """Raise `BadStructureError` unless the coding gives every cell at most one of its names."""
     if len(coding.names) < 2:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected at least two {word}, got {len(coding.names)}; list them all in a fixed order."
         )
     check_distinct(word, coding.names)
     if IGNORE in coding.names:
-        raise BadStructure(
+        raise BadStructureError(
             f'Expected no {word} named "{IGNORE}", which means "leave the row out"; choose another.'
         )
     if coding.unknown != IGNORE and coding.unknown not in coding.names:
-        raise BadStructure(f'Expected unknown = "{IGNORE}" or one of the {word}, got {coding.unknown!r}.')
+        raise BadStructureError(
+            f'Expected unknown = "{IGNORE}" or one of the {word}, got {coding.unknown!r}.'
+        )
     if coding.cuts and coding.values:
-        raise BadStructure(
+        raise BadStructureError(
             "Expected either cuts or values, got both; cuts are for numbers, values for codes."
         )
     if coding.cuts:
@@ -313,29 +300,33 @@ def _check_cuts(coding: Coding, word: str) -> None:
     check_increasing("cuts", coding.cuts)
     if len(coding.cuts) != len(coding.names) - 1:
         n_cuts, n_names = len(coding.cuts), len(coding.names)
-        raise BadStructure(f"Expected one cut fewer than {word}, got {n_cuts} cuts for {n_names} {word}.")
+        raise BadStructureError(
+            f"Expected one cut fewer than {word}, got {n_cuts} cuts for {n_names} {word}."
+        )
 
 
 def _check_values(coding: Coding, word: str) -> None:
     strangers = [name for name in coding.values if name not in coding.names]
     if strangers:
-        raise BadStructure(f"Expected values for the declared {word} only, got values for {strangers[0]!r}.")
+        raise BadStructureError(
+            f"Expected values for the declared {word} only, got values for {strangers[0]!r}."
+        )
     empty = [name for name in coding.names if name not in coding.values and name != coding.unknown]
     if empty:
-        raise BadStructure(f"Expected values for each of the {word}, got none for {empty[0]!r}.")
+        raise BadStructureError(f"Expected values for each of the {word}, got none for {empty[0]!r}.")
     check_distinct("values", tuple(text for texts in coding.values.values() for text in texts))
 
 
 def check_distinct(key: str, names: tuple[str, ...]) -> None:
-    """Raise `BadStructure` where a name is listed twice."""
+    """Raise `BadStructureError` where a name is listed twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise BadStructure(f"Expected {key} without repeats, got {name!r} twice.")
+            raise BadStructureError(f"Expected {key} without repeats, got {name!r} twice.")
         seen.add(name)
 
 
 def check_increasing(key: str, numbers: tuple[float, ...]) -> None:
-    """Raise `BadStructure` unless the numbers rise strictly."""
+    """Raise `BadStructureError` unless the numbers rise strictly."""
     if any(high <= low for low, high in pairwise(numbers)):
-        raise BadStructure(f"Expected {key} in strictly increasing order, got {list(numbers)}.")
+        raise BadStructureError(f"Expected {key} in strictly increasing order, got {list(numbers)}.")

@@ -8,29 +8,10 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from fairveil._validation import check_choice, check_probability
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.groups import Population
 from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bounds
 from fairveil.fairness.rates import CLASSLESS, Rate
-
-__all__ = [
-    "CONSTRAINT_TYPES",
-    "Cap",
-    "Constraint",
-    "DemographicParity",
-    "EqualizedOdds",
-    "ErrorRateParity",
-    "FalseNegativeRateCap",
-    "FalseNegativeRateParity",
-    "FalsePositiveRateCap",
-    "FalsePositiveRateParity",
-    "Parity",
-    "PrecisionParity",
-    "TruePositiveRateParity",
-    "bounds_of",
-    "constrain",
-    "groups_of",
-]
 
 Groups = tuple[tuple[str, str], ...]
 
@@ -77,7 +58,7 @@ class Parity:
     def bounds(self, people: Population) -> Iterator[Bound]:
         """Return one inequality for each comparison; refuse fewer than two groups."""
         if len(groups_of(people, self.attribute)) < 2:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected at least two groups to compare for {self.name}, got fewer; name more."
             )
         weight = 1.0 if self.ratio is None else float(self.ratio)
@@ -208,7 +189,9 @@ class FalsePositiveRateCap(Cap):
 def groups_of(people: Population, attribute: str | None = None) -> list[Groups]:
     """Return the groups of one attribute, or all intersections, as pairs of attribute and group."""
     if not people.attributes:
-        raise InvalidParameter("Expected a sensitive attribute to tell groups apart, got none; name one.")
+        raise InvalidParameterError(
+            "Expected a sensitive attribute to tell groups apart, got none; name one."
+        )
     if attribute is not None:
         return [((attribute, group),) for group in people.attribute(attribute).groups]
     names = [each.name for each in people.attributes]
@@ -218,7 +201,7 @@ def groups_of(people: Population, attribute: str | None = None) -> list[Groups]:
 def _plain_tolerance(tolerance: float) -> float:
     """Return the tolerance as a number of Python, refusing what is none."""
     if not (isinstance(tolerance, (int, float, np.integer, np.floating)) and 0 <= tolerance <= 1):
-        raise InvalidParameter(f"Expected 0 <= tolerance <= 1, got {tolerance!r}.")
+        raise InvalidParameterError(f"Expected 0 <= tolerance <= 1, got {tolerance!r}.")
     return tolerance.item() if isinstance(tolerance, np.generic) else tolerance
 
 
@@ -257,7 +240,7 @@ def bounds_of(constraint: Constraint | Sequence[Constraint], people: Population)
     if isinstance(constraint, str) or not all(
         hasattr(one, "bounds") and not isinstance(one, type) for one in several
     ):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected constraints such as DemographicParity(0.05), got {constraint!r}; make one or several."
         )
     return list(dict.fromkeys(bound for one in several for bound in one.bounds(people)))

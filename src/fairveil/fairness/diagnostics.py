@@ -15,21 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from fairveil._typing import Float64Array
 from fairveil._validation import check_choice, check_delta, check_positive
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.histogram import Bound, HistogramConstraints
 from fairveil.fairness.intervals import critical
-
-__all__ = [
-    "ConstraintTrace",
-    "FinalCheck",
-    "half_widths",
-    "laplace_half_width",
-    "printed_half_width",
-    "quantile",
-]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +38,9 @@ class ConstraintTrace:
     """
 
     steps: NDArray[np.int64]
-    values: Floats
-    half_widths: Floats
-    multipliers: Floats
+    values: Float64Array
+    half_widths: Float64Array
+    multipliers: Float64Array
     bounds: tuple[Bound, ...]
     confidence: float = 0.95
 
@@ -59,7 +49,7 @@ class ConstraintTrace:
         for name in ("values", "half_widths", "multipliers"):
             shape = np.shape(getattr(self, name))
             if shape != expected:
-                raise InvalidParameter(f"Expected {name} of shape {expected}, got {shape}.")
+                raise InvalidParameterError(f"Expected {name} of shape {expected}, got {shape}.")
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -99,12 +89,12 @@ def quantile(law: str, confidence: float) -> float:
 
 def half_widths(
     constraints: HistogramConstraints,
-    histogram: Floats,
+    histogram: Float64Array,
     noise_variance: float,
     law: str = "gaussian",
     confidence: float = 0.95,
     floor: float = 1.0,
-) -> Floats:
+) -> Float64Array:
     """Return how far the noise may have moved each bound's left side, by the delta method.
 
     Parameters
@@ -137,7 +127,7 @@ def laplace_half_width(
     """
     check_positive("scale", scale)
     if not 1 <= n_above <= n_below:
-        raise InvalidParameter(f"Expected 1 <= n_above <= n_below, got {n_above!r} and {n_below!r}.")
+        raise InvalidParameterError(f"Expected 1 <= n_above <= n_below, got {n_above!r} and {n_below!r}.")
     if below <= 0:
         return math.inf
     most = max(n_above, n_below - n_above)
@@ -181,16 +171,21 @@ class FinalCheck:
     """
 
     bounds: tuple[Bound, ...]
-    values: Floats
-    standard_errors: Floats
+    values: Float64Array
+    standard_errors: Float64Array
     is_told: NDArray[np.bool_]
-    offsets: Floats | None = None
+    offsets: Float64Array | None = None
     clipped_share: float = 0.0
     clipped_error: float = 0.0
 
     @classmethod
     def of_counts(
-        cls, watched: HistogramConstraints, counts: Floats, noise_variance: float, floor: float, **more: Any
+        cls,
+        watched: HistogramConstraints,
+        counts: Float64Array,
+        noise_variance: float,
+        floor: float,
+        **more: Any,
     ) -> "FinalCheck":
         """Return what one noisy (cell x decision) table, with noise of its own, says of every bound."""
         rates = np.clip(watched.rates(counts, floor), 0.0, 1.0)
@@ -206,7 +201,7 @@ class FinalCheck:
         )
 
     @property
-    def excess(self) -> Floats:
+    def excess(self) -> Float64Array:
         """By how much each bound is surely broken: beyond what noise on all of them feigns in 1 of 20 cases."""
         limits = np.array([bound.limit for bound in self.bounds])
         excess = self.values - critical(0.95, len(self.bounds)) * self.standard_errors - limits

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fairveil._typing import Float64Array
 from fairveil._validation import check_choice
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, bounds_of, groups_of
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.fairness.histogram import Bound
@@ -21,27 +21,11 @@ from fairveil.fairness.intervals import (
     Interval,
     LeftSide,
     Terms,
-    Verdict,
     estimate_bounds,
     estimate_ratio,
     left_side,
 )
 from fairveil.fairness.rates import Rate
-
-__all__ = [
-    "CONSTRAINTS",
-    "BoundEstimate",
-    "Evaluation",
-    "Interval",
-    "Verdict",
-    "accuracy_of",
-    "gap_of",
-    "rate_of",
-    "rates_of",
-    "ratio_of",
-]
-
-Counts = NDArray[np.float64]
 
 CONSTRAINTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {name: kind.rates for name, kind in CONSTRAINT_TYPES.items() if issubclass(kind, Parity)}
@@ -70,14 +54,14 @@ class Evaluation:
     (0.15, 0.105, 0.194)
     """
 
-    counts: Counts
+    counts: Float64Array
     noise_variance: float
     people: Population
 
     def __post_init__(self) -> None:
         expected = (self.people.n_groups, self.people.n_classes, self.people.n_classes)
         if np.shape(self.counts) != expected:
-            raise InvalidParameter(f"Expected counts of shape {expected}, got {np.shape(self.counts)}.")
+            raise InvalidParameterError(f"Expected counts of shape {expected}, got {np.shape(self.counts)}.")
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -157,20 +141,20 @@ class Evaluation:
         return found.left
 
 
-def accuracy_of(counts: Counts, noise_variance: float, confidence: float = 0.95) -> Interval:
+def accuracy_of(counts: Float64Array, noise_variance: float, confidence: float = 0.95) -> Interval:
     """Return the share of right decisions over all groups."""
     return _evaluation(counts, noise_variance, -1).accuracy(confidence)
 
 
 def rate_of(
-    table: Counts, rate: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
+    table: Float64Array, rate: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
 ) -> Interval:
     """Return one rate ("selection_rate", "true_positive_rate", ...) of one group's label x decision table."""
     return _evaluation(table[None], noise_variance, positive)._rate(Rate(rate), confidence)
 
 
 def rates_of(
-    counts: Counts, rate: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
+    counts: Float64Array, rate: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
 ) -> tuple[Interval, ...]:
     """Return that rate for every group (the last table is of people of no group)."""
     rates = _evaluation(counts, noise_variance, positive).rates(rate, confidence=confidence)
@@ -178,20 +162,20 @@ def rates_of(
 
 
 def gap_of(
-    counts: Counts, constraint: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
+    counts: Float64Array, constraint: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
 ) -> Interval:
     """Return the largest difference between two groups, over the constraint's rates (and classes, if many)."""
     return _evaluation(counts, noise_variance, positive).gap(constraint, confidence)
 
 
 def ratio_of(
-    counts: Counts, constraint: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
+    counts: Float64Array, constraint: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
 ) -> Interval:
     """Return the smallest over the largest rate, at its worst over the constraint's rates (and classes, if many)."""
     return _evaluation(counts, noise_variance, positive).ratio(constraint, confidence)
 
 
-def _evaluation(counts: Counts, noise_variance: float, positive: int) -> Evaluation:
+def _evaluation(counts: Float64Array, noise_variance: float, positive: int) -> Evaluation:
     """Return an evaluation of nameless groups: all tables but the last."""
     groups = tuple(map(str, range(len(counts) - 1)))
     classes = tuple(map(str, range(counts.shape[1])))
@@ -202,7 +186,7 @@ def _parity(constraint: str | Parity) -> Parity:
     if isinstance(constraint, Parity):
         return constraint
     if not isinstance(constraint, str):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected a parity constraint or its name, got {type(constraint).__name__}; ask bounds() about others."
         )
     parity: Parity = CONSTRAINT_TYPES[check_choice("constraint", constraint, CONSTRAINTS)]()

@@ -12,13 +12,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.errors import InvalidParameter
-
-__all__ = [
-    "Attribute",
-    "Population",
-    "smallest_partition",
-]
+from fairveil.errors import InvalidParameterError
 
 MOST_GROUPS = 2**15 - 1
 """Codes are kept in 16 bits a row."""
@@ -54,9 +48,11 @@ class Population:
         _check_distinct("classes", self.classes)
         _check_distinct("attributes", [attribute.name for attribute in self.attributes])
         if not -len(self.classes) <= self.positive < len(self.classes):
-            raise InvalidParameter(f"Expected positive to be the code of a class, got {self.positive!r}.")
+            raise InvalidParameterError(
+                f"Expected positive to be the code of a class, got {self.positive!r}."
+            )
         if self.n_groups > MOST_GROUPS:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected at most {MOST_GROUPS} combinations of groups, got {self.n_groups}; name fewer attributes."
             )
         object.__setattr__(self, "positive", self.positive % len(self.classes))
@@ -130,7 +126,9 @@ class Population:
     def class_code(self, name: str) -> int:
         """Return the code of a class."""
         if name not in self.classes:
-            raise InvalidParameter(f"Expected one of the classes {', '.join(self.classes)}; got {name!r}.")
+            raise InvalidParameterError(
+                f"Expected one of the classes {', '.join(self.classes)}; got {name!r}."
+            )
         return self.classes.index(name)
 
     def _along(self, axis: int, levels: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -139,7 +137,7 @@ class Population:
     def _axis(self, name: str) -> int:
         names = [attribute.name for attribute in self.attributes]
         if name not in names:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected a sensitive attribute of {', '.join(names) or 'none'}; got {name!r}; name it as sensitive."
             )
         return names.index(name)
@@ -147,7 +145,7 @@ class Population:
     def _level(self, axis: int, group: str) -> int:
         attribute = self.attributes[axis]
         if group not in attribute.groups:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected a group of {attribute.name!r} ({', '.join(attribute.groups)}); got {group!r}."
             )
         return attribute.groups.index(group)
@@ -156,7 +154,7 @@ class Population:
 def _check_distinct(what: str, names: Sequence[str]) -> None:
     twice = [name for name in dict.fromkeys(names) if list(names).count(name) > 1]
     if twice:
-        raise InvalidParameter(f"Expected distinct {what}, got {twice[0]!r} twice; name each once.")
+        raise InvalidParameterError(f"Expected distinct {what}, got {twice[0]!r} twice; name each once.")
 
 
 def smallest_partition(memberships: NDArray) -> NDArray[np.int64]:

@@ -8,13 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.errors import InvalidParameter
+from fairveil._typing import Float64Array
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.groups import Population, smallest_partition
 from fairveil.fairness.rates import Rate
-
-__all__ = ["SMALLEST_GROUP", "Bound", "HistogramConstraints", "Ratios", "compile_bounds"]
-
-Floats = NDArray[np.float64]
 
 MOST_BOUNDS = 10_000
 SMALLEST_GROUP = 5.0
@@ -66,10 +63,10 @@ class HistogramConstraints:
 
     bounds: tuple[Bound, ...]
     cells: NDArray[np.int64]
-    above: Floats
-    below: Floats
-    weights: Floats
-    limits: Floats
+    above: Float64Array
+    below: Float64Array
+    weights: Float64Array
+    limits: Float64Array
 
     @cached_property
     def n_cells(self) -> int:
@@ -81,36 +78,38 @@ class HistogramConstraints:
         """The number of decisions."""
         return self.cells.shape[1]
 
-    def ratios(self, histogram: Floats, floor: float = 1.0) -> "Ratios":
+    def ratios(self, histogram: Float64Array, floor: float = 1.0) -> "Ratios":
         """Return every rate with its denominator, from which all else follows."""
         flat = histogram.ravel()
         below = self.below @ flat
         floored = np.maximum(below, floor)
         return Ratios((self.above @ flat) / floored, floored, below > floor)
 
-    def rates(self, histogram: Floats, floor: float = 1.0) -> Floats:
+    def rates(self, histogram: Float64Array, floor: float = 1.0) -> Float64Array:
         """Return each rate; denominators below the public `floor` are taken as the floor."""
         return self.ratios(histogram, floor).rates
 
-    def values(self, histogram: Floats, floor: float = 1.0) -> Floats:
+    def values(self, histogram: Float64Array, floor: float = 1.0) -> Float64Array:
         """Return the left side of each bound."""
         return self.weights @ self.rates(histogram, floor)
 
-    def violation(self, histogram: Floats, floor: float = 1.0) -> Floats:
+    def violation(self, histogram: Float64Array, floor: float = 1.0) -> Float64Array:
         """Return by how much each bound is broken (negative: how much room is left)."""
         return self.values(histogram, floor) - self.limits
 
-    def pull(self, histogram: Floats, multipliers: Floats, floor: float = 1.0) -> Floats:
+    def pull(self, histogram: Float64Array, multipliers: Float64Array, floor: float = 1.0) -> Float64Array:
         """Return d(sum_j multiplier_j Gamma_j)/d(histogram), shape (cells, classes), by the quotient rule."""
         return self.pull_of(self.ratios(histogram, floor), multipliers)
 
-    def pull_of(self, ratios: "Ratios", multipliers: Floats) -> Floats:
+    def pull_of(self, ratios: "Ratios", multipliers: Float64Array) -> Float64Array:
         """Return the pull where the rates are known already."""
         slopes = (multipliers @ self.weights) / ratios.below
         pulled = slopes @ self.above - (slopes * ratios.rates * ratios.is_free) @ self.below
         return pulled.reshape(-1, self.n_classes)
 
-    def standard_errors(self, histogram: Floats, noise_variance: float, floor: float = 1.0) -> Floats:
+    def standard_errors(
+        self, histogram: Float64Array, noise_variance: float, floor: float = 1.0
+    ) -> Float64Array:
         """Return the standard error of each bound's left side from noise of this variance on every count.
 
         By the delta method: the derivative of a ratio n/d along a count is (above - rate below) / d.
@@ -119,7 +118,7 @@ class HistogramConstraints:
         slopes = (self.above - (ratios.rates * ratios.is_free)[:, None] * self.below) / ratios.below[:, None]
         return np.sqrt(noise_variance * np.square(self.weights @ slopes).sum(axis=1))
 
-    def sampling_errors(self, histogram: Floats, floor: float = 1.0) -> Floats:
+    def sampling_errors(self, histogram: Float64Array, floor: float = 1.0) -> Float64Array:
         """Return the standard error of each bound's left side because the counted people are a sample.
 
         Rates of the same people are taken as independent; a rate near 0 or 1 is taken as 0.02 from it.
@@ -128,12 +127,12 @@ class HistogramConstraints:
         middle = np.clip(ratios.rates, 0.02, 0.98)
         return np.sqrt(np.square(self.weights) @ (middle * (1 - middle) / ratios.below))
 
-    def smallest_parts(self, histogram: Floats, floor: float = 1.0) -> Floats:
+    def smallest_parts(self, histogram: Float64Array, floor: float = 1.0) -> Float64Array:
         """Return the smallest denominator among the rates of each bound."""
         below = self.ratios(histogram, floor).below
         return np.where(self.weights != 0, below, np.inf).min(axis=1)
 
-    def is_told(self, histogram: Floats, noise_variance: float) -> NDArray[np.bool_]:
+    def is_told(self, histogram: Float64Array, noise_variance: float) -> NDArray[np.bool_]:
         """Return which bounds are on enough people to speak of: every denominator well above its own noise."""
         noise = np.sqrt(noise_variance * np.count_nonzero(self.below, axis=1))
         is_small = self.below @ histogram.ravel() < SMALLEST_GROUP + 3 * noise
@@ -143,15 +142,15 @@ class HistogramConstraints:
 class Ratios(NamedTuple):
     """Rates, their denominators, and which of these are above the floor (a floor has no slope)."""
 
-    rates: Floats
-    below: Floats
+    rates: Float64Array
+    below: Float64Array
     is_free: NDArray[np.bool_]
 
 
 def _check_possible(bound: Bound) -> None:
     least = sum(min(weight, 0.0) for weight, _ in bound.terms)
     if bound.limit < least:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected a bound that rates between 0 and 1 can meet, got {bound}; its left side is at least {least:g}."
         )
 
@@ -161,9 +160,9 @@ def compile_bounds(bounds: Iterable[Bound], people: Population) -> HistogramCons
     bounds = tuple(bounds)
     rates = list(dict.fromkeys(rate for bound in bounds for _, rate in bound.terms))
     if not rates:
-        raise InvalidParameter("Expected at least one rate to constrain, got none.")
+        raise InvalidParameterError("Expected at least one rate to constrain, got none.")
     if len(bounds) > MOST_BOUNDS:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected at most {MOST_BOUNDS} bounds, got {len(bounds)}; compare groups against the rest, or attributes "
             "one by one."
         )

@@ -11,26 +11,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
+from fairveil._typing import Float64Array
 from fairveil.fairness.groups import Population
 from fairveil.fairness.histogram import SMALLEST_GROUP, Bound
 from fairveil.fairness.rates import Rate
 
-__all__ = [
-    "BoundEstimate",
-    "Interval",
-    "LeftSide",
-    "Verdict",
-    "critical",
-    "estimate_bounds",
-    "estimate_ratio",
-    "left_side",
-    "range_of",
-]
-
-Floats = NDArray[np.float64]
 Terms = tuple[tuple[float, Rate], ...]
 
 
@@ -96,29 +83,29 @@ class LeftSide:
         The error of the sum over that of a sum of rates of different people.
     """
 
-    weights: Floats
-    rates: Floats
-    sizes: Floats
-    inside: Floats
-    outside: Floats
+    weights: Float64Array
+    rates: Float64Array
+    sizes: Float64Array
+    inside: Float64Array
+    outside: Float64Array
     shared: float = 1.0
 
     @property
-    def value(self) -> Floats:
+    def value(self) -> Float64Array:
         """The measured left side, from rates kept within 0 and 1."""
         return np.clip(self.rates, 0.0, 1.0) @ self.weights
 
-    def upper(self, level: float) -> Floats:
+    def upper(self, level: float) -> Float64Array:
         """Return what the true left side is at most, with probability `level`; no rates can exceed it."""
         # A rate outside of [0, 1] is noise: pulling it back must never make a limit tighter.
         centre = np.maximum(self.value, self.rates @ self.weights)
         return np.minimum(centre + self._error(level), np.maximum(self.weights, 0.0).sum())
 
-    def lower(self, level: float) -> Floats:
+    def lower(self, level: float) -> Float64Array:
         """Return what the true left side is at least, with probability `level`."""
         return -self.weighing(-self.weights).upper(level)
 
-    def weighing(self, weights: Floats) -> "LeftSide":
+    def weighing(self, weights: Float64Array) -> "LeftSide":
         """Return the same rates with other weights."""
         return replace(self, weights=weights)
 
@@ -126,7 +113,7 @@ class LeftSide:
         """Return what the same measured rates of so many times as many people would say."""
         return replace(self, rates=np.clip(self.rates, 0.0, 1.0), sizes=factor * self.sizes)
 
-    def _error(self, level: float) -> Floats:
+    def _error(self, level: float) -> Float64Array:
         """Return how far above the measured value the limit is.
 
         Errors add up in squares, but a step of the counts and the skewness of rare events do not: they add up plainly.
@@ -141,7 +128,9 @@ class LeftSide:
         return self.shared * (squares + plain @ np.abs(self.weights))
 
 
-def _deviations(rates: Floats, sizes: Floats, inside: Floats, outside: Floats, level: float) -> Floats:
+def _deviations(
+    rates: Float64Array, sizes: Float64Array, inside: Float64Array, outside: Float64Array, level: float
+) -> Float64Array:
     """Return how far above each measured rate the true one may be, noise and sampling together."""
     z, rates = float(ndtri(level)), np.clip(rates, 0.0, 1.0)
     sampling = _exact_deviations(rates, sizes, level)
@@ -157,14 +146,16 @@ def _deviations(rates: Floats, sizes: Floats, inside: Floats, outside: Floats, l
     return np.sqrt(more_people * sampling**2 + noise**2)
 
 
-def _exact_deviations(rates: Floats, sizes: Floats, level: float) -> Floats:
+def _exact_deviations(rates: Float64Array, sizes: Float64Array, level: float) -> Float64Array:
     """Return the distance from a rate to its exact upper limit (Clopper and Pearson 1934)."""
     chosen, others = rates * sizes, (1 - rates) * sizes
     high = np.where(others > 0, betaincinv(chosen + 1, np.maximum(others, 1e-9), level), 1.0)
     return np.maximum(high - rates, 0.0)
 
 
-def left_side(terms: Terms, counts: Floats, noise_variance: float, people: Population) -> LeftSide | None:
+def left_side(
+    terms: Terms, counts: Float64Array, noise_variance: float, people: Population
+) -> LeftSide | None:
     """Return a weighted sum of rates of these counts; None where a rate is of too few people to speak of."""
     weights = np.array([weight for weight, _ in terms])
     above, below, merged, n_entries = _merged([rate for _, rate in terms], counts, people)
@@ -185,7 +176,11 @@ def range_of(terms: Terms) -> tuple[float, float]:
 
 
 def estimate_bounds(
-    bounds: Iterable[Bound], counts: Floats, noise_variance: float, people: Population, confidence: float
+    bounds: Iterable[Bound],
+    counts: Float64Array,
+    noise_variance: float,
+    people: Population,
+    confidence: float,
 ) -> tuple[BoundEstimate, ...]:
     """Return every bound's left side; the intervals are so wide that all of them hold at once (Bonferroni).
 
@@ -240,24 +235,26 @@ def critical(confidence: float, n_statements: int) -> float:
 
 
 def _merged(
-    rates: Sequence[Rate], counts: Floats, people: Population
-) -> tuple[Floats, Floats, Floats, Floats]:
+    rates: Sequence[Rate], counts: Float64Array, people: Population
+) -> tuple[Float64Array, Float64Array, Float64Array, Float64Array]:
     """Return numerators, denominators and counts over entries that these rates tell apart, and how many each joins."""
     forms = np.array([rate.forms(people) for rate in rates]).reshape(2 * len(rates), -1)
     kinds, kind = np.unique(forms, axis=1, return_inverse=True)
-    totals: Floats = np.zeros((2, kinds.shape[1]))
+    totals: Float64Array = np.zeros((2, kinds.shape[1]))
     np.add.at(totals[0], kind.ravel(), counts.ravel())
     np.add.at(totals[1], kind.ravel(), 1.0)
     return kinds[::2], kinds[1::2], totals[0], totals[1]
 
 
-def _two_more(above: Floats, below: Floats) -> Floats:
+def _two_more(above: Float64Array, below: Float64Array) -> Float64Array:
     """Return two people inside and two outside of each rate's numerator, shared by the rates where they overlap."""
     parts = np.concatenate([above, below - above])
     return (2 * parts / np.maximum(parts.sum(axis=1), 1.0)[:, None]).max(axis=0)
 
 
-def _shared(weights: Floats, above: Floats, below: Floats, merged: Floats, noise: Floats) -> float:
+def _shared(
+    weights: Float64Array, above: Float64Array, below: Float64Array, merged: Float64Array, noise: Float64Array
+) -> float:
     """Return the error of the sum over what it would be if no two rates shared people, by the delta method."""
     if not np.any((below > 0).sum(axis=0) > 1):
         return 1.0

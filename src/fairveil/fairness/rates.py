@@ -7,10 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._validation import check_choice
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.groups import Population
-
-__all__ = ["BARE_NAME", "CLASSLESS", "RATES", "Rate", "rate_masks"]
 
 Mask = NDArray[np.bool_]
 
@@ -74,7 +72,7 @@ class Rate:
     def __post_init__(self) -> None:
         check_choice("rate", self.name, RATES)
         if self.name in CLASSLESS and self.of_class is not None:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected no class of {self.name}, which is about all, got {self.of_class!r}."
             )
 

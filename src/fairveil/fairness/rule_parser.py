@@ -5,14 +5,10 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.groups import Population
 from fairveil.fairness.histogram import Bound
 from fairveil.fairness.rates import BARE_NAME, CLASSLESS, RATES, Rate
-
-__all__ = [
-    "Rule",
-]
 
 Terms = list[tuple[float, Rate | None]]
 """Weights of rates; a plain number is a weight of no rate."""
@@ -55,7 +51,9 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
-            raise InvalidParameter(f"Expected a rule as text, got {type(self.text).__name__}; {EXAMPLE}.")
+            raise InvalidParameterError(
+                f"Expected a rule as text, got {type(self.text).__name__}; {EXAMPLE}."
+            )
         _parse(self.text)
 
     @property
@@ -69,7 +67,7 @@ class Rule:
         for _, rate in bound.terms:
             rate.forms(people)
             if people.n_classes > 2 and rate.of_class is None and rate.name not in CLASSLESS:
-                raise InvalidParameter(
+                raise InvalidParameterError(
                     f"Expected a class of {rate.name}, because there are {people.n_classes}, got none; "
                     f"write {rate.name}(...) with one of {', '.join(people.classes)}."
                 )
@@ -98,11 +96,11 @@ def _bound(smaller: Terms, larger: Terms) -> Bound:
                 weights[rate] = weights.get(rate, 0.0) + sign * weight
     used = tuple((weight, rate) for rate, weight in weights.items() if weight)
     if not used:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected at least one rate that does not cancel, got none in the rule; {EXAMPLE}."
         )
     if not all(map(math.isfinite, [limit, *weights.values()])):
-        raise InvalidParameter(f"Expected finite numbers in the rule, got a sum that is not; {EXAMPLE}.")
+        raise InvalidParameterError(f"Expected finite numbers in the rule, got a sum that is not; {EXAMPLE}.")
     return Bound(used, limit)
 
 
@@ -199,7 +197,9 @@ def _skip(text: str, at: int) -> int:
     return at
 
 
-def _refused(expected: str, text: str, at: int, advice: str) -> InvalidParameter:
+def _refused(expected: str, text: str, at: int, advice: str) -> InvalidParameterError:
     seen = SEEN.match(text, at)
     got = "the end" if seen is None else repr(seen[0])
-    return InvalidParameter(f"Expected {expected}, got {got} at character {at + 1} of the rule; {advice}.")
+    return InvalidParameterError(
+        f"Expected {expected}, got {got} at character {at + 1} of the rule; {advice}."
+    )

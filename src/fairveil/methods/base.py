@@ -18,7 +18,7 @@ from fairveil._validation import check_delta, check_epsilon
 from fairveil.accounting.composition import epsilon_of
 from fairveil.data.encoding import Encoder
 from fairveil.data.schema import Schema
-from fairveil.errors import BadStructure, InvalidParameter, ToleranceNotMet
+from fairveil.errors import BadStructureError, InvalidParameterError, ToleranceNotMetWarning
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.groups import Population
@@ -31,13 +31,9 @@ from fairveil.privacy.ledger import Ledger, session_ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import AnyRecords
-from fairveil.training.recipe import Progress, Recipe, quiet
-from fairveil.training.run import Trained, carry_out, make_plan
-from fairveil.training.tuning import Tuning, carry_out_tuned, tuned_plan
-
-__all__ = [
-    "PrivateClassifier",
-]
+from fairveil.training.recipe import Progress, Recipe, no_progress
+from fairveil.training.run import Trained, make_plan, run_plan
+from fairveil.training.tuning import Tuning, run_tuned_plan, tuned_plan
 
 AnyPlan = Plan | TunedPlan
 
@@ -115,7 +111,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(
-        self, X: Any, y: Any, sensitive_features: Any = None, progress: Progress = quiet
+        self, X: Any, y: Any, sensitive_features: Any = None, progress: Progress = no_progress
     ) -> "PrivateClassifier":
         """Train on a table and its labels; the budget is booked before any row is used.
 
@@ -135,7 +131,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         return self._fit(front, lambda: self._from_table(front, X, y, sensitive_features), progress)
 
     def fit_file(
-        self, path: str | Path, *, delimiter: str = ",", progress: Progress = quiet
+        self, path: str | Path, *, delimiter: str = ",", progress: Progress = no_progress
     ) -> "PrivateClassifier":
         """Train on a CSV or Parquet file that follows the schema, read chunk by chunk."""
         front = self._front(None, None)
@@ -160,7 +156,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     def _plan_for(self, front: Front) -> AnyPlan:
         if self._tuning is not None:
             if front.task.hides_attribute:
-                raise InvalidParameter(
+                raise InvalidParameterError(
                     "Expected no private choice among ways to train where an attribute alone is secret, got one; name "
                     "one way."
                 )
@@ -199,10 +195,10 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         rng, purpose = public_coins(self.random_state), f"fit of {type(self).__name__}"
         if isinstance(plan, Plan):
             recipe = self._recipe_for(front)
-            return carry_out(plan, recipe, front.task, records, ledger, coins, rng, progress, purpose)
+            return run_plan(plan, recipe, front.task, records, ledger, coins, rng, progress, purpose)
         tuning: Any = self._tuning
         whole: Any = records  # a choice is refused where an attribute alone is secret
-        tuned = carry_out_tuned(plan, tuning, front.task, whole, ledger, coins, rng, purpose)
+        tuned = run_tuned_plan(plan, tuning, front.task, whole, ledger, coins, rng, purpose)
         self.candidate_ = tuned.candidate
         return tuned.trained
 
@@ -211,12 +207,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, ensure_all_finite=False, dtype="numeric")
         check_classification_targets(y)
         if len(np.unique(y)) < 2:
-            raise InvalidParameter("Expected at least two classes in y, got one class.")
+            raise InvalidParameterError("Expected at least two classes in y, got one class.")
         return X, y
 
     def _from_table(self, front: Front, X: Any, y: Any, sensitive_features: Any) -> AnyRecords:
         if y is None:
-            raise BadStructure("Expected labels y, got None.")
+            raise BadStructureError("Expected labels y, got None.")
         if self.schema is None:
             self.classes_, y = np.unique(y, return_inverse=True)
         else:
@@ -255,7 +251,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         """Keep what a last count says of every bound, and warn, where fit was called, of one that is surely broken."""
         self.final_check_ = check
         if check is not None and not check.may_hold:
-            warnings.warn(check.complaint(), ToleranceNotMet, stacklevel=5)
+            warnings.warn(check.complaint(), ToleranceNotMetWarning, stacklevel=5)
 
     def _table(self, X: Any) -> Any:
         """Return the rows to be decided; plain arrays are checked as scikit-learn does."""

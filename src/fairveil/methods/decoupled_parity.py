@@ -12,40 +12,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._keys import Key
+from fairveil._typing import Float64Array
 from fairveil._validation import check_choice, check_positive
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity, constrain
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.groups import Population
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.base import PrivateClassifier
-from fairveil.methods.dp2dp.gap_bounds import FlipPromise
-from fairveil.methods.dp2dp.problem import RuleFitting, Ruling, Scene
-from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.gap_bounds import FlipGapBounds
+from fairveil.methods.dp2dp.problem import FittedRule, RuleProblem, RuleSolver
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import WIDTH, ScoreHistogram
 from fairveil.methods.dp2dp.wrapping import base_recipe, coverage, keyed_rule, load_decider, wrapped_front
 from fairveil.methods.inputs import Front
-from fairveil.methods.predictor import Decider
-from fairveil.models.rules import ThresholdMixture
+from fairveil.methods.predictor import Predictor
+from fairveil.models.rules import RandomizedThresholds
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import WeightedDecisions
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
 from fairveil.training.recipe import Recipe, Task
 from fairveil.training.run import Trained
-
-__all__ = [
-    "FlipFitting",
-    "RandomizedParityPostprocessor",
-    "RateFlips",
-    "fewest_changes",
-    "flipping_rule",
-    "parity_tolerance",
-]
-
-Floats = NDArray[np.float64]
 
 
 def fewest_changes(gap: float, tolerance: float = 0.0) -> float:
@@ -62,8 +52,8 @@ def fewest_changes(gap: float, tolerance: float = 0.0) -> float:
 
 
 def flipping_rule(
-    rates: Floats, tolerance: float, codes: NDArray[np.int64], n_groups: int, jitter: float = 0.0
-) -> ThresholdMixture:
+    rates: Float64Array, tolerance: float, codes: NDArray[np.int64], n_groups: int, jitter: float = 0.0
+) -> RandomizedThresholds:
     """Return the rule that flips just enough decisions of two groups, at random (Algorithm 1; with noisy rates, 2).
 
     The group with the higher rate a loses part of its class-1 decisions, the other gains some: both end `tolerance`
@@ -77,12 +67,12 @@ def flipping_rule(
     codes : pair of int
         The two groups among `n_groups` codes; all others keep the model's decisions.
     jitter : float
-        As in `ThresholdMixture`.
+        As in `RandomizedThresholds`.
 
     Examples
     --------
     >>> rule = flipping_rule(np.array([0.5, 0.3]), 0.0, np.array([0, 1]), 3)
-    >>> rule.law(np.array([[0.0, 0.0], [1.0, -1.0]]), np.array([0, 1]))[:, 1].round(3).tolist()
+    >>> rule.distribution(np.array([[0.0, 0.0], [1.0, -1.0]]), np.array([0, 1]))[:, 1].round(3).tolist()
     [0.8, 0.143]
     """
     high, low = (0, 1) if rates[0] >= rates[1] else (1, 0)
@@ -93,7 +83,7 @@ def flipping_rule(
     weights = np.tile([0.0, 1.0, 0.0], (n_groups, 1))
     weights[codes[high]] = [0.0, kept, 1 - kept]
     weights[codes[low]] = [raised, 1 - raised, 0.0]
-    return ThresholdMixture(thresholds, weights, jitter)
+    return RandomizedThresholds(thresholds, weights, jitter)
 
 
 def parity_tolerance(bounds: HistogramConstraints) -> float:
@@ -102,7 +92,7 @@ def parity_tolerance(bounds: HistogramConstraints) -> float:
     names = {rate.name for bound in bounds.bounds for _, rate in bound.terms}
     limits = {bound.limit for bound in bounds.bounds}
     if names != {"selection_rate"} or shape != [[-1.0, 1.0]] * 2 or len(limits) != 1 or bounds.n_cells != 2:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             "Expected demographic parity of two groups for this rule, got another constraint; use ParityPostprocessor "
             "with its default fitting for more groups and other parities."
         )
@@ -124,25 +114,27 @@ class RateFlips:
         release costs the larger of the two, which the budget settles. For public sizes only.
     """
 
-    smallest_slice: ClassVar[float] = 0.05
+    smallest_budget_share: ClassVar[float] = 0.05
 
     group_sizes: tuple[int, int] | None = None
     group_epsilons: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
         if self.group_sizes is not None and not (len(self.group_sizes) == 2 and min(self.group_sizes) >= 1):
-            raise InvalidParameter(f"Expected two group sizes of at least 1, got {self.group_sizes!r}.")
+            raise InvalidParameterError(f"Expected two group sizes of at least 1, got {self.group_sizes!r}.")
         if len(self.group_epsilons) != 2:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected an epsilon for each of two groups, got {self.group_epsilons!r}."
             )
         for epsilon in self.group_epsilons:
             check_positive("each of group_epsilons", epsilon)
         if self.group_sizes is None and self.group_epsilons[0] != self.group_epsilons[1]:
-            raise InvalidParameter("Expected group_epsilons with public group_sizes only; leave them out.")
+            raise InvalidParameterError(
+                "Expected group_epsilons with public group_sizes only; leave them out."
+            )
 
     @property
-    def weights(self) -> Floats:
+    def weights(self) -> Float64Array:
         """What a record of each group counts: 1 in the group of the larger epsilon."""
         epsilons = np.array(self.group_epsilons, dtype=float)
         return epsilons / epsilons.max()
@@ -157,25 +149,25 @@ class RateFlips:
     def check(self, task: Task, bounds: HistogramConstraints) -> None:
         """Refuse everything but demographic parity of two groups and two classes."""
         if task.n_classes != 2:
-            raise InvalidParameter(f"Expected two classes to flip between, got {task.n_classes}.")
+            raise InvalidParameterError(f"Expected two classes to flip between, got {task.n_classes}.")
         if task.predicts == "joint":
-            raise InvalidParameter("Expected a rule that reads the group, got one that does not.")
+            raise InvalidParameterError("Expected a rule that reads the group, got one that does not.")
         parity_tolerance(bounds)
 
-    def parts(self, noise_multiplier: float, share: float, piece: str, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, subset: str, task: Task) -> tuple[Stage, ...]:
         """Return the one table."""
         law = "discrete_laplace" if self.group_sizes is None else "laplace"
-        return (Part("rule", (Release("rates", law, noise_multiplier),), share, piece=piece),)
+        return (Stage("rule", (Release("rates", law, noise_multiplier),), share, subset=subset),)
 
-    def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
+    def fit(self, scene: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
         """Return the flips that the noisy rates ask for."""
         people = scene.task.people
         rates, sizes = self.release_rates(scene, veils["rule"].draw())
         tolerance = parity_tolerance(scene.bounds)
         rule = flipping_rule(rates, tolerance, people.codes, people.n_groups, scene.jitter)
-        return Ruling(rule, sizes=sizes)
+        return FittedRule(rule, sizes=sizes)
 
-    def release_rates(self, scene: Scene, batch: Batch) -> tuple[Floats, Floats]:
+    def release_rates(self, scene: RuleProblem, batch: Batch) -> tuple[Float64Array, Float64Array]:
         """Return the two noisy rates, kept within [0, 1], and the sizes they were divided by."""
         order = scene.bounds.cells[scene.task.people.codes, 0]
         if self.group_sizes is None:
@@ -186,7 +178,7 @@ class RateFlips:
             positives = positives / self.weights
         return np.clip(positives / sizes, 0.0, 1.0), sizes
 
-    def _weighted(self, scene: Scene, batch: Batch) -> Floats:
+    def _weighted(self, scene: RuleProblem, batch: Batch) -> Float64Array:
         """Release the class-1 decisions of each cell, a record weighing what its group does."""
         people, cells = scene.task.people, scene.bounds.cells
         weights = np.zeros(people.n_groups)
@@ -212,9 +204,9 @@ class FlipFitting:
     group_epsilons : pair of float
         With public sizes, how the paper's epsilon_0 and epsilon_1 compare: only their ratio counts, the larger is what
         the release costs.
-    part : float, optional
+    rule_fraction : float, optional
         The share of the units kept apart for the rule; None fits it on the training rows.
-    slice : float, optional
+    budget_share : float, optional
         The share of the precision that the rule takes on the training rows; None follows from public facts.
     """
 
@@ -222,13 +214,13 @@ class FlipFitting:
     decoupled: bool = False
     group_sizes: tuple[int, int] | None = None
     group_epsilons: tuple[float, float] = (1.0, 1.0)
-    part: float | None = None
-    slice: float | None = None
+    rule_fraction: float | None = None
+    budget_share: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, ("flips", "scores"))
         if self.mode == "scores" and self.group_sizes is not None:
-            raise InvalidParameter("Expected group_sizes with mode='flips' only; leave them out.")
+            raise InvalidParameterError("Expected group_sizes with mode='flips' only; leave them out.")
 
     @property
     def predicts(self) -> str:
@@ -240,17 +232,17 @@ class FlipFitting:
     ) -> Postprocessed:
         """Return the whole recipe; refuse everything but demographic parity of two groups and classes."""
         if people.n_classes != 2:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected two classes to flip between, got {people.n_classes}; use ParityPostprocessor."
             )
         parity_tolerance(constrain(constraint, people))
-        solver: RuleFitting = (
+        solver: RuleSolver = (
             RateFlips(self.group_sizes, self.group_epsilons)
             if self.mode == "flips"
             else ScoreHistogram(in_bins=True)
         )
-        jitter = WIDTH if isinstance(base, GivenScores) else 0.0
-        return Postprocessed(base, solver, constraint, self.part, self.slice, jitter=jitter)
+        jitter = WIDTH if isinstance(base, PrefittedScores) else 0.0
+        return Postprocessed(base, solver, constraint, self.rule_fraction, self.budget_share, jitter=jitter)
 
 
 class RandomizedParityPostprocessor(PrivateClassifier):
@@ -284,9 +276,9 @@ class RandomizedParityPostprocessor(PrivateClassifier):
 
     Attributes
     ----------
-    rule_ : ThresholdMixture
+    rule_ : RandomizedThresholds
         The released rule; `predict_proba` is its exact law.
-    promise_ : FlipPromise or None
+    promise_ : FlipGapBounds or None
         Theorem 3 and Proposition 4 for this rule: `gap_bound`, `expected_gap_bound` and their twins for changes; None
         with ``mode="scores"`` and after a private choice among candidates.
     coverage_ : str
@@ -342,14 +334,16 @@ class RandomizedParityPostprocessor(PrivateClassifier):
     def _fitting(self) -> FlipFitting:
         fitting = FlipFitting() if self.fitting is None else self.fitting
         if not isinstance(fitting, FlipFitting):
-            raise InvalidParameter(f"Expected fitting to be a FlipFitting, got {type(fitting).__name__}.")
+            raise InvalidParameterError(
+                f"Expected fitting to be a FlipFitting, got {type(fitting).__name__}."
+            )
         return fitting
 
     @property
     def _parity(self) -> DemographicParity:
         constraint = DemographicParity() if self.constraint is None else self.constraint
         if not isinstance(constraint, DemographicParity):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected a DemographicParity, got {type(constraint).__name__}; ParityPostprocessor takes others."
             )
         return constraint
@@ -365,17 +359,17 @@ class RandomizedParityPostprocessor(PrivateClassifier):
         self.final_check_: FinalCheck | None = trained.fit.check
         self.coverage_ = coverage(front)
         self.promise_ = self._promised(trained)
-        self._decider = Decider(front, trained.model, trained.fit.params, trained.fit.rule)
+        self._decider = Predictor(front, trained.model, trained.fit.params, trained.fit.rule)
         self.use_key(Key.fresh())
 
-    def _promised(self, trained: Trained) -> FlipPromise | None:
+    def _promised(self, trained: Trained) -> FlipGapBounds | None:
         sizes = trained.fit.sizes
         if sizes is None or not self.plan_.is_private or isinstance(self.plan_, TunedPlan):
             return None
-        (release,) = self.plan_.part("rule").releases
+        (release,) = self.plan_.stage("rule").releases
         fitting = self._fitting
         flips = RateFlips(fitting.group_sizes, fitting.group_epsilons)
-        return FlipPromise(
+        return FlipGapBounds(
             (float(sizes[0]), float(sizes[1])),
             flips.scales(release.noise_multiplier),
             float(self._parity.tolerance),
@@ -407,7 +401,7 @@ class RandomizedParityPostprocessor(PrivateClassifier):
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the exact probability of each decision, one row a record."""
         table = self._table(X)
-        return self._decider.law(table, sensitive_features)
+        return self._decider.distribution(table, sensitive_features)
 
     @classmethod
     def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:

@@ -6,20 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairveil._typing import Float32Array
 from fairveil._validation import check_choice, check_integer, check_positive, check_probability
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.models import Average, Decoupled, LinearSoftmax, Model, Perceptron, Sgd
-from fairveil.models.base import Array
-from fairveil.models.rules import DecisionRule, MostLikely, Tilted
-from fairveil.privacy.plan import Part, Release
+from fairveil.models.rules import Argmax, DecisionRule, TiltedArgmax
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Clipped, CrossEntropy, JointEntropy
 from fairveil.privacy.veil import Batch, Veil
-from fairveil.training.recipe import Fit, Progress, Task, quiet
-
-__all__ = [
-    "Descent",
-    "adapted_clip_norms",
-]
+from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
 TYPICAL_RATE = 0.1
 SMALLEST_RATE, LARGEST_RATE = 0.01, 0.5
@@ -72,7 +67,7 @@ class Descent:
         if self.n_steps is not None:
             check_integer("n_steps", self.n_steps)
         if self.momentum is not None and not 0 <= self.momentum < 1:
-            raise InvalidParameter(f"Expected 0 <= momentum < 1, got {self.momentum!r}.")
+            raise InvalidParameterError(f"Expected 0 <= momentum < 1, got {self.momentum!r}.")
         if self.sampling_rate is not None:
             check_probability("sampling_rate", self.sampling_rate)
         if self.learning_rate is not None:
@@ -86,7 +81,7 @@ class Descent:
         return N_STEPS if self.n_steps is None else self.n_steps
 
     @property
-    def inertia(self) -> float:
+    def momentum_used(self) -> float:
         """The momentum that is used."""
         return MOMENTUM if self.momentum is None else self.momentum
 
@@ -103,16 +98,16 @@ class Descent:
         """Refuse a model that cannot be built, and an infinite clip norm under privacy."""
         self.model_for(task)
         if self.group_clipping and task.predicts == "joint":
-            raise InvalidParameter("Expected no group clipping for a joint model, got it; leave it out.")
+            raise InvalidParameterError("Expected no group clipping for a joint model, got it; leave it out.")
         if task.is_private and math.isinf(self.clip_norm_for(task)):
-            raise InvalidParameter("Expected a finite clip_norm, because epsilon is finite, got inf.")
+            raise InvalidParameterError("Expected a finite clip_norm, because epsilon is finite, got inf.")
 
-    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return what is asked of the piece "train" at this noise."""
         releases = [Release("gradient", "gaussian", noise_multiplier)]
         if self.group_clipping:
             releases.append(Release("clipped", "gaussian", COUNT_NOISE * noise_multiplier))
-        return (Part("train", tuple(releases), share, {-1: self.rate_for(task)}, self.length),)
+        return (Stage("train", tuple(releases), share, {-1: self.rate_for(task)}, self.length),)
 
     def rate_for(self, task: Task) -> float:
         """Return the sampling rate: a tenth, less where the declared size makes that slow, more where it is few."""
@@ -127,7 +122,7 @@ class Descent:
         """Return the clip norm: none without privacy unless one is given."""
         if self.clip_norm is not None:
             return self.clip_norm
-        return CLIP_PER_NORM * task.usual_norm if task.is_private else math.inf
+        return CLIP_PER_NORM * task.typical_row_norm if task.is_private else math.inf
 
     def learning_rate_for(self, task: Task, size: float, per_signal: float = TRAVEL_PER_SIGNAL) -> float:
         """Return the learning rate for a part of about `size` units."""
@@ -137,11 +132,11 @@ class Descent:
             return self.stable_rate_for(task)
         signal = task.epsilon * size / math.sqrt(self.model_for(task).n_params)
         travel = min(LONGEST_TRAVEL, per_signal * signal)  # the longest at epsilon = infinity
-        return travel * (1 - self.inertia) / (self.length * self.clip_norm_for(task))
+        return travel * (1 - self.momentum_used) / (self.length * self.clip_norm_for(task))
 
     def stable_rate_for(self, task: Task) -> float:
         """Return three quarters of 4 (1 + momentum) / norm^2, below which descent on a linear model is stable."""
-        return 3 * (1 + self.inertia) / task.input_norm**2
+        return 3 * (1 + self.momentum_used) / task.input_norm**2
 
     def train(
         self,
@@ -149,7 +144,7 @@ class Descent:
         task: Task,
         size: float,
         rng: np.random.Generator,
-        progress: Progress = quiet,
+        progress: Progress = no_progress,
     ) -> Fit:
         """Return the averaged parameters after all planned steps.
 
@@ -159,7 +154,7 @@ class Descent:
         """
         model, clip_norm = self.model_for(task), self.clip_norm_for(task)
         expected_batch = self.rate_for(task) * size
-        optimizer = Sgd(self.learning_rate_for(task, size), self.inertia)
+        optimizer = Sgd(self.learning_rate_for(task, size), self.momentum_used)
         loss = JointEntropy(task.joint_outputs) if task.predicts == "joint" else CrossEntropy()
         params = model.initial(rng)
         state, average = optimizer.start(params), Average.start(params)
@@ -172,7 +167,7 @@ class Descent:
                 average = average.add(params)
         return Fit(average.value(), rule=_plain_rule(task))
 
-    def _adapted(self, batch: Batch, model: Model, params: Array, task: Task) -> Array:
+    def _adapted(self, batch: Batch, model: Model, params: Float32Array, task: Task) -> Float32Array:
         base = self.clip_norm_for(task)
         counts = batch.release_counts(
             Clipped(model, params, CrossEntropy(), base, task.people.n_groups), name="clipped"
@@ -183,11 +178,11 @@ class Descent:
 def _plain_rule(task: Task) -> DecisionRule:
     """Return the rule that decides for the most likely label; a joint model's outputs are added up over groups."""
     if task.predicts != "joint":
-        return MostLikely()
-    return Tilted(np.tile(np.eye(task.n_classes), len(task.people.codes))[None])
+        return Argmax()
+    return TiltedArgmax(np.tile(np.eye(task.n_classes), len(task.people.codes))[None])
 
 
-def adapted_clip_norms(counts: np.ndarray, base: float) -> Array:
+def adapted_clip_norms(counts: np.ndarray, base: float) -> Float32Array:
     """Return one clip norm per group from noisy counts (group x [within, beyond]): base (1 + share / mean share).
 
     A group that is clipped as often as all together gets twice the base; the factor is kept between 1 and 3, so that

@@ -15,19 +15,12 @@ from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.readers import load_encoded
 from fairveil.data.schema import Category, Number, Schema, Sensitive
 from fairveil.data.values import IGNORE
-from fairveil.errors import BadStructure, InvalidParameter, MissingPublicFact
+from fairveil.errors import BadStructureError, InvalidParameterError, MissingPublicFactError
 from fairveil.fairness.groups import Attribute, Population
-from fairveil.methods.prefitted import GivenClassifier
+from fairveil.methods.prefitted import PrefittedClassifier
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task
-
-__all__ = [
-    "Front",
-    "check_label_type",
-    "open_front",
-    "typed_classes",
-]
 
 TYPICAL_SQUARE = 1 / 9
 """What a number scaled to [-1, 1] adds to the squared norm of a row, usually: bounds lie about three deviations out."""
@@ -46,7 +39,7 @@ class Front:
     epsilon: float
     delta: float
     predicts: str = "label"
-    given: GivenClassifier | None = None
+    given: PrefittedClassifier | None = None
     protects: str = "record"
 
     def __post_init__(self) -> None:
@@ -94,7 +87,7 @@ class Front:
     def _check_secret(self) -> None:
         """Refuse an attribute that is no secret: what is public must not name it, or the columns it follows from."""
         if not self.sensitive:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a sensitive column, whose groups are the secret, got none; name one."
             )
         public: dict[str | None, str] = {
@@ -105,14 +98,14 @@ class Front:
         }
         for entry in self.sensitive:
             if entry.unknown != IGNORE:
-                raise InvalidParameter(
+                raise InvalidParameterError(
                     f"Expected an unknown {entry.column!r} to be in no group where it is the secret, got it counted as "
                     f'{entry.unknown!r}; write unknown = "ignore" in the schema.'
                 )
             for name in (entry.column, *entry.sources):
                 if name in public:
                     told = "is the secret" if name == entry.column else f"tells {entry.column!r}, the secret"
-                    raise InvalidParameter(
+                    raise InvalidParameterError(
                         f"Expected public columns that do not name the attribute, got {name!r} as {public[name]}, "
                         f"which {told}; leave it out of what is public (delete [columns.{name}] from the schema, in "
                         f"Python schema.without({name!r}), or the rule that reads it)."
@@ -123,7 +116,7 @@ class Front:
         targets, groups = self.encoder.targets(y), self.groups(X, sensitive_features)
         rows = self.rows(X, groups)
         if len(targets) != len(rows) or len(groups) != len(rows):
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected X, y and sensitive_features of equal length, got {len(rows)}, {len(targets)} and "
                 f"{len(groups)} rows."
             )
@@ -139,7 +132,7 @@ class Front:
     def records_of_file(self, path: str | Path, delimiter: str = ",") -> MemoryRecords | AttributeRecords:
         """Return the encoded rows of a file that count, read chunk by chunk."""
         if self.given is not None:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected rows in memory for a classifier that was fitted elsewhere, got a file; read it and use fit."
             )
         names = [entry.column for entry in self.sensitive]
@@ -173,7 +166,7 @@ class Front:
     def _coded(self, levels: list[NDArray[np.int16]], n_rows: int) -> NDArray[np.int16]:
         """Return one group code a row; with no sensitive column everyone belongs to no group."""
         if any(len(level) != len(levels[0]) for level in levels):
-            raise BadStructure("Expected sensitive columns of equal length, got different ones.")
+            raise BadStructureError("Expected sensitive columns of equal length, got different ones.")
         return self.people.code(levels) if levels else np.full(n_rows, -1, dtype=np.int16)
 
     def _persons(self, X: Any) -> NDArray[np.int64] | None:
@@ -184,7 +177,7 @@ class Front:
         if not self.schema.where:
             return np.ones(n_rows, dtype=bool)
         if not isinstance(X, pd.DataFrame):
-            raise BadStructure("Expected a DataFrame, because the schema has row rules, got an array.")
+            raise BadStructureError("Expected a DataFrame, because the schema has row rules, got an array.")
         return self.encoder.keep(X)
 
 
@@ -197,7 +190,7 @@ def _square(column: Number | Category, scaled_square: float) -> float:
 
 def _column(X: Any, name: str, what: str) -> pd.Series:
     if not isinstance(X, pd.DataFrame):
-        raise BadStructure(
+        raise BadStructureError(
             f'Expected a DataFrame with the {what} column "{name}", got an array without names.'
         )
     return columns_of(X, [name])[0]
@@ -210,7 +203,7 @@ def _sensitive_columns(X: Any, sensitive_features: Any, entries: tuple[Sensitive
     if isinstance(sensitive_features, pd.DataFrame):
         return [_column(sensitive_features, entry.column, "sensitive") for entry in entries]
     if len(entries) > 1:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected sensitive_features as a DataFrame with the columns {[entry.column for entry in entries]}, "
             f"got {type(sensitive_features).__name__}."
         )
@@ -230,15 +223,17 @@ def open_front(
     names = [sensitive] if isinstance(sensitive, str) else list(sensitive or ())
     if schema is None:
         if math.isfinite(epsilon) or X is None:
-            raise MissingPublicFact(
+            raise MissingPublicFactError(
                 "Expected a schema with the public bounds, categories and classes, got none; write one as TOML, or "
                 "Schema.for_arrays(n_features, classes=[...], bounds=(-1, 1), n_public=...) for a plain array."
             )
         if names:
-            raise InvalidParameter("Expected a schema with the groups of the sensitive column, got none.")
+            raise InvalidParameterError(
+                "Expected a schema with the groups of the sensitive column, got none."
+            )
         schema = Schema.for_arrays(X.shape[1], classes=[str(code) for code in range(len(np.unique(y)))])
     if schema.private_draft and math.isfinite(epsilon):
-        raise MissingPublicFact(
+        raise MissingPublicFactError(
             "Expected a schema whose facts are public, got a draft made from the rows; check each line, then approve "
             "it with 'fairveil schema approve FILE --yes'."
         )
@@ -262,7 +257,7 @@ def check_label_type(classes: NDArray[Any], y: Any) -> None:
     """Refuse labels whose type (structure, not values) no class has: every row would be ignored silently."""
     kind = getattr(getattr(y, "dtype", None), "kind", "O")
     if kind in "biuf" and (kind == "b") != (classes.dtype.kind == "b"):
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected labels of the type of the schema's classes {classes.tolist()}, got a column of {y.dtype}; "
             "convert it, or edit [target] in the schema."
         )

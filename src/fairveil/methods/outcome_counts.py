@@ -12,10 +12,6 @@ from fairveil.privacy.ledger import Ledger, session_ledger
 from fairveil.privacy.veil import AnyRecords, open_veils
 from fairveil.training.run import make_counting_plan, release_outcomes
 
-__all__ = [
-    "count_outcomes",
-]
-
 if TYPE_CHECKING:
     from fairveil.methods.base import PrivateClassifier
 

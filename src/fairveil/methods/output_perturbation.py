@@ -7,16 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairveil._validation import check_positive
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.output_perturbation import RidgeSoftmax
-from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.veil import Veil
-from fairveil.training.recipe import Fit, Progress, Task, quiet
-
-__all__ = [
-    "OutputPerturbation",
-]
+from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
 LEAST_RIDGE = 0.002
 RIDGE_PER_NOISE = 3.0
@@ -46,13 +42,13 @@ class OutputPerturbation:
     def check(self, task: Task) -> None:
         """Refuse joint and decoupled models: the ridge is one model of the label."""
         if task.predicts != "label":
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected one model of the label for output perturbation, got a {task.predicts} one; use Descent()."
             )
 
-    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return what is asked of the piece "train" at this noise: one release from all of it."""
-        return (Part("train", (Release("minimiser", "gaussian", noise_multiplier),), share),)
+        return (Stage("train", (Release("minimiser", "gaussian", noise_multiplier),), share),)
 
     def ridge_for(self, task: Task, size: float) -> RidgeSoftmax:
         """Return the problem that is solved; an open lambda balances noise on the weights against shrinking them."""
@@ -68,7 +64,7 @@ class OutputPerturbation:
         task: Task,
         size: float,
         rng: np.random.Generator,
-        progress: Progress = quiet,
+        progress: Progress = no_progress,
     ) -> Fit:
         """Return the noisy minimiser as parameters of the linear model; class 0 is the reference, at zero."""
         ridge = self.ridge_for(task, size)

@@ -7,44 +7,41 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairveil._keys import Key, lots_of_rows
-from fairveil.errors import BadStructure, InvalidParameter
+from fairveil._keys import Key, uniforms_of_rows
+from fairveil._typing import Float32Array
+from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.methods.inputs import Front
-from fairveil.models.base import Array, Model
+from fairveil.models.base import Model
 from fairveil.models.rules import DecisionRule, label_probabilities
-
-__all__ = [
-    "Decider",
-]
 
 
 @dataclass(frozen=True, eq=False)
-class Decider:
+class Predictor:
     """Everything that a decision depends on; all of it is public but the key."""
 
     front: Front
     model: Model
-    params: Array
+    params: Float32Array
     rule: DecisionRule
     key: Key | None = None
 
     def decide(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> NDArray[np.integer]:
         """Return a class code for each row; the same record and key give the same answer."""
         groups = self._groups(X, sensitive_features)
-        lots = self._lots(X, record_ids) if self.rule.draws_lots else np.zeros((2, len(groups)))
-        return self.rule.decide(self._logits(X, groups), groups, lots)
+        uniforms = self._lots(X, record_ids) if self.rule.needs_uniforms else np.zeros((2, len(groups)))
+        return self.rule.decide(self._logits(X, groups), groups, uniforms)
 
     def probabilities(self, X: Any, sensitive_features: Any = None) -> NDArray[np.float64]:
         """Return the law of a rule that draws lots, else the model's probability of each class, one row a record."""
         if self.rule.is_random:
-            return self.law(X, sensitive_features)
+            return self.distribution(X, sensitive_features)
         logits = self._logits(X, self._groups(X, sensitive_features))
         return label_probabilities(logits, self.front.people.n_classes).T
 
-    def law(self, X: Any, sensitive_features: Any = None) -> NDArray[np.float64]:
+    def distribution(self, X: Any, sensitive_features: Any = None) -> NDArray[np.float64]:
         """Return the probability of each decision, one row a record."""
         groups = self._groups(X, sensitive_features)
-        return self.rule.law(self._logits(X, groups), groups)
+        return self.rule.distribution(self._logits(X, groups), groups)
 
     def _groups(self, X: Any, sensitive_features: Any) -> NDArray[np.integer]:
         if self.rule.reads_group or self.front.predicts == "decoupled":
@@ -59,23 +56,23 @@ class Decider:
     def _lots(self, X: Any, record_ids: Any) -> NDArray[np.float64]:
         """Return two keyed numbers for each row: of its id where there is one, else of what the schema reads of it."""
         if self.key is None:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected the key that decides lots, got none; hand over its file with use_key(path) or --key, or make "
                 "one with Key.create(path)."
             )
         encoder, schema = self.front.encoder, self.front.schema
-        lots = lots_of_rows(self.key, _bytes_of(encoder.codes(X), encoder.numbers(X)))
+        uniforms = uniforms_of_rows(self.key, _bytes_of(encoder.codes(X), encoder.numbers(X)))
         name = schema.id_column
         if record_ids is None and name is not None and isinstance(X, pd.DataFrame) and name in X.columns:
             record_ids = X[name]
         if record_ids is None:
-            return lots
+            return uniforms
         persons = encoder.persons(record_ids)
-        if len(persons) != lots.shape[1]:
-            raise BadStructure(
-                f"Expected one id for each of {lots.shape[1]} rows, got {len(persons)}; name every record."
+        if len(persons) != uniforms.shape[1]:
+            raise BadStructureError(
+                f"Expected one id for each of {uniforms.shape[1]} rows, got {len(persons)}; name every record."
             )
-        return np.where(persons >= 0, lots_of_rows(self.key, persons[:, None]), lots)
+        return np.where(persons >= 0, uniforms_of_rows(self.key, persons[:, None]), uniforms)
 
 
 def _bytes_of(codes: NDArray[np.uint16], numbers: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -8,16 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.data.values import canonical_text
-from fairveil.errors import BadStructure, InvalidParameter
-
-__all__ = [
-    "GivenClassifier",
-    "given_classifier",
-]
+from fairveil.errors import BadStructureError, InvalidParameterError
 
 
 @dataclass(frozen=True, eq=False)
-class GivenClassifier:
+class PrefittedClassifier:
     """A fitted probabilistic classifier and where it keeps each class."""
 
     classifier: Any
@@ -37,28 +32,28 @@ class GivenClassifier:
             )  # a warning about a value would be an output that one record decides
             answers = np.asarray(self.classifier.predict_proba(X), dtype=np.float64)
         if answers.ndim != 2 or answers.shape[1] <= max(self.columns):
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected one probability for each of {len(self.columns)} classes, got an array of shape "
                 f"{answers.shape}."
             )
         return answers[:, list(self.columns)].astype(np.float32)
 
 
-def given_classifier(classifier: Any, classes: tuple[str, ...]) -> GivenClassifier:
+def prefitted_classifier(classifier: Any, classes: tuple[str, ...]) -> PrefittedClassifier:
     """Return a fitted classifier made ready; refuse one that is not fitted or knows other classes."""
     if not hasattr(classifier, "predict_proba"):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected a classifier with predict_proba, got {type(classifier).__name__}; calibrate it first "
             "(CalibratedClassifierCV)."
         )
     if not hasattr(classifier, "classes_"):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected a fitted classifier, got a {type(classifier).__name__} that is not; fit it on rows of its own "
             "(and wrap it in FrozenEstimator where clones are made), or hand over Descent() to train one here."
         )
     known = [canonical_text(name) for name in classifier.classes_]
     if sorted(map(str, known)) != sorted(classes):
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected a classifier of the schema's classes {list(classes)}, got one of {known}; edit [target]."
         )
-    return GivenClassifier(classifier, tuple(known.index(name) for name in classes))
+    return PrefittedClassifier(classifier, tuple(known.index(name) for name in classes))

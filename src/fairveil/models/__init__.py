@@ -6,7 +6,7 @@
     linear.py      LinearSoftmax: multinomial logistic regression
     mlp.py         Perceptron: dense layers with ReLU or tanh, any depth
     decoupled.py   Decoupled: one model for each group, side by side
-    given.py       GivenProbabilities: what somebody else's classifier says, in a model's place
+    given.py       PrefittedProbabilities: what somebody else's classifier says, in a model's place
     smoothed.py    SmoothedModel: parameters drawn anew for every answer, and the law of it
     rules.py       decision rules: logits and groups -> decisions and their law
     clipping.py    how a record's gradient is held to its bound in floating point
@@ -20,28 +20,29 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fairveil.models.base import Array, Model
+from fairveil._typing import Float32Array
+from fairveil.models.base import Model
 from fairveil.models.clipping import row_norms
 from fairveil.models.decoupled import Decoupled
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax, tilted_pull
 from fairveil.models.mlp import Perceptron
 from fairveil.models.optimizers import Adam, Average, Optimizer, OptimizerState, Sgd
-from fairveil.models.prefitted import GivenProbabilities
+from fairveil.models.prefitted import PrefittedProbabilities
 from fairveil.models.smoothed import SmoothedModel
 
 __all__ = [
     "MODELS",
     "Adam",
-    "Array",
     "Average",
     "Decoupled",
-    "GivenProbabilities",
+    "Float32Array",
     "LinearSoftmax",
     "Model",
     "Optimizer",
     "OptimizerState",
     "Perceptron",
+    "PrefittedProbabilities",
     "Sgd",
     "SmoothedModel",
     "cross_entropy_pull",

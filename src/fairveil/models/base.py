@@ -5,18 +5,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Array",
-    "Model",
-    "quiet",
-    "with_higher_biases",
-]
-
-Array = NDArray[np.float32]
+from fairveil._typing import Float32Array
 
 # Values never steer: whether a floating-point warning appears would depend on single records. As a decorator
 # it costs half a microsecond, as a context manager twice that.
-quiet = np.errstate(all="ignore")
+ignore_float_warnings = np.errstate(all="ignore")
 
 
 class Model(Protocol):
@@ -47,43 +40,43 @@ class Model(Protocol):
     def n_params(self) -> int:
         """Length of the flat parameter vector."""
 
-    def initial(self, rng: np.random.Generator) -> Array:
+    def initial(self, rng: np.random.Generator) -> Float32Array:
         """Return starting parameters drawn from public coins."""
 
-    def forward(self, params: Array, X: Array) -> tuple[Array, ...]:
+    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
         """Return the activations, layer by layer; the last are the logits (n_classes, B)."""
 
-    def logits(self, params: Array, X: Array) -> Array:
+    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
         """Return the logits, class-major (n_classes, B)."""
 
-    def shifted(self, params: Array, offsets: NDArray[np.floating]) -> Array:
+    def shifted(self, params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
         """Return parameters whose logits are higher by one offset a class, for every row."""
 
     def clipped_gradient(
         self,
-        params: Array,
-        X: Array,
-        dlogits: Array,
-        clip_norm: float | Array,
+        params: Float32Array,
+        X: Float32Array,
+        dlogits: Float32Array,
+        clip_norm: float | Float32Array,
         *,
-        activations: tuple[Array, ...] | None = None,
-        row_norms: Array | None = None,
-    ) -> Array:
+        activations: tuple[Float32Array, ...] | None = None,
+        row_norms: Float32Array | None = None,
+    ) -> Float32Array:
         """Return the sum over records of gradients clipped to `clip_norm`; infinity: the plain sum."""
 
     def gradient_norms(
         self,
-        params: Array,
-        X: Array,
-        dlogits: Array,
+        params: Float32Array,
+        X: Float32Array,
+        dlogits: Float32Array,
         *,
-        activations: tuple[Array, ...] | None = None,
-        row_norms: Array | None = None,
-    ) -> Array:
+        activations: tuple[Float32Array, ...] | None = None,
+        row_norms: Float32Array | None = None,
+    ) -> Float32Array:
         """Return each record's gradient norm (B,); infinity where it is not a finite float32."""
 
 
-def with_higher_biases(params: Array, offsets: NDArray[np.floating]) -> Array:
+def with_higher_biases(params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
     """Return the flat parameters with the offsets added to the last entries, the class biases of every model here."""
     higher = params.copy()
     higher[-len(offsets) :] += offsets

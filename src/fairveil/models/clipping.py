@@ -20,19 +20,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.errors import InvalidParameter
-from fairveil.models.base import Array, quiet
-
-__all__ = [
-    "FLOOR",
-    "blank",
-    "clip_bound",
-    "clip_factors",
-    "row_norms",
-    "safety_margin",
-    "squares_by_column",
-    "squares_by_row",
-]
+from fairveil._typing import Float32Array
+from fairveil.errors import InvalidParameterError
+from fairveil.models.base import ignore_float_warnings
 
 FLOOR = np.float32(1e-30)
 SMALLEST_CLIP, LARGEST_CLIP = 1e-18, 1e18
@@ -40,8 +30,8 @@ _CHUNK = 4096
 _FEW = 8
 
 
-@quiet
-def row_norms(X: Array) -> Array:
+@ignore_float_warnings
+def row_norms(X: Float32Array) -> Float32Array:
     """Return ||x|| of each row (B,), summed in float64: compute once, pass the batch's part to the model."""
     norms = np.empty(len(X), dtype=np.float32)
     for start in range(0, len(X), _CHUNK):
@@ -50,12 +40,12 @@ def row_norms(X: Array) -> Array:
     return norms
 
 
-def squares_by_row(rows: Array) -> Array:
+def squares_by_row(rows: Float32Array) -> Float32Array:
     """Return ||row||^2 of each row (B,) in float32."""
     return np.einsum("ij,ij->i", rows, rows)
 
 
-def squares_by_column(columns: Array) -> Array:
+def squares_by_column(columns: Float32Array) -> Float32Array:
     """Return ||column||^2 of each column (B,) of a class-major array in float32."""
     if len(columns) > _FEW:
         return np.einsum("kb,kb->b", columns, columns)
@@ -71,7 +61,7 @@ def safety_margin(width: int) -> float:
     return 1.0 - (16.0 + width / 8.0) * 2.0**-24
 
 
-def clip_bound(clip_norm: float | Array, width: int) -> np.float32 | Array | None:
+def clip_bound(clip_norm: float | Float32Array, width: int) -> np.float32 | Float32Array | None:
     """Return what norms are held to so that `clip_norm` holds after rounding; None for infinity.
 
     `width` is the number of squares in the longest sum. A bound per record that is NaN, or too small for
@@ -86,13 +76,15 @@ def clip_bound(clip_norm: float | Array, width: int) -> np.float32 | Array | Non
 @lru_cache(maxsize=64)
 def _scalar_bound(clip_norm: float, width: int) -> np.float32 | None:
     if not clip_norm >= SMALLEST_CLIP:
-        raise InvalidParameter(f"Expected clip_norm >= {SMALLEST_CLIP}, got {clip_norm!r}.")
+        raise InvalidParameterError(f"Expected clip_norm >= {SMALLEST_CLIP}, got {clip_norm!r}.")
     if clip_norm == math.inf:
         return None
     return np.float32(min(clip_norm, LARGEST_CLIP) * safety_margin(width))
 
 
-def clip_factors(squares: Array, bound: np.float32 | Array) -> tuple[Array, NDArray[np.bool_] | None]:
+def clip_factors(
+    squares: Float32Array, bound: np.float32 | Float32Array
+) -> tuple[Float32Array, NDArray[np.bool_] | None]:
     """Return what each record's gradient is multiplied with, and which records must be blanked (None: none).
 
     Overwrites `squares`, the squared norms.
@@ -106,6 +98,6 @@ def clip_factors(squares: Array, bound: np.float32 | Array) -> tuple[Array, NDAr
     return np.divide(bound, norms, out=norms), broken
 
 
-def blank(broken: NDArray[np.bool_], rows: Array) -> Array:
+def blank(broken: NDArray[np.bool_], rows: Float32Array) -> Float32Array:
     """Return a copy of row-major `rows` with the broken records set to zero."""
     return np.where(broken[:, None], np.float32(0), rows)

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array
 from fairveil._validation import check_integer
-from fairveil.models.base import Array, quiet
+from fairveil.models.base import ignore_float_warnings
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
-
-__all__ = ["Decoupled"]
 
 
 @dataclass(frozen=True)
@@ -49,38 +48,38 @@ class Decoupled:
         """Length of the flat parameter vector."""
         return self.n_groups * self.base.n_params
 
-    def initial(self, rng: np.random.Generator) -> Array:
+    def initial(self, rng: np.random.Generator) -> Float32Array:
         """Return the same start for every copy."""
         return np.tile(self.base.initial(rng), self.n_groups)
 
-    def forward(self, params: Array, X: Array) -> tuple[Array, ...]:
+    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
         """Return the logits alone: each copy finds its own activations again."""
         return (self.logits(params, X),)
 
-    @quiet
-    def logits(self, params: Array, X: Array) -> Array:
+    @ignore_float_warnings
+    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
         """Return the logits of each row's own copy, class-major (n_classes, B)."""
         rows, members = self._members(X)
         everyone = [self.base.logits(copy, rows) for copy in self._copies(params)]
-        logits: Array = np.asarray(np.mean(everyone, axis=0, dtype=np.float64), dtype=X.dtype)
+        logits: Float32Array = np.asarray(np.mean(everyone, axis=0, dtype=np.float64), dtype=X.dtype)
         for own, is_member in zip(everyone, members, strict=True):
             np.copyto(logits, own, where=is_member)
         return logits
 
-    def shifted(self, params: Array, offsets: NDArray[np.floating]) -> Array:
+    def shifted(self, params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
         """Return parameters whose logits are higher by one offset a class, for every row."""
         return np.concatenate([self.base.shifted(copy, offsets) for copy in self._copies(params)])
 
     def clipped_gradient(
         self,
-        params: Array,
-        X: Array,
-        dlogits: Array,
-        clip_norm: float | Array,
+        params: Float32Array,
+        X: Float32Array,
+        dlogits: Float32Array,
+        clip_norm: float | Float32Array,
         *,
-        activations: tuple[Array, ...] | None = None,
-        row_norms: Array | None = None,
-    ) -> Array:
+        activations: tuple[Float32Array, ...] | None = None,
+        row_norms: Float32Array | None = None,
+    ) -> Float32Array:
         """Return the sum of clipped gradients, each in its own copy's part."""
         rows, members = self._members(X)
         parts = []
@@ -91,13 +90,13 @@ class Decoupled:
 
     def gradient_norms(
         self,
-        params: Array,
-        X: Array,
-        dlogits: Array,
+        params: Float32Array,
+        X: Float32Array,
+        dlogits: Float32Array,
         *,
-        activations: tuple[Array, ...] | None = None,
-        row_norms: Array | None = None,
-    ) -> Array:
+        activations: tuple[Float32Array, ...] | None = None,
+        row_norms: Float32Array | None = None,
+    ) -> Float32Array:
         """Return each record's gradient norm (B,), 0 for rows of no group."""
         rows, members = self._members(X)
         norms = np.zeros(len(X), dtype=np.float32)
@@ -105,9 +104,9 @@ class Decoupled:
             norms[is_member] = self.base.gradient_norms(copy, rows[is_member], dlogits[:, is_member])
         return norms
 
-    def _copies(self, params: Array) -> list[Array]:
+    def _copies(self, params: Float32Array) -> list[Float32Array]:
         return list(params.reshape(self.n_groups, -1))
 
-    def _members(self, X: Array) -> tuple[Array, Any]:
+    def _members(self, X: Float32Array) -> tuple[Float32Array, Any]:
         """Return the base's columns, and for each copy which rows are its own."""
         return np.ascontiguousarray(X[:, :-1]), X[:, -1] == np.arange(self.n_groups)[:, None]

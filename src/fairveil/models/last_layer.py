@@ -6,23 +6,13 @@ Both kinds of model keep it at the end of the flat vector, class weights first, 
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fairveil.errors import InvalidParameter
-from fairveil.models.base import Array, Model
+from fairveil._typing import Float32Array, Float64Array
+from fairveil.errors import InvalidParameterError
+from fairveil.models.base import Model
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
 
-__all__ = [
-    "LayeredModel",
-    "bounded_last_layer",
-    "check_layered",
-    "last_inputs",
-    "last_layer_norm",
-    "margin_weights",
-]
-
-Floats = NDArray[np.float64]
 LayeredModel = LinearSoftmax | Perceptron
 """Models whose last layer is a product of weights and inputs."""
 
@@ -30,13 +20,13 @@ LayeredModel = LinearSoftmax | Perceptron
 def check_layered(model: Model) -> LayeredModel:
     """Return the model as one with a last layer of its own; refuse others."""
     if not isinstance(model, (LinearSoftmax, Perceptron)):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected a linear model or a perceptron, which have a last layer, got {type(model).__name__}."
         )
     return model
 
 
-def bounded_last_layer(model: LayeredModel, params: Array, bound: float) -> Array:
+def bounded_last_layer(model: LayeredModel, params: Float32Array, bound: float) -> Float32Array:
     """Return the parameters with the last layer scaled down to the Euclidean norm `bound` (Algorithm 1, line 4).
 
     Examples
@@ -53,15 +43,15 @@ def bounded_last_layer(model: LayeredModel, params: Array, bound: float) -> Arra
     return bounded
 
 
-def last_layer_norm(model: LayeredModel, params: Array) -> float:
+def last_layer_norm(model: LayeredModel, params: Float32Array) -> float:
     """Return the Euclidean norm of the last layer, weights and biases of all classes together."""
     return math.sqrt(float(np.square(params[-_size(model) :], dtype=np.float64).sum()))
 
 
-def margin_weights(model: LayeredModel, params: Array) -> Floats:
+def margin_weights(model: LayeredModel, params: Float32Array) -> Float64Array:
     """Return the weights of logit_1 - logit_0 by the inputs of the last layer, that of the constant last."""
     if model.n_classes != 2:
-        raise InvalidParameter(f"Expected a model of two classes, got {model.n_classes}.")
+        raise InvalidParameterError(f"Expected a model of two classes, got {model.n_classes}.")
     last = params[-_size(model) :].astype(np.float64)
     n_biases = 2 if _has_biases(model) else 0
     weights = last[: len(last) - n_biases].reshape(2, -1)
@@ -70,7 +60,7 @@ def margin_weights(model: LayeredModel, params: Array) -> Floats:
     return np.append(margin, biases[1] - biases[0]) if n_biases else margin
 
 
-def last_inputs(model: LayeredModel, activations: tuple[Array, ...], X: Array) -> Floats:
+def last_inputs(model: LayeredModel, activations: tuple[Float32Array, ...], X: Float32Array) -> Float64Array:
     """Return what the last layer reads, (inputs, B), with the constant 1 of its biases last."""
     inputs = (X, *activations[:-1])[-1].T.astype(np.float64)
     return np.concatenate([inputs, np.ones((1, inputs.shape[1]))]) if _has_biases(model) else inputs

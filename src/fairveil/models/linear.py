@@ -12,9 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array
 from fairveil._validation import check_integer
-from fairveil.errors import InvalidParameter
-from fairveil.models.base import Array, quiet, with_higher_biases
+from fairveil.errors import InvalidParameterError
+from fairveil.models.base import ignore_float_warnings, with_higher_biases
 from fairveil.models.clipping import (
     FLOOR,
     blank,
@@ -24,16 +25,10 @@ from fairveil.models.clipping import (
     squares_by_row,
 )
 
-__all__ = [
-    "LinearSoftmax",
-    "class_scores",
-    "class_sums",
-]
-
 _FEW = 3
 
 
-def class_scores(weights: Array, rows: Array) -> Array:
+def class_scores(weights: Float32Array, rows: Float32Array) -> Float32Array:
     """Return `weights @ rows.T`, (K, B) C-contiguous, for weights (K, d) and rows (B, d)."""
     if len(weights) > _FEW:
         return np.ascontiguousarray(weights @ rows.T)
@@ -43,7 +38,7 @@ def class_scores(weights: Array, rows: Array) -> Array:
     return scores
 
 
-def class_sums(deltas: Array, rows: Array, out: Array) -> None:
+def class_sums(deltas: Float32Array, rows: Float32Array, out: Float32Array) -> None:
     """Write `deltas @ rows` to `out` (K, d), for deltas (K, B) and rows (B, d)."""
     if len(deltas) > _FEW:
         out[...] = deltas @ rows
@@ -89,28 +84,28 @@ class LinearSoftmax:
         """Length of the flat parameter vector."""
         return self.n_classes * (self.n_features + bool(self.bias))
 
-    def pack(self, weights: NDArray[np.floating], biases: NDArray[np.floating] | None = None) -> Array:
+    def pack(self, weights: NDArray[np.floating], biases: NDArray[np.floating] | None = None) -> Float32Array:
         """Return the flat vector that holds these class weights (n_classes, n_features) and biases."""
         parts = [np.ravel(weights)] if biases is None else [np.ravel(weights), np.ravel(biases)]
         params = np.concatenate(parts).astype(np.float32)
         if params.shape != (self.n_params,) or np.shape(weights) != (self.n_classes, self.n_features):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected class weights of shape {(self.n_classes, self.n_features)} and "
                 f"{self.n_classes * bool(self.bias)} biases, got {np.shape(weights)} and "
                 f"{0 if biases is None else np.size(biases)}."
             )
         return params
 
-    def initial(self, rng: np.random.Generator) -> Array:
+    def initial(self, rng: np.random.Generator) -> Float32Array:
         """Return zeros: the problem is convex, the start carries no information."""
         return np.zeros(self.n_params, dtype=np.float32)
 
-    def forward(self, params: Array, X: Array) -> tuple[Array, ...]:
+    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
         """Return the logits alone: a linear model has no hidden activations."""
         return (self.logits(params, X),)
 
-    @quiet
-    def logits(self, params: Array, X: Array) -> Array:
+    @ignore_float_warnings
+    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
         """Return the logits, class-major (n_classes, B)."""
         n_weights = self.n_classes * self.n_features
         scores = class_scores(params[:n_weights].reshape(self.n_classes, self.n_features), X)
@@ -118,23 +113,23 @@ class LinearSoftmax:
             scores += params[n_weights:, None]
         return scores
 
-    def shifted(self, params: Array, offsets: NDArray[np.floating]) -> Array:
+    def shifted(self, params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
         """Return parameters whose logits are higher by one offset a class, for every row."""
         if not self.bias:
-            raise InvalidParameter("Expected a model with biases to shift, got one without.")
+            raise InvalidParameterError("Expected a model with biases to shift, got one without.")
         return with_higher_biases(params, offsets)
 
-    @quiet
+    @ignore_float_warnings
     def clipped_gradient(
         self,
-        params: Array,
-        X: Array,
-        dlogits: Array,
-        clip_norm: float | Array,
+        params: Float32Array,
+        X: Float32Array,
+        dlogits: Float32Array,
+        clip_norm: float | Float32Array,
         *,
-        activations: tuple[Array, ...] | None = None,
-        row_norms: Array | None = None,
-    ) -> Array:
+        activations: tuple[Float32Array, ...] | None = None,
+        row_norms: Float32Array | None = None,
+    ) -> Float32Array:
         """Return the sum over records of `dlogits_i (x) [x_i, 1]`, each clipped to `clip_norm`."""
         bound = clip_bound(clip_norm, self._width)
         if bound is not None:
@@ -144,16 +139,16 @@ class LinearSoftmax:
                 X, dlogits = blank(broken, X), np.where(broken, np.float32(0), dlogits)
         return self._gradient(X, dlogits)
 
-    @quiet
+    @ignore_float_warnings
     def gradient_norms(
         self,
-        params: Array,
-        X: Array,
-        dlogits: Array,
+        params: Float32Array,
+        X: Float32Array,
+        dlogits: Float32Array,
         *,
-        activations: tuple[Array, ...] | None = None,
-        row_norms: Array | None = None,
-    ) -> Array:
+        activations: tuple[Float32Array, ...] | None = None,
+        row_norms: Float32Array | None = None,
+    ) -> Float32Array:
         """Return each record's gradient norm (B,); infinity where it is not a finite float32."""
         norms = np.sqrt(self._squares(X, dlogits, row_norms))
         return np.where(np.isnan(norms), np.float32(np.inf), norms)
@@ -163,7 +158,9 @@ class LinearSoftmax:
         # The squares of a class-major column are added one by one, not in four lanes.
         return self.n_features + 4 * self.n_classes
 
-    def _squares(self, X: Array, dlogits: Array, row_norms: Array | None) -> Array:
+    def _squares(
+        self, X: Float32Array, dlogits: Float32Array, row_norms: Float32Array | None
+    ) -> Float32Array:
         squares = squares_by_row(X) if row_norms is None else row_norms * row_norms
         squares += _ONE if self.bias else FLOOR
         deltas = squares_by_column(dlogits)
@@ -171,7 +168,7 @@ class LinearSoftmax:
         squares *= deltas
         return squares
 
-    def _gradient(self, X: Array, dlogits: Array) -> Array:
+    def _gradient(self, X: Float32Array, dlogits: Float32Array) -> Float32Array:
         gradient = np.empty(self.n_params, dtype=np.float32)
         n_weights = self.n_classes * self.n_features
         class_sums(dlogits, X, gradient[:n_weights].reshape(self.n_classes, self.n_features))

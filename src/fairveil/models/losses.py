@@ -3,15 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.models.base import Array, quiet
-
-__all__ = ["cross_entropy_pull", "logits_pull", "softmax", "tempered_softmax", "tilted_pull"]
+from fairveil._typing import Float32Array
+from fairveil.models.base import ignore_float_warnings
 
 _FEW = 8
 
 
-@quiet
-def softmax(logits: Array) -> Array:
+@ignore_float_warnings
+def softmax(logits: Float32Array) -> Float32Array:
     """Return the probabilities (K, B) of class-major logits, stable for logits of any finite size.
 
     Examples
@@ -31,8 +30,8 @@ def softmax(logits: Array) -> Array:
     return powers
 
 
-@quiet
-def tempered_softmax(logits: Array, temperature: float) -> Array:
+@ignore_float_warnings
+def tempered_softmax(logits: Float32Array, temperature: float) -> Float32Array:
     """Return softmax(temperature x logits), with no overflow on the way.
 
     Examples
@@ -43,7 +42,7 @@ def tempered_softmax(logits: Array, temperature: float) -> Array:
     return softmax(np.float32(temperature) * (logits - np.maximum.reduce(logits, axis=0)))
 
 
-def cross_entropy_pull(probabilities: Array, y: NDArray[np.integer]) -> Array:
+def cross_entropy_pull(probabilities: Float32Array, y: NDArray[np.integer]) -> Float32Array:
     """Return `dlogits = softmax - onehot(y)` (K, B), written over `probabilities`.
 
     Examples
@@ -59,7 +58,7 @@ def cross_entropy_pull(probabilities: Array, y: NDArray[np.integer]) -> Array:
     return probabilities
 
 
-def logits_pull(logits: Array, y: NDArray[np.integer]) -> Array:
+def logits_pull(logits: Float32Array, y: NDArray[np.integer]) -> Float32Array:
     """Return `softmax(logits) - onehot(y)` (K, B): the derivative of the cross entropy by the logits.
 
     Examples
@@ -81,10 +80,14 @@ def logits_pull(logits: Array, y: NDArray[np.integer]) -> Array:
         return pulls
 
 
-@quiet
+@ignore_float_warnings
 def tilted_pull(
-    logits: Array, y: NDArray[np.integer], tilts: Array, rows: NDArray[np.integer], temperature: float = 1.0
-) -> Array:
+    logits: Float32Array,
+    y: NDArray[np.integer],
+    tilts: Float32Array,
+    rows: NDArray[np.integer],
+    temperature: float = 1.0,
+) -> Float32Array:
     """Return the derivative by the logits (K, B) of cross entropy plus `sum_k tilt_k softmax(temperature z)_k`.
 
     `tilts` (T, K) is a table of weights and `rows` says which of its rows each record has; negative ones count from
@@ -105,7 +108,9 @@ def tilted_pull(
     return cross_entropy_pull(plain, y) + tilt
 
 
-def _tilted_pair(logits: Array, y: NDArray[np.integer], tilt: Array, temperature: float) -> Array:
+def _tilted_pair(
+    logits: Float32Array, y: NDArray[np.integer], tilt: Float32Array, temperature: float
+) -> Float32Array:
     """Return the two-class case, p_1 - y + temperature p_1 p_0 (tilt_1 - tilt_0), and its negative."""
     pulls = np.empty_like(logits)
     odds = logits[0] - logits[1]

@@ -7,8 +7,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array
 from fairveil._validation import check_choice, check_integer
-from fairveil.models.base import Array, quiet, with_higher_biases
+from fairveil.models.base import ignore_float_warnings, with_higher_biases
 from fairveil.models.clipping import (
     FLOOR,
     blank,
@@ -19,9 +20,7 @@ from fairveil.models.clipping import (
 )
 from fairveil.models.linear import class_scores, class_sums
 
-__all__ = ["Perceptron"]
-
-Layer = tuple[Array, Array]
+Layer = tuple[Float32Array, Float32Array]
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Perceptron:
         """Length of the flat parameter vector."""
         return sum(rows * columns + n_out for rows, columns, n_out in self._shapes)
 
-    def initial(self, rng: np.random.Generator) -> Array:
+    def initial(self, rng: np.random.Generator) -> Float32Array:
         """Return hidden weights drawn by He's rule before a ReLU and Glorot's before tanh; all else is zero.
 
         With a last layer of zeros all logits start at exactly 0: before any noise is added, no rounding of a product
@@ -77,8 +76,8 @@ class Perceptron:
             weights[...] = np.sqrt(spread) * rng.standard_normal(weights.shape)
         return params
 
-    @quiet
-    def forward(self, params: Array, X: Array) -> tuple[Array, ...]:
+    @ignore_float_warnings
+    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
         """Return the hidden activations (B, width) in order, then the logits (n_classes, B)."""
         *inner, (class_weights, class_biases) = self.layers(params)
         activations = []
@@ -90,25 +89,25 @@ class Perceptron:
         scores += class_biases[:, None]
         return (*activations, scores)
 
-    def logits(self, params: Array, X: Array) -> Array:
+    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
         """Return the logits, class-major (n_classes, B)."""
         return self.forward(params, X)[-1]
 
-    def shifted(self, params: Array, offsets: NDArray[np.floating]) -> Array:
+    def shifted(self, params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
         """Return parameters whose logits are higher by one offset a class, for every row."""
         return with_higher_biases(params, offsets)
 
-    @quiet
+    @ignore_float_warnings
     def clipped_gradient(
         self,
-        params: Array,
-        X: Array,
-        dlogits: Array,
-        clip_norm: float | Array,
+        params: Float32Array,
+        X: Float32Array,
+        dlogits: Float32Array,
+        clip_norm: float | Float32Array,
         *,
-        activations: tuple[Array, ...] | None = None,
-        row_norms: Array | None = None,
-    ) -> Array:
+        activations: tuple[Float32Array, ...] | None = None,
+        row_norms: Float32Array | None = None,
+    ) -> Float32Array:
         """Return the sum over records of back-propagated `dlogits_i`, clipped over all layers at once."""
         inputs, deltas = self._backward(params, X, dlogits, activations)
         bound = clip_bound(clip_norm, self._width)
@@ -120,16 +119,16 @@ class Perceptron:
                 deltas = [*(blank(broken, d) for d in deltas[:-1]), blank(broken, deltas[-1].T).T]
         return self._gradient(inputs, deltas)
 
-    @quiet
+    @ignore_float_warnings
     def gradient_norms(
         self,
-        params: Array,
-        X: Array,
-        dlogits: Array,
+        params: Float32Array,
+        X: Float32Array,
+        dlogits: Float32Array,
         *,
-        activations: tuple[Array, ...] | None = None,
-        row_norms: Array | None = None,
-    ) -> Array:
+        activations: tuple[Float32Array, ...] | None = None,
+        row_norms: Float32Array | None = None,
+    ) -> Float32Array:
         """Return each record's gradient norm over all layers (B,); infinity where not a finite float32."""
         norms = np.sqrt(self._squares(*self._backward(params, X, dlogits, activations), row_norms))
         return np.where(np.isnan(norms), np.float32(np.inf), norms)
@@ -147,7 +146,7 @@ class Perceptron:
         widths = [n_in + n_out for n_in, n_out, _ in inner]
         return max([*widths, n_in + 4 * self.n_classes]) + 4 * len(self._shapes)
 
-    def layers(self, params: Array) -> list[Layer]:
+    def layers(self, params: Float32Array) -> list[Layer]:
         """Return weights and biases of each layer; weights are (inputs, outputs), of classes (classes, inputs)."""
         layers = []
         start = 0
@@ -157,14 +156,14 @@ class Perceptron:
             start = middle + n_out
         return layers
 
-    def _activate(self, rows: Array, biases: Array) -> Array:
+    def _activate(self, rows: Float32Array, biases: Float32Array) -> Float32Array:
         rows += biases
         if self.activation == "tanh":
             return np.tanh(rows, out=rows)
         # A vector of zeros takes the vectorised loop, which a scalar zero does not.
         return np.maximum(rows, np.zeros_like(biases), out=rows)
 
-    def _through(self, delta: Array, rows: Array) -> Array:
+    def _through(self, delta: Float32Array, rows: Float32Array) -> Float32Array:
         """Multiply `delta` in place with the derivative of the activation, read off its output."""
         if self.activation == "relu":
             # Seen as small integers, the mask takes the faster of two casting loops.
@@ -174,8 +173,12 @@ class Perceptron:
         return np.multiply(delta, slope, out=delta)
 
     def _backward(
-        self, params: Array, X: Array, dlogits: Array, activations: tuple[Array, ...] | None
-    ) -> tuple[list[Array], list[Array]]:
+        self,
+        params: Float32Array,
+        X: Float32Array,
+        dlogits: Float32Array,
+        activations: tuple[Float32Array, ...] | None,
+    ) -> tuple[list[Float32Array], list[Float32Array]]:
         """Return each layer's inputs and deltas, in order; the last deltas are `dlogits`, class-major."""
         inner = (activations or self.forward(params, X))[:-1]
         layers = self.layers(params)
@@ -187,7 +190,9 @@ class Perceptron:
             deltas.insert(0, self._through(delta, inner[index]))
         return [X, *inner], deltas
 
-    def _squares(self, inputs: list[Array], deltas: list[Array], row_norms: Array | None) -> Array:
+    def _squares(
+        self, inputs: list[Float32Array], deltas: list[Float32Array], row_norms: Float32Array | None
+    ) -> Float32Array:
         first = squares_by_row(inputs[0]) if row_norms is None else row_norms * row_norms
         by_input = [first, *(squares_by_row(rows) for rows in inputs[1:])]
         by_delta = [*(squares_by_row(delta) for delta in deltas[:-1]), squares_by_column(deltas[-1])]
@@ -196,7 +201,7 @@ class Perceptron:
             total += (squares + 1.0) * (pulls + FLOOR)
         return total
 
-    def _gradient(self, inputs: list[Array], deltas: list[Array]) -> Array:
+    def _gradient(self, inputs: list[Float32Array], deltas: list[Float32Array]) -> Float32Array:
         gradient = np.empty(self.n_params, dtype=np.float32)
         *inner, (class_weights, class_biases) = self.layers(gradient)
         ones = np.ones(len(inputs[0]), dtype=np.float32)
@@ -208,7 +213,7 @@ class Perceptron:
         return gradient
 
 
-def _scaled(deltas: list[Array], factors: Array) -> list[Array]:
+def _scaled(deltas: list[Float32Array], factors: Float32Array) -> list[Float32Array]:
     """Return the deltas times each record's factor: hidden ones in place, the class-major last as a copy."""
     column = factors[:, None]
     return [*(np.multiply(delta, column, out=delta) for delta in deltas[:-1]), deltas[-1] * factors]

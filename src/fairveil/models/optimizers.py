@@ -6,11 +6,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array
 from fairveil._validation import check_positive
-from fairveil.errors import InvalidParameter
-from fairveil.models.base import Array
-
-__all__ = ["Adam", "Average", "Optimizer", "OptimizerState", "Sgd"]
+from fairveil.errors import InvalidParameterError
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,25 +16,25 @@ class OptimizerState:
     """What an optimizer carries from step to step: steps done, first and second moments (empty if unused)."""
 
     n_steps: int
-    first: Array
-    second: Array
+    first: Float32Array
+    second: Float32Array
 
 
 class Optimizer(Protocol):
     """A rule that moves parameters against a gradient."""
 
-    def start(self, params: Array) -> OptimizerState:
+    def start(self, params: Float32Array) -> OptimizerState:
         """Return the state before the first step."""
 
     def step(
-        self, params: Array, gradient: NDArray[np.floating], state: OptimizerState
-    ) -> tuple[Array, OptimizerState]:
+        self, params: Float32Array, gradient: NDArray[np.floating], state: OptimizerState
+    ) -> tuple[Float32Array, OptimizerState]:
         """Return the moved parameters and the next state."""
 
 
 def _check_fraction(name: str, value: float) -> None:
     if not 0.0 <= value < 1.0:
-        raise InvalidParameter(f"Expected 0 <= {name} < 1, got {value!r}.")
+        raise InvalidParameterError(f"Expected 0 <= {name} < 1, got {value!r}.")
 
 
 _NOTHING = np.empty(0, dtype=np.float32)
@@ -62,15 +60,15 @@ class Sgd:
         check_positive("learning_rate", self.learning_rate)
         _check_fraction("momentum", self.momentum)
         if not 0.0 <= self.weight_decay < np.inf:
-            raise InvalidParameter(f"Expected weight_decay >= 0 and finite, got {self.weight_decay!r}.")
+            raise InvalidParameterError(f"Expected weight_decay >= 0 and finite, got {self.weight_decay!r}.")
 
-    def start(self, params: Array) -> OptimizerState:
+    def start(self, params: Float32Array) -> OptimizerState:
         """Return a state at rest."""
         return OptimizerState(0, np.zeros_like(params) if self.momentum else _NOTHING, _NOTHING)
 
     def step(
-        self, params: Array, gradient: NDArray[np.floating], state: OptimizerState
-    ) -> tuple[Array, OptimizerState]:
+        self, params: Float32Array, gradient: NDArray[np.floating], state: OptimizerState
+    ) -> tuple[Float32Array, OptimizerState]:
         """Return the moved parameters and the next state."""
         gradient = np.asarray(gradient, dtype=params.dtype)
         if self.weight_decay:
@@ -104,13 +102,13 @@ class Adam:
         _check_fraction("beta1", self.beta1)
         _check_fraction("beta2", self.beta2)
 
-    def start(self, params: Array) -> OptimizerState:
+    def start(self, params: Float32Array) -> OptimizerState:
         """Return zero moments."""
         return OptimizerState(0, np.zeros_like(params), np.zeros_like(params))
 
     def step(
-        self, params: Array, gradient: NDArray[np.floating], state: OptimizerState
-    ) -> tuple[Array, OptimizerState]:
+        self, params: Float32Array, gradient: NDArray[np.floating], state: OptimizerState
+    ) -> tuple[Float32Array, OptimizerState]:
         """Return the moved parameters and the next state."""
         gradient = np.asarray(gradient, dtype=params.dtype)
         n_steps = state.n_steps + 1
@@ -142,7 +140,7 @@ class Average:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.decay <= 1.0:
-            raise InvalidParameter(f"Expected 0 <= decay <= 1, got {self.decay!r}.")
+            raise InvalidParameterError(f"Expected 0 <= decay <= 1, got {self.decay!r}.")
 
     @classmethod
     def start(cls, params: NDArray[np.floating], decay: float = 1.0) -> "Average":
@@ -155,8 +153,10 @@ class Average:
             return Average(self.total + params, self.weight + 1.0)
         return replace(self, total=self.decay * self.total + params, weight=self.decay * self.weight + 1.0)
 
-    def value(self) -> Array:
+    def value(self) -> Float32Array:
         """Return the average as float32 parameters."""
         if self.weight == 0.0:
-            raise InvalidParameter("Expected an average of at least one iterate, got none; call add first.")
+            raise InvalidParameterError(
+                "Expected an average of at least one iterate, got none; call add first."
+            )
         return (self.total / self.weight).astype(np.float32)

@@ -5,19 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array
 from fairveil._validation import check_integer
-from fairveil.models.base import Array, quiet
-
-__all__ = [
-    "GivenProbabilities",
-]
+from fairveil.models.base import ignore_float_warnings
 
 SMALLEST = 1e-30
 """Probabilities are held to at least this: their logarithms stay finite in single precision."""
 
 
 @dataclass(frozen=True)
-class GivenProbabilities:
+class PrefittedProbabilities:
     """A model without parameters: its rows are class probabilities, its logits their logarithms.
 
     A row that holds no probabilities (not finite, negative, all 0) counts as undecided: every class alike.
@@ -38,16 +35,16 @@ class GivenProbabilities:
         """None at all."""
         return 0
 
-    def initial(self, rng: np.random.Generator) -> Array:
+    def initial(self, rng: np.random.Generator) -> Float32Array:
         """Return no parameters."""
         return np.empty(0, dtype=np.float32)
 
-    def forward(self, params: Array, X: Array) -> tuple[Array, ...]:
+    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
         """Return the logits alone."""
         return (self.logits(params, X),)
 
-    @quiet
-    def logits(self, params: Array, X: NDArray[np.floating]) -> Array:
+    @ignore_float_warnings
+    def logits(self, params: Float32Array, X: NDArray[np.floating]) -> Float32Array:
         """Return the logarithms of the probabilities, class-major; each row is looked at by itself."""
         is_sound = np.isfinite(X).all(axis=1) & (X >= 0).all(axis=1) & (X > 0).any(axis=1)
         sound = np.where(is_sound[:, None], X, X.dtype.type(1))

@@ -11,17 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.models.losses import softmax
-from fairveil.models.row_stable import steady_product
-
-__all__ = [
-    "RULES",
-    "DecisionRule",
-    "Drawn",
-    "MostLikely",
-    "ThresholdMixture",
-    "Tilted",
-    "label_probabilities",
-]
+from fairveil.models.row_stable import row_stable_product
 
 Floats = NDArray[Any]
 Codes = NDArray[np.integer]
@@ -39,16 +29,16 @@ class DecisionRule(Protocol):
         """Whether two people alike may be decided differently, other than by a tie."""
 
     @property
-    def draws_lots(self) -> bool:
+    def needs_uniforms(self) -> bool:
         """Whether decisions depend on the lots."""
 
     def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:
         """Whether the rule can decide everyone among so many group codes, classes and outputs of a model."""
 
-    def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
+    def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:
         """Return a class code for each record."""
 
-    def law(self, logits: Floats, groups: Codes) -> Floats:
+    def distribution(self, logits: Floats, groups: Codes) -> Floats:
         """Return the probability of each decision, shape (B, K)."""
 
 
@@ -65,50 +55,50 @@ def label_probabilities(logits: Floats, n_classes: int) -> Floats:
 
 
 @dataclass(frozen=True)
-class MostLikely:
+class Argmax:
     """The class with the highest logit."""
 
     reads_group = False
     is_random = False
-    draws_lots = False
+    needs_uniforms = False
 
     def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:
         """Return whether the rule can decide everyone: one output for each class."""
         return n_outputs == n_classes
 
-    def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
+    def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:
         """Return a class code for each record."""
         return logits.argmax(axis=0)
 
-    def law(self, logits: Floats, groups: Codes) -> Floats:
+    def distribution(self, logits: Floats, groups: Codes) -> Floats:
         """Return the probability of each decision, shape (B, K)."""
         return np.eye(len(logits))[logits.argmax(axis=0)]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RandomizedByKey:
     """A class drawn by lot, each as often as the model says it is likely: the rule of a smoothed model."""
 
     reads_group = False
     is_random = True
-    draws_lots = True
+    needs_uniforms = True
 
     def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:
         """Return whether the rule can decide everyone: one output for each class."""
         return n_outputs == n_classes
 
-    def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
+    def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:
         """Return a class code for each record."""
         ends = np.cumsum(softmax(logits)[:-1], axis=0)
-        return (lots[0] >= ends).sum(axis=0)
+        return (uniforms[0] >= ends).sum(axis=0)
 
-    def law(self, logits: Floats, groups: Codes) -> Floats:
+    def distribution(self, logits: Floats, groups: Codes) -> Floats:
         """Return the probability of each decision, shape (B, K)."""
         return softmax(logits).T
 
 
 @dataclass(frozen=True, eq=False)
-class ThresholdMixture:
+class RandomizedThresholds:
     """Two classes, a threshold on logit_1 - logit_0 for each group, drawn by lot where a group has several.
 
     A record is decided for class 1 if its margin is above the threshold. One threshold a group is the usual rule;
@@ -134,19 +124,19 @@ class ThresholdMixture:
         return bool((np.sort(self.weights, axis=1)[:, :-1] > 0).any())
 
     @property
-    def draws_lots(self) -> bool:
+    def needs_uniforms(self) -> bool:
         """Whether decisions depend on the lots."""
         return self.is_random or self.jitter > 0
 
-    def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
+    def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:
         """Return a class code for each record."""
         ends = np.cumsum(self.weights, axis=1)[:, :-1]
         # rounding must not lead beyond the last threshold that has a weight
         last = self.weights.shape[1] - 1 - (self.weights[:, ::-1] > 0).argmax(axis=1)
-        chosen = np.minimum((lots[0][:, None] >= ends[groups]).sum(axis=1), last[groups])
+        chosen = np.minimum((uniforms[0][:, None] >= ends[groups]).sum(axis=1), last[groups])
         margins = logits[1] - logits[0]
         if self.jitter:
-            margins = margins + self.jitter * (lots[1] - 0.5)
+            margins = margins + self.jitter * (uniforms[1] - 0.5)
         return (margins > self.thresholds[groups, chosen]).astype(np.int64)
 
     def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:
@@ -163,7 +153,7 @@ class ThresholdMixture:
             and _is_width(self.jitter)
         )
 
-    def law(self, logits: Floats, groups: Codes) -> Floats:
+    def distribution(self, logits: Floats, groups: Codes) -> Floats:
         """Return the probability of each decision, shape (B, K)."""
         above = (logits[1] - logits[0]).astype(np.float64)[:, None] - self.thresholds[groups]
         passes = np.clip(above / self.jitter + 0.5, 0.0, 1.0) if self.jitter else above > 0
@@ -172,7 +162,7 @@ class ThresholdMixture:
 
 
 @dataclass(frozen=True, eq=False)
-class Tilted:
+class TiltedArgmax:
     """The class k with the highest sum_j weights[g, k, j] P_j(x), where P are the model's probabilities.
 
     The outputs j are labels, or (group, label) pairs of a joint model; a rule that reads no group has one table for
@@ -196,7 +186,7 @@ class Tilted:
         return len(self.weights) > 1
 
     @property
-    def draws_lots(self) -> bool:
+    def needs_uniforms(self) -> bool:
         """Whether decisions depend on the lots."""
         return self.jitter > 0
 
@@ -210,22 +200,22 @@ class Tilted:
         """Return the tilted sums, shape (K, B)."""
         outputs = softmax(logits)
         if len(self.weights) == 1:
-            return steady_product(self.weights[0], outputs)
+            return row_stable_product(self.weights[0], outputs)
         scores = np.zeros((self.weights.shape[1], outputs.shape[1]))
         for group, table in enumerate(self.weights):
-            np.copyto(scores, steady_product(table, outputs), where=groups == group)
+            np.copyto(scores, row_stable_product(table, outputs), where=groups == group)
         return scores
 
-    def decide(self, logits: Floats, groups: Codes, lots: Floats) -> Codes:
+    def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:
         """Return a class code for each record."""
         scores = self.scores(logits, groups)
         if self.jitter:
             # lot_1 + k lot_0 modulo 1: uniform, and independent for any two classes, so that no class wins more ties
-            own = (lots[1] + np.arange(len(scores))[:, None] * lots[0]) % 1.0
+            own = (uniforms[1] + np.arange(len(scores))[:, None] * uniforms[0]) % 1.0
             scores = scores + self.jitter * (own - 0.5)
         return scores.argmax(axis=0)
 
-    def law(self, logits: Floats, groups: Codes) -> Floats:
+    def distribution(self, logits: Floats, groups: Codes) -> Floats:
         """Return the probability of each decision with ties broken for the first, shape (B, K)."""
         scores = self.scores(logits, groups)
         return np.eye(len(scores))[scores.argmax(axis=0)]
@@ -236,9 +226,9 @@ def _is_width(jitter: Any) -> bool:
 
 
 RULES: dict[str, type] = {
-    "drawn": Drawn,
-    "most_likely": MostLikely,
-    "threshold_mixture": ThresholdMixture,
-    "tilted": Tilted,
+    "drawn": RandomizedByKey,
+    "most_likely": Argmax,
+    "threshold_mixture": RandomizedThresholds,
+    "tilted": TiltedArgmax,
 }
 """By the name that a saved model gives them."""

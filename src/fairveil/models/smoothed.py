@@ -8,30 +8,29 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_integer, check_positive
-from fairveil.errors import InvalidParameter
-from fairveil.models.base import Array, quiet
+from fairveil.errors import InvalidParameterError
+from fairveil.models.base import ignore_float_warnings
 from fairveil.models.last_layer import LayeredModel, margin_weights
 from fairveil.models.linear import LinearSoftmax
-from fairveil.models.row_stable import steady_answer, steady_inputs, steady_product
+from fairveil.models.row_stable import row_stable_answer, row_stable_inputs, row_stable_product
 
-__all__ = ["SmoothedModel", "positive_law", "smoothed_gap"]
-
-Floats = NDArray[np.float64]
 LAYERS = ("last", "all")
 SURE = 1e-15
 """Laws are kept so far from 0 and 1 that their logarithm is finite."""
 
 
-def positive_law(margin: Floats, inputs: Floats, std: float, threshold: float = 0.0) -> Floats:
+def positive_law(
+    margin: Float64Array, inputs: Float64Array, std: float, threshold: float = 0.0
+) -> Float64Array:
     """Return P((margin + noise) . inputs > threshold) for each column, noise independent of deviation `std` (Eq. 5).
 
     Where all inputs are 0 there is nothing to draw: a fair coin at the threshold, else what is sure.
     """
-    scores = steady_product(margin[None], inputs)[0] - threshold
+    scores = row_stable_product(margin[None], inputs)[0] - threshold
     spread = std * np.sqrt(np.add.reduce(np.square(inputs), axis=0))
     sure = np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
     return ndtr(np.divide(scores, spread, out=sure, where=spread > 0))
@@ -80,7 +79,7 @@ class SmoothedModel:
         check_choice("layers", self.layers, LAYERS)
         check_integer("n_draws", self.n_draws)
         if self.base.n_classes != 2:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected two classes to smooth, got {self.base.n_classes}. Only binary classification is supported."
             )
 
@@ -99,26 +98,26 @@ class SmoothedModel:
         """Length of the flat parameter vector, which is the base's."""
         return self.base.n_params
 
-    @quiet
-    def logits(self, params: Array, X: Array) -> Floats:
+    @ignore_float_warnings
+    def logits(self, params: Float32Array, X: Float32Array) -> Float64Array:
         """Return the logarithms of the law, class-major (2, B), each column from its own row alone."""
         margin = margin_weights(self.base, params)
         laws = [
-            positive_law(margin, steady_inputs(self.base, drawn, X), self.std)
+            positive_law(margin, row_stable_inputs(self.base, drawn, X), self.std)
             for drawn in self._hidden_draws(params)
         ]
         law = np.clip(np.mean(laws, axis=0), SURE, 1 - SURE)
         return np.log(np.stack([1 - law, law]))
 
-    def forward(self, params: Array, X: Array) -> tuple[Floats, ...]:
+    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float64Array, ...]:
         """Return the logits alone."""
         return (self.logits(params, X),)
 
-    def gap_bound(self, params: Array) -> float:
+    def gap_bound(self, params: Float32Array) -> float:
         """Return what no gap between groups exceeds, of any people: see `smoothed_gap`."""
         return smoothed_gap(float(np.linalg.norm(margin_weights(self.base, params))), self.std)
 
-    def _hidden_draws(self, params: Array) -> list[Array]:
+    def _hidden_draws(self, params: Float32Array) -> list[Float32Array]:
         """Return parameters with the hidden layers drawn; the last layer is integrated out, so it stays."""
         if self.layers == "last" or isinstance(self.base, LinearSoftmax) or not self.base.hidden:
             return [params]
@@ -130,6 +129,6 @@ class SmoothedModel:
         return list(params + noise)
 
 
-@steady_answer.register
-def _(model: SmoothedModel, params: Array, X: Array) -> Floats:
+@row_stable_answer.register
+def _(model: SmoothedModel, params: Float32Array, X: Float32Array) -> Float64Array:
     return model.logits(params, X)

@@ -17,10 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._random import Coins
+from fairveil._typing import Float32Array
 from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import Floats
-
-__all__ = ["AttributeRecords", "PublicRows", "attribute_unit", "hides_attribute"]
 
 ATTRIBUTE = "attribute "
 
@@ -51,7 +49,7 @@ class PublicRows:
         self._records = replace(records, cells=np.full_like(records.cells, -1))
 
     @property
-    def X(self) -> Floats:
+    def X(self) -> Float32Array:
         """All features, one row a record."""
         return self._records.X
 
@@ -119,7 +117,7 @@ class AttributeRecords:
 
     def split(self, shares: Mapping[str, float], coins: Coins) -> dict[str, "AttributeRecords"]:
         """Return disjoint parts; which unit fell into which is no secret, since features and labels show it."""
-        return {name: AttributeRecords(piece) for name, piece in self.records.split(shares, coins).items()}
+        return {name: AttributeRecords(subset) for name, subset in self.records.split(shares, coins).items()}
 
     def __repr__(self) -> str:
         return "AttributeRecords(<private>)"

@@ -17,17 +17,10 @@ from numpy.typing import NDArray
 
 from fairveil._random import Coins
 from fairveil._validation import check_delta, check_positive
-from fairveil.accounting.events import ApproximateBox, Charge, NonPrivateRelease
-from fairveil.errors import UnplannedRelease
+from fairveil.accounting.events import ApproximateDP, Charge, NonPrivateRelease
+from fairveil.errors import UnplannedReleaseError
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import add_integers, discrete_laplace
-
-__all__ = [
-    "CellCounts",
-    "ColumnVeil",
-    "RawColumn",
-    "open_columns",
-]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,7 +52,7 @@ class ColumnVeil:
     def _spend(self, epsilon: float, delta: float = 0.0) -> None:
         left = (self._epsilon_left - epsilon, self._delta_left - delta)
         if left[0] < -1e-9 * epsilon or left[1] < -1e-9 * delta:
-            raise UnplannedRelease(
+            raise UnplannedReleaseError(
                 "Expected the answers to stay within the budget that was booked, got one more."
             )
         self._epsilon_left, self._delta_left = left
@@ -93,6 +86,6 @@ def open_columns(
     columns: Mapping[str, RawColumn], epsilon: float, delta: float, ledger: Ledger, coins: Coins, purpose: str
 ) -> ColumnVeil:
     """Book (epsilon, delta) and return a veil that answers within it."""
-    event = ApproximateBox(epsilon, delta) if coins.is_secret else NonPrivateRelease("seeded coins")
+    event = ApproximateDP(epsilon, delta) if coins.is_secret else NonPrivateRelease("seeded coins")
     ledger.debit([Charge(event)], purpose, {"epsilon": epsilon, "delta": delta})
     return ColumnVeil(columns, epsilon, delta, coins)

@@ -14,9 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from fairveil.errors import BadStructure, DamagedLedger
-
-__all__ = ["Journal"]
+from fairveil.errors import BadStructureError, DamagedLedgerError
 
 HEADER = b'{"fairveil_ledger": 1}\n'
 
@@ -53,7 +51,7 @@ class Journal:
         try:
             file: IO[bytes] = open(self.path, mode)  # noqa: SIM115 (closed below)
         except OSError as problem:
-            raise BadStructure(
+            raise BadStructureError(
                 f"Expected a ledger file that can be written, got {problem.strerror} for {self.path}; "
                 "name another one with --ledger."
             ) from None
@@ -64,7 +62,7 @@ class Journal:
     def _parse(self, content: bytes) -> tuple[list[dict[str, Any]], int, str]:
         """Return the lines, the length of the sound beginning, and the hash that the next line must carry."""
         if not (content.startswith(HEADER) or HEADER.startswith(content)):
-            raise DamagedLedger(
+            raise DamagedLedgerError(
                 f"Expected a ledger, got another kind of file in {self.path}; name another one."
             )
         whole = content.rfind(b"\n") + 1
@@ -78,7 +76,7 @@ class Journal:
             except (ValueError, KeyError, AttributeError, TypeError):
                 sound = False
             if not sound:
-                raise DamagedLedger(
+                raise DamagedLedgerError(
                     f"Expected an unbroken ledger, got a changed or missing entry at line {number} of {self.path}; "
                     "restore the file from a backup, or account for its people as unknown."
                 )
@@ -109,7 +107,7 @@ def _write(file: IO[bytes], content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     except OSError as problem:
-        raise BadStructure(
+        raise BadStructureError(
             f"Expected room for one more ledger entry, got {problem.strerror}; nothing was released."
         ) from None
 

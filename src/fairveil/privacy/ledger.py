@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fairveil._validation import check_delta, check_positive
-from fairveil.accounting.composition import Neighbours, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import (
     Charge,
     NonPrivateRelease,
@@ -25,10 +25,8 @@ from fairveil.accounting.events import (
     charge_from_dict,
     charge_to_dict,
 )
-from fairveil.errors import BudgetExceeded, DamagedLedger, SealedLedger
+from fairveil.errors import BudgetExceededError, DamagedLedgerError, SealedLedgerError
 from fairveil.privacy.journal import Journal
-
-__all__ = ["Budget", "Entry", "Ledger", "Receipt", "session_ledger", "units_of"]
 
 ROUNDING = 1 + 1e-9
 
@@ -92,7 +90,7 @@ class _Memory:
     @contextmanager
     def appending(self) -> Iterator["_Memory"]:
         if os.getpid() != self._process:
-            raise SealedLedger(_sealed("a ledger in memory was carried into another process"))
+            raise SealedLedgerError(_sealed("a ledger in memory was carried into another process"))
         with self._lock:
             yield self
 
@@ -167,7 +165,9 @@ class Ledger:
         """Book a choice made by looking at private rows outside any accounting: no total can be stated after it."""
         return self.debit([Charge(UnpricedChoice(reason))], purpose=reason)
 
-    def epsilon(self, delta: float, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE) -> float:
+    def epsilon(
+        self, delta: float, neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    ) -> float:
         """Return the composed total of everything ever released, at this delta."""
         charges = [charge for entry in self.entries for charge in entry.charges]
         return _total(charges, check_delta(delta), neighbours)
@@ -183,7 +183,7 @@ class Ledger:
 
     def _append(self, line: dict[str, Any], *, check: bool) -> dict[str, Any]:
         if self.is_sealed:
-            raise SealedLedger(_sealed("this is a copy"))
+            raise SealedLedgerError(_sealed("this is a copy"))
         line = {**line, "at": datetime.now(UTC).isoformat(timespec="seconds")}
         with self._store.appending() as journal:
             if check:
@@ -197,14 +197,14 @@ class Ledger:
             return
         past = [charge for line in _debits(lines) for charge in _entry(line).charges]
         if len(units := units_of([*past, *charges])) > 1:
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 f"Expected one unit of protection on this ledger, got {' and '.join(units)}, which have no common "
                 "total; nothing was released: keep to one unit, or use a ledger without a budget."
             )
         total = _total([*past, *charges], budget.delta)
         if total > budget.epsilon * ROUNDING:
             spent = _total(past, budget.delta)
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 f"Expected a total epsilon of at most {budget.epsilon:g} at delta {budget.delta:g}, got {total:.4g} "
                 f"({spent:.4g} is already spent); nothing was released: ask for less or raise the budget."
             )
@@ -227,7 +227,9 @@ def _sealed_copy(path: str | None, token: str) -> Ledger:
 
 
 def _total(
-    charges: list[Charge], delta: float, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE_ONE
+    charges: list[Charge],
+    delta: float,
+    neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
 ) -> float:
     """Return the composed cost; what hides records and what hides persons have no common one."""
     return math.inf if len(units_of(charges)) > 1 else epsilon_of(charges, delta, neighbours)
@@ -244,7 +246,7 @@ def _entry(line: Mapping[str, Any]) -> Entry:
         charges = tuple(charge_from_dict(charge) for charge in line["charges"])
         return Entry(line["at"], line["purpose"], charges, line["details"])
     except KeyError as missing:
-        raise DamagedLedger(
+        raise DamagedLedgerError(
             f"Expected a ledger entry with {missing}, got one without; restore a backup."
         ) from None
 
@@ -252,7 +254,9 @@ def _entry(line: Mapping[str, Any]) -> Entry:
 def _debits(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     strangers = {line.get("kind") for line in lines} - {"debit", "budget"}
     if strangers:
-        raise DamagedLedger(f"Expected debits and budgets only, got {strangers.pop()!r}; update fairveil.")
+        raise DamagedLedgerError(
+            f"Expected debits and budgets only, got {strangers.pop()!r}; update fairveil."
+        )
     return [line for line in lines if line["kind"] == "debit"]
 
 
@@ -268,5 +272,5 @@ _PROCESS_LEDGER = Ledger()
 def session_ledger() -> Ledger:
     """Return the books of this process, for estimators that were given none: every fit is on them, whoever's data."""
     if os.getpid() != _FIRST_PROCESS or multiprocessing.parent_process() is not None:
-        raise SealedLedger(_sealed("this is a worker process"))
+        raise SealedLedgerError(_sealed("this is a worker process"))
     return _PROCESS_LEDGER

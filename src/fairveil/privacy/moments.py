@@ -12,11 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float64Array
 from fairveil.privacy.rows import RowMoments
-
-__all__ = ["Moments", "bounded_rows", "coefficient_sensitivity", "flat_length", "pack", "sum_rows"]
-
-Doubles = NDArray[np.float64]
 
 TINY = 1e-280
 """Added to squared lengths: a square that underflows must not make a record look shorter than it is."""
@@ -37,13 +34,13 @@ class Moments:
         diagonal has the latter over sqrt 2 under a Gaussian law, over 2 under a Laplace law.
     """
 
-    first: Doubles
-    second: Doubles
+    first: Float64Array
+    second: Float64Array
     first_noise: float
     diagonal_noise: float
 
     @classmethod
-    def unpacked(cls, flat: Doubles, shape: tuple[int, int, int], norm: int, noise: float) -> "Moments":
+    def unpacked(cls, flat: Float64Array, shape: tuple[int, int, int], norm: int, noise: float) -> "Moments":
         """Return the moments in a flat vector of (cells, tables, d) with noise of this standard deviation."""
         n_cells, n_tables, n_values = shape
         first = flat[: n_cells * n_values].reshape(n_cells, n_values)
@@ -73,7 +70,7 @@ def flat_length(n_cells: int, n_tables: int, n_values: int) -> int:
     return n_cells * n_values + n_tables * (n_values * (n_values + 1) // 2)
 
 
-def pack(first: Doubles, second: Doubles, norm: int) -> Doubles:
+def pack(first: Float64Array, second: Float64Array, norm: int) -> Float64Array:
     """Return first moments and the triangles of second moments as one flat vector, to which noise is added."""
     upper, factors = _triangle(first.shape[1], norm)
     triangles = second[:, upper[0], upper[1]] * factors
@@ -81,7 +78,7 @@ def pack(first: Doubles, second: Doubles, norm: int) -> Doubles:
 
 
 @lru_cache(maxsize=8)
-def _triangle(n_values: int, norm: int) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], Doubles]:
+def _triangle(n_values: int, norm: int) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], Float64Array]:
     upper = np.triu_indices(n_values)
     factors = np.where(upper[0] == upper[1], 1.0, 2.0 if norm == 1 else math.sqrt(2))
     return upper, factors
@@ -110,7 +107,7 @@ def bounded_rows(rows: RowMoments, shape: tuple[int, int, int], bound: float, no
     )
 
 
-def _joint_norms(design: Doubles, pulls: Doubles, weights: Doubles, norm: int) -> Doubles:
+def _joint_norms(design: Float64Array, pulls: Float64Array, weights: Float64Array, norm: int) -> Float64Array:
     """Return |(u z, v z z^T)| of each row, never too small: a table has the squared norm of z, in L1 and in L2."""
     if norm == 1:
         lengths = np.abs(design).sum(axis=1) + TINY
@@ -124,7 +121,7 @@ def _slots(places: NDArray[np.integer], n_places: int) -> NDArray[np.int64]:
     return np.where((wide >= 0) & (wide < n_places), wide, n_places)
 
 
-def sum_rows(rows: RowMoments, shape: tuple[int, int, int]) -> tuple[Doubles, Doubles]:
+def sum_rows(rows: RowMoments, shape: tuple[int, int, int]) -> tuple[Float64Array, Float64Array]:
     """Return the sums in each cell and table of bounded rows, whose design is used up on the way."""
     n_cells, n_tables, n_values = shape
     shares = np.zeros((n_cells + 1, len(rows.cells)))

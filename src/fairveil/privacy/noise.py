@@ -1,7 +1,8 @@
 """The laws of noise by name: what a use costs, which norm of a record must be bounded, how noise is added.
 
 Plan, ledger and veil know no law but these, so a further one (Remark 2 of RaCO-DP: any private histogram) is one
-`register_law` away. A law belongs to the trusted base: nothing checks that `add` draws what `event` charges for.
+`register_noise_distribution` away.
+A law belongs to the trusted base: nothing checks that `add` draws what `event` charges for.
 
 The noise itself: what a noisy sum is made of.
 
@@ -27,21 +28,7 @@ from fairveil.accounting.events import (
     GaussianRelease,
     LaplaceRelease,
 )
-from fairveil.errors import InvalidParameter
-
-__all__ = [
-    "GRID_BITS",
-    "Law",
-    "Sum",
-    "add_gaussian",
-    "add_integers",
-    "add_laplace",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "law_named",
-    "public_scale",
-    "register_law",
-]
+from fairveil.errors import InvalidParameterError
 
 Sum = NDArray[np.floating] | NDArray[np.integer]
 
@@ -133,11 +120,11 @@ def _happens(gamma: Fraction, coins: Coins) -> bool:
 
 Add = Callable[[Sum, float, Coins], NDArray[np.float64]]
 
-_laws: dict[str, "Law"] = {}
+_laws: dict[str, "NoiseDistribution"] = {}
 
 
 @dataclass(frozen=True)
-class Law:
+class NoiseDistribution:
     """One kind of noise.
 
     Parameters
@@ -165,29 +152,29 @@ class Law:
 
     def __post_init__(self) -> None:
         if self.norm not in {1, 2}:
-            raise InvalidParameter(f"Expected the norm of a law to be 1 or 2, got {self.norm!r}.")
+            raise InvalidParameterError(f"Expected the norm of a law to be 1 or 2, got {self.norm!r}.")
 
 
-def law_named(name: str) -> Law:
+def noise_distribution(name: str) -> NoiseDistribution:
     """Return the law that goes by this name."""
     law = _laws.get(name)
     return _laws[check_choice("law", name, _laws)] if law is None else law
 
 
-def register_law(law: Law) -> Law:
+def register_noise_distribution(law: NoiseDistribution) -> NoiseDistribution:
     """Make a law known to plans and veils; a name means one law for good.
 
     Examples
     --------
     >>> from fairveil.privacy.plan import Release
-    >>> loud = Law("loud", lambda noise: GaussianRelease(2 * noise), 2,
+    >>> loud = NoiseDistribution("loud", lambda noise: GaussianRelease(2 * noise), 2,
     ...            lambda total, scale, coins: add_gaussian(total, 2 * scale, coins), spread=4.0)
-    >>> _ = register_law(loud)
+    >>> _ = register_noise_distribution(loud)
     >>> Release("counts", "loud", 3.0).event
     GaussianRelease(noise_multiplier=6.0)
     """
     if _laws.get(law.name, law) != law:
-        raise InvalidParameter(f"Expected a name that no other law has, got {law.name!r}.")
+        raise InvalidParameterError(f"Expected a name that no other law has, got {law.name!r}.")
     _laws[law.name] = law
     return law
 
@@ -199,10 +186,16 @@ def _whole(sampler: Callable[[Fraction, Coins], int]) -> Add:
     return add
 
 
-register_law(Law("gaussian", GaussianRelease, 2, add_gaussian))
-register_law(Law("laplace", LaplaceRelease, 1, add_laplace, spread=2.0))
-register_law(
-    Law("discrete_laplace", DiscreteLaplaceRelease, 1, _whole(discrete_laplace), is_whole=True, spread=2.0)
+register_noise_distribution(NoiseDistribution("gaussian", GaussianRelease, 2, add_gaussian))
+register_noise_distribution(NoiseDistribution("laplace", LaplaceRelease, 1, add_laplace, spread=2.0))
+register_noise_distribution(
+    NoiseDistribution(
+        "discrete_laplace", DiscreteLaplaceRelease, 1, _whole(discrete_laplace), is_whole=True, spread=2.0
+    )
 )
 # A count moves by whole numbers, so the bound of a discrete Gaussian is meant in L1 (see its event).
-register_law(Law("discrete_gaussian", DiscreteGaussianRelease, 1, _whole(discrete_gaussian), is_whole=True))
+register_noise_distribution(
+    NoiseDistribution(
+        "discrete_gaussian", DiscreteGaussianRelease, 1, _whole(discrete_gaussian), is_whole=True
+    )
+)

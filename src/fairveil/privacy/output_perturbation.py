@@ -13,14 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from fairveil._typing import Float64Array
 from fairveil._validation import check_integer, check_positive
-
-__all__ = [
-    "RidgeSoftmax",
-    "minimise",
-]
-
-Doubles = NDArray[np.float64]
 
 N_WARM_STEPS = 500
 SOLVER_SHARE = 0.01
@@ -81,14 +75,16 @@ class RidgeSoftmax:
         curvature = 0.25 if self.n_classes == 2 else 0.5
         return n_rows / self.size * curvature * (self.radius**2 + 1) + self.regularization
 
-    def design(self, X: NDArray[np.floating], norms: NDArray[np.floating]) -> Doubles:
+    def design(self, X: NDArray[np.floating], norms: NDArray[np.floating]) -> Float64Array:
         """Return rows inside the radius, with the constant coordinate; a non-finite row becomes zero."""
         rows = np.where(np.isfinite(norms)[:, None], X, 0.0)
         lengths = np.where(np.isfinite(norms), norms, 0.0).astype(np.float64)
         rows *= (self.radius / np.maximum(lengths * (1 + 1e-6), self.radius))[:, None]
         return np.column_stack([rows, np.ones(len(rows))])
 
-    def loss(self, weights: Doubles, design: Doubles, y: NDArray[np.integer]) -> tuple[float, Doubles]:
+    def loss(
+        self, weights: Float64Array, design: Float64Array, y: NDArray[np.integer]
+    ) -> tuple[float, Float64Array]:
         """Return the summed loss over a block of rows, and its gradient."""
         columns = weights.reshape(self.n_features + 1, self.n_classes - 1)
         logits = np.column_stack([np.zeros(len(design)), design @ columns])
@@ -102,14 +98,16 @@ class RidgeSoftmax:
         return float(np.sum(np.log(totals[:, 0]) - own)), (design.T @ logits[:, 1:]).ravel()
 
 
-def minimise(loss: Callable[[Doubles], tuple[float, Doubles]], ridge: RidgeSoftmax, n_rows: int) -> Doubles:
+def minimise(
+    loss: Callable[[Float64Array], tuple[float, Float64Array]], ridge: RidgeSoftmax, n_rows: int
+) -> Float64Array:
     """Return weights at which the regularised mean objective has gradient norm at most `ridge.tolerance`.
 
     L-BFGS goes most of the way; Nesterov's method, which always arrives on a strongly convex function, does the rest.
     How long it takes is not released.
     """
 
-    def objective(weights: Doubles) -> tuple[float, Doubles]:
+    def objective(weights: Float64Array) -> tuple[float, Float64Array]:
         value, slope = loss(weights)
         value = value / ridge.size + ridge.regularization / 2 * float(weights @ weights)
         return value, slope / ridge.size + ridge.regularization * weights
@@ -120,8 +118,8 @@ def minimise(loss: Callable[[Doubles], tuple[float, Doubles]], ridge: RidgeSoftm
 
 
 def _descend(
-    slope_at: Callable[[Doubles], Doubles], start: Doubles, ridge: RidgeSoftmax, n_rows: int
-) -> Doubles:
+    slope_at: Callable[[Float64Array], Float64Array], start: Float64Array, ridge: RidgeSoftmax, n_rows: int
+) -> Float64Array:
     step = 1 / ridge.smoothness(n_rows)
     root = math.sqrt(step * ridge.regularization)
     momentum = (1 - root) / (1 + root)

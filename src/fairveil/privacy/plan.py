@@ -13,21 +13,19 @@ from typing import Any, Protocol
 from fairveil._validation import check_integer, check_probability
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import (
-    ByGroup,
     Charge,
+    DisjointCells,
     Event,
     Joint,
     NonPrivateRelease,
     PoissonSampled,
     Repeated,
 )
-from fairveil.accounting.magnitude import total_size
+from fairveil.accounting.magnitude import total_magnitude
 from fairveil.accounting.pricing import count_uses
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.privacy.attribute import hides_attribute
-from fairveil.privacy.noise import law_named, public_scale
-
-__all__ = ["EVERYONE", "Part", "Plan", "Release", "cost_by_itself", "only_nonprivate"]
+from fairveil.privacy.noise import noise_distribution, public_scale
 
 ALL = "all"
 EVERYONE = ((-1, 1.0),)
@@ -43,9 +41,9 @@ class Release:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        law = law_named(self.law)
+        law = noise_distribution(self.law)
         if not self.noise_multiplier >= 0:
-            raise InvalidParameter(f"Expected noise_multiplier >= 0, got {self.noise_multiplier!r}.")
+            raise InvalidParameterError(f"Expected noise_multiplier >= 0, got {self.noise_multiplier!r}.")
         if law.is_whole and self.noise_multiplier:
             # The exact samplers take fractions: account for the very scale that is used.
             object.__setattr__(self, "noise_multiplier", float(public_scale(self.noise_multiplier)))
@@ -55,14 +53,14 @@ class Release:
         """What one use costs."""
         if self.noise_multiplier == 0:
             return NonPrivateRelease(f"{self.name} without noise")
-        return law_named(self.law).event(self.noise_multiplier)
+        return noise_distribution(self.law).event(self.noise_multiplier)
 
 
 @dataclass(frozen=True)
-class Part:
+class Stage:
     """A part of the run and what it asks: `n_steps` draws at public rates, each with the same releases.
 
-    `piece` names the piece of the secret split that is read; empty means one of the part's own name. Parts that read
+    `subset` names the piece of the secret split that is read; empty means one of the part's own name. Parts that read
     one piece (training steps, then one further look at the same people) compose in sequence, pieces in parallel.
     A part of share 1 reads everyone. `by_group` says that, where an attribute alone is secret, the one release of a
     batch keeps sums apart by cells, and that what a record adds does not depend on its attribute, but for the cell.
@@ -73,18 +71,18 @@ class Part:
     share: float = 1.0
     rates: Mapping[int, float] | tuple[tuple[int, float], ...] = EVERYONE
     n_steps: int = 1
-    piece: str = ""
+    subset: str = ""
     by_group: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "piece", self.piece or self.name)
+        object.__setattr__(self, "piece", self.subset or self.name)
         check_probability("share", self.share)
         check_integer("n_steps", self.n_steps)
         object.__setattr__(self, "rates", tuple(dict(self.rates).items()))
         for rate in self.sampling_rates.values():
             check_probability("sampling_rate", rate)
         if self.by_group and len(self.releases) != 1:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected one release a batch where sums are kept apart by group, got {len(self.releases)}."
             )
 
@@ -94,7 +92,7 @@ class Part:
         return dict(self.rates)
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> "Part":
+    def from_dict(cls, facts: Mapping[str, Any]) -> "Stage":
         """Return the part that `to_dict` wrote."""
         releases = tuple(Release(r["name"], r["law"], r["noise_multiplier"]) for r in facts["releases"])
         rates = {-1 if cell == ALL else int(cell): rate for cell, rate in facts["sampling_rates"].items()}
@@ -110,15 +108,15 @@ class Part:
         if rate < 1 and not any(isinstance(event, NonPrivateRelease) for event in events):
             step = PoissonSampled(rate, step)
         if self.by_group and not isinstance(step, NonPrivateRelease):
-            step = ByGroup(step)
+            step = DisjointCells(step)
         return Repeated(step, self.n_steps) if self.n_steps > 1 else step
 
     def to_dict(self) -> dict[str, Any]:
         """Return the public numbers as plain values."""
-        piece = {"piece": self.piece} if self.piece != self.name else {}
+        subset = {"piece": self.subset} if self.subset != self.name else {}
         return {
             "part": self.name,
-            **piece,
+            **subset,
             **({"by_group": True} if self.by_group else {}),
             "share": self.share,
             "sampling_rates": {
@@ -145,27 +143,27 @@ class Plan:
     stands for: "record" or "person by COLUMN".
     """
 
-    parts: tuple[Part, ...]
+    stages: tuple[Stage, ...]
     epsilon: float
     delta: float
     unit: str = "record"
 
     def __post_init__(self) -> None:
         shares = self.shares
-        if any(part.by_group for part in self.parts) and not hides_attribute(self.unit):
-            raise InvalidParameter(
+        if any(stage.by_group for stage in self.stages) and not hides_attribute(self.unit):
+            raise InvalidParameterError(
                 f"Expected sums apart by group to hide an attribute alone, got the unit {self.unit!r}: a record that "
                 "is replaced may stay in its group."
             )
-        for part in self.parts:
-            if part.share < 1 and part.share != shares[part.piece]:
-                raise InvalidParameter(
-                    f"Expected all parts that read {part.piece!r} to state one share, got "
-                    f"{part.share} and {shares[part.piece]}."
+        for stage in self.stages:
+            if stage.share < 1 and stage.share != shares[stage.subset]:
+                raise InvalidParameterError(
+                    f"Expected all stages that read {stage.subset!r} to state one share, got "
+                    f"{stage.share} and {shares[stage.subset]}."
                 )
         split = sum(shares.values())
         if split and abs(split - 1) > 1e-9:
-            raise InvalidParameter(f"Expected the shares of a split to add up to 1, got {split}.")
+            raise InvalidParameterError(f"Expected the shares of a split to add up to 1, got {split}.")
 
     @property
     def is_private(self) -> bool:
@@ -175,27 +173,27 @@ class Plan:
     @property
     def shares(self) -> dict[str, float]:
         """The pieces that the secret split makes."""
-        return {part.piece: part.share for part in self.parts if part.share < 1}
+        return {stage.subset: stage.share for stage in self.stages if stage.share < 1}
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return all parts as plain values, each with what it costs by itself."""
-        return [{**part.to_dict(), **cost_by_itself(part.event, self)} for part in self.parts]
+        return [{**stage.to_dict(), **cost_by_itself(stage.event, self)} for stage in self.stages]
 
-    def part(self, name: str) -> Part:
+    def stage(self, name: str) -> Stage:
         """Return the part of that name."""
-        return next(part for part in self.parts if part.name == name)
+        return next(stage for stage in self.stages if stage.name == name)
 
     def charges(self, split: str = "split") -> tuple[Charge, ...]:
         """Return what the ledger books: pieces of the split in parallel, whole-data parts in sequence."""
-        return tuple(self._charge_of(part, split) for part in self.parts)
+        return tuple(self._charge_of(stage, split) for stage in self.stages)
 
-    def _charge_of(self, part: Part, split: str) -> Charge:
-        if part.share == 1:
-            return Charge(part.event, unit=self.unit)
-        return Charge(part.event, split, part.piece, self.unit)
+    def _charge_of(self, stage: Stage, split: str) -> Charge:
+        if stage.share == 1:
+            return Charge(stage.event, unit=self.unit)
+        return Charge(stage.event, split, stage.subset, self.unit)
 
 
-class Claim(Protocol):
+class StatedGuarantee(Protocol):
     """A guarantee that is stated at some delta, or none."""
 
     @property
@@ -207,11 +205,11 @@ class Claim(Protocol):
         """Whether any guarantee is claimed."""
 
 
-def cost_by_itself(event: Event, claim: Claim) -> dict[str, float | None]:
+def cost_by_itself(event: Event, claim: StatedGuarantee) -> dict[str, float | None]:
     """Return the epsilon and delta of one event as plain values, pure where it is, None where nothing is claimed."""
     if not claim.is_private:
         return {"epsilon": None, "delta": None}
-    pure = total_size(count_uses(event)).pure
+    pure = total_magnitude(count_uses(event)).pure
     if math.isfinite(pure):
         return {"epsilon": pure, "delta": 0.0}
     return {"epsilon": epsilon_of([event], claim.delta), "delta": claim.delta}

@@ -11,40 +11,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array, Float64Array
 from fairveil.models.base import Model
 from fairveil.models.last_layer import LayeredModel, last_inputs, margin_weights
 from fairveil.models.losses import logits_pull, softmax, tempered_softmax, tilted_pull
-from fairveil.models.row_stable import steady_inputs, steady_logits
-from fairveil.models.rules import DecisionRule, Tilted
+from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
+from fairveil.models.rules import DecisionRule, TiltedArgmax
 from fairveil.models.smoothed import positive_law
-from fairveil.privacy.rows import Floats, Objective, Rows, row_function
-
-__all__ = [
-    "SHARPNESS",
-    "BasisSums",
-    "Clipped",
-    "CrossEntropy",
-    "Decisions",
-    "Everyone",
-    "GroupPull",
-    "GroupWeighted",
-    "InCells",
-    "InSubsets",
-    "JointEntropy",
-    "Lagrangian",
-    "LongGradients",
-    "Margins",
-    "Outcomes",
-    "RuleDecisions",
-    "ShareOfModels",
-    "SignedDecisions",
-    "SmoothRates",
-    "SoftDecisions",
-    "SoftRule",
-    "SteadyDecisions",
-    "gradient_lengths",
-    "soft_pull",
-]
+from fairveil.privacy.rows import Objective, Rows, row_function
 
 
 @row_function
@@ -52,7 +26,7 @@ __all__ = [
 class CrossEntropy:
     """The softmax loss: its derivative by the logits is probability minus one-hot label."""
 
-    def dlogits(self, logits: Floats, rows: Rows) -> Floats:
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
         """Return one column a record."""
         return logits_pull(logits, rows.y)
 
@@ -67,7 +41,7 @@ class JointEntropy:
 
     outputs: NDArray[np.int64]
 
-    def dlogits(self, logits: Floats, rows: Rows) -> Floats:
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
         """Return one column a record."""
         target = self.outputs.ravel().take(rows.joint(self.outputs.shape[1]), mode="wrap")
         pulls = softmax(logits)
@@ -90,10 +64,10 @@ class Lagrangian:
         likely class.
     """
 
-    pull: Floats
+    pull: Float32Array
     temperature: float = 1.0
 
-    def dlogits(self, logits: Floats, rows: Rows) -> Floats:
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
         """Return one column a record."""
         return tilted_pull(logits, rows.y, self.pull, rows.joint(self.pull.shape[1]), self.temperature)
 
@@ -107,7 +81,7 @@ class Decisions:
     """
 
     model: Model
-    params: Floats
+    params: Float32Array
     cells: NDArray[np.int64]
     n_counted: int
 
@@ -132,7 +106,7 @@ class SoftDecisions:
     """The soft histogram of paper 002, Equation 8: each record adds its probabilities, which sum to 1, to its cell."""
 
     model: Model
-    params: Floats
+    params: Float32Array
     cells: NDArray[np.int64]
     n_cells: int
     temperature: float = 1.0
@@ -146,7 +120,7 @@ class SoftDecisions:
         """Return the cell of each row, -1 for none."""
         return self.cells.take(rows.joint(self.model.n_classes), mode="wrap")
 
-    def values_of(self, rows: Rows) -> Floats:
+    def values_of(self, rows: Rows) -> Float32Array:
         """Return the tempered probabilities, one column a record."""
         return tempered_softmax(rows.forward(self.model, self.params)[-1], self.temperature)
 
@@ -160,7 +134,7 @@ class Margins:
     """
 
     model: Model
-    params: Floats
+    params: Float32Array
     cells: NDArray[np.int64]
     n_counted: int
     edges: NDArray[np.float64]
@@ -176,7 +150,7 @@ class Margins:
         logits = rows.forward(self.model, self.params)[-1]
         margins = logits[1] - logits[0]
         if self.jitter:
-            margins = margins + self.jitter * (rows.lots[1] - 0.5)
+            margins = margins + self.jitter * (rows.uniforms[1] - 0.5)
         bins = np.searchsorted(self.edges, margins, side="left")  # a tie is decided for class 0
         return (self.cells * (len(self.edges) + 1)).take(rows.joint(self.model.n_classes), mode="wrap") + bins
 
@@ -187,7 +161,7 @@ class RuleDecisions:
     """The (cell, decision) of each record under a released model and rule; `cells` (groups x labels) as above."""
 
     model: Model
-    params: Floats
+    params: Float32Array
     rule: DecisionRule
     cells: NDArray[np.int64]
     n_counted: int
@@ -200,7 +174,7 @@ class RuleDecisions:
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return cell x classes + decision of each row, negative for none."""
         n_classes = self.cells.shape[1]
-        decision = self.rule.decide(rows.forward(self.model, self.params)[-1], rows.cells, rows.lots)
+        decision = self.rule.decide(rows.forward(self.model, self.params)[-1], rows.cells, rows.uniforms)
         return (n_classes * self.cells).ravel().take(rows.joint(n_classes), mode="wrap") + decision
 
 
@@ -213,7 +187,7 @@ class WeightedDecisions:
     """
 
     model: Model
-    params: Floats
+    params: Float32Array
     rule: DecisionRule
     cells: NDArray[np.int64]
     n_cells: int
@@ -224,9 +198,9 @@ class WeightedDecisions:
         """Return the cell of each row, -1 for none."""
         return self.cells.ravel().take(rows.joint(self.cells.shape[1]), mode="wrap")
 
-    def values_of(self, rows: Rows) -> Floats:
+    def values_of(self, rows: Rows) -> Float32Array:
         """Return one column a record."""
-        decision = self.rule.decide(rows.forward(self.model, self.params)[-1], rows.cells, rows.lots)
+        decision = self.rule.decide(rows.forward(self.model, self.params)[-1], rows.cells, rows.uniforms)
         return (self.weights[rows.cells] * (decision == 1))[None].astype(np.float32)
 
 
@@ -239,8 +213,8 @@ class SoftRule:
     """
 
     model: Model
-    params: Floats
-    rule: Tilted
+    params: Float32Array
+    rule: TiltedArgmax
     cells: NDArray[np.int64]
     n_cells: int
     smoothing: float
@@ -254,11 +228,11 @@ class SoftRule:
         """Return the cell of each row, -1 for none."""
         return self.cells.ravel().take(rows.joint(self.n_values), mode="wrap")
 
-    def values_of(self, rows: Rows) -> Floats:
+    def values_of(self, rows: Rows) -> Float32Array:
         """Return the soft decisions, one column a record."""
         logits = rows.forward(self.model, self.params)[-1]
         if self.smoothing == 0:
-            decision = self.rule.decide(logits, rows.cells, rows.lots)
+            decision = self.rule.decide(logits, rows.cells, rows.uniforms)
             return (np.arange(self.n_values)[:, None] == decision).astype(np.float32)
         return softmax((self.rule.scores(logits, rows.cells) / self.smoothing).astype(np.float32))
 
@@ -269,8 +243,8 @@ class SignedDecisions:
     """2 s (soft decision - 1/K) of each record, times the weight of its group; s is +1, -1 or, for no group, 0."""
 
     model: Model
-    params: Floats
-    rule: Tilted
+    params: Float32Array
+    rule: TiltedArgmax
     signs: NDArray[np.float64]
     smoothing: float
     n_values: int
@@ -280,7 +254,7 @@ class SignedDecisions:
         """Return cell 0 for each row."""
         return np.zeros(len(rows), dtype=np.int64)
 
-    def values_of(self, rows: Rows) -> Floats:
+    def values_of(self, rows: Rows) -> Float32Array:
         """Return one column a record."""
         scores = self.rule.scores(rows.forward(self.model, self.params)[-1], rows.cells)
         soft = softmax((scores / self.smoothing).astype(np.float32))
@@ -321,7 +295,7 @@ class Clipped:
     """
 
     model: Model
-    params: Floats
+    params: Float32Array
     objective: Objective
     clip_norm: float
     n_groups: int
@@ -349,7 +323,7 @@ class Outcomes:
     """The (group, label, decision) cell of each record under a released model and rule."""
 
     model: Model
-    params: Floats
+    params: Float32Array
     rule: DecisionRule
     n_groups: int
     n_classes: int
@@ -368,7 +342,7 @@ class Outcomes:
         """Return the cell of each row."""
         group = np.where(rows.cells >= 0, rows.cells, self.n_groups - 1)
         # the model may have been known before these people were chosen: no row may tip another
-        decision = self.rule.decide(steady_logits(self.model, self.params, rows.X), group, rows.lots)
+        decision = self.rule.decide(row_stable_logits(self.model, self.params, rows.X), group, rows.uniforms)
         cells = (group * self.n_classes + rows.y) * self.n_classes + decision
         return np.where((decision >= 0) & (decision < self.n_classes), cells, -1)
 
@@ -381,9 +355,9 @@ class GroupWeighted:
     Clipped to weight x clip norm, a record adds weight x its clipped gradient.
     """
 
-    weights: Floats
+    weights: Float32Array
 
-    def dlogits(self, logits: Floats, rows: Rows) -> Floats:
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
         """Return one column a record."""
         pulls = logits_pull(logits, rows.y)
         pulls *= self.weights.take(rows.cells)
@@ -399,14 +373,14 @@ class InSubsets:
     The model has n_subsets x classes outputs; what comes before the last layer feels every record.
     """
 
-    weights: Floats
+    weights: Float32Array
     n_subsets: int
 
-    def dlogits(self, logits: Floats, rows: Rows) -> Floats:
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
         """Return one column a record."""
         n_classes = len(logits) // self.n_subsets
         pulls = logits_pull(logits[:n_classes], rows.y) * self.weights.take(rows.cells)
-        subset = np.minimum((rows.lots[0] * self.n_subsets).astype(np.int64), self.n_subsets - 1)
+        subset = np.minimum((rows.uniforms[0] * self.n_subsets).astype(np.int64), self.n_subsets - 1)
         own = np.arange(self.n_subsets)[:, None, None] == subset
         return np.where(own, pulls, np.float32(0)).reshape(len(logits), -1)
 
@@ -418,15 +392,15 @@ class SmoothRates:
 
     Added to the (group, label) cell of each record: never more than 1/2. It is taken around the *released* weights; the
     paper takes it around the un-noised ones, by which one record can move it however many there are. Weights that
-    were known before the people were counted need `is_steady`, so that no row can tip another.
+    were known before the people were counted need `is_row_stable`, so that no row can tip another.
     """
 
     model: LayeredModel
-    params: Floats
+    params: Float32Array
     std: float
     n_groups: int
     threshold: float = 0.0
-    is_steady: bool = True
+    is_row_stable: bool = True
     n_values: int = 1
 
     @property
@@ -438,10 +412,10 @@ class SmoothRates:
         """Return the cell of each row, -1 for none."""
         return rows.joint(self.model.n_classes)
 
-    def values_of(self, rows: Rows) -> Floats:
+    def values_of(self, rows: Rows) -> Float32Array:
         """Return one column a record."""
-        if self.is_steady:
-            inputs = steady_inputs(self.model, self.params, rows.X)
+        if self.is_row_stable:
+            inputs = row_stable_inputs(self.model, self.params, rows.X)
         else:
             inputs = last_inputs(self.model, rows.forward(self.model, self.params), rows.X)
         law = positive_law(margin_weights(self.model, self.params), inputs, self.std, self.threshold)
@@ -454,7 +428,7 @@ class ShareOfModels:
     """The share of several released models that decide for class 1, less 1/2, added to the record's cell (Eq. 30)."""
 
     model: LayeredModel
-    several: tuple[Floats, ...]
+    several: tuple[Float32Array, ...]
     n_groups: int
     n_values: int = 1
 
@@ -467,20 +441,18 @@ class ShareOfModels:
         """Return the cell of each row, -1 for none."""
         return rows.joint(self.model.n_classes)
 
-    def values_of(self, rows: Rows) -> Floats:
+    def values_of(self, rows: Rows) -> Float32Array:
         """Return one column a record."""
-        logits = (steady_logits(self.model, params, rows.X) for params in self.several)
+        logits = (row_stable_logits(self.model, params, rows.X) for params in self.several)
         votes = np.mean([two[1] > two[0] for two in logits], axis=0)
         return (votes - 0.5)[None].astype(np.float32)
 
-
-Doubles = NDArray[np.float64]
 
 SHARPNESS = 1.25
 """Multipliers pull at softmax(SHARPNESS x logits): the sharper, the less they move rows that are far from the edge."""
 
 
-def soft_pull(logits: Floats, tilts: Floats) -> Floats:
+def soft_pull(logits: Float32Array, tilts: Float32Array) -> Float32Array:
     """Return the derivative by the logits z (K, B) of `sum_k tilt_k h_k` with the soft decision h, for tilts (K, B)."""
     soft = tempered_softmax(logits, SHARPNESS)
     return SHARPNESS * soft * (tilts - np.einsum("kb,kb->b", soft, tilts))
@@ -488,14 +460,14 @@ def soft_pull(logits: Floats, tilts: Floats) -> Floats:
 
 @row_function
 @dataclass(frozen=True, eq=False)
-class SteadyDecisions:
+class RowStableDecisions:
     """The (cell, decision) of each record under a released model; `cells` (groups x labels), -1 for none.
 
     The model may be known before the attributes are: a record's decision depends on its own row alone, bit by bit.
     """
 
     model: Model
-    params: Floats
+    params: Float32Array
     cells: NDArray[np.int64]
     n_counted: int
 
@@ -507,7 +479,7 @@ class SteadyDecisions:
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return cell x classes + decision of each row, negative for none."""
         n_classes = self.model.n_classes
-        decision = steady_logits(self.model, self.params, rows.X).argmax(axis=0)
+        decision = row_stable_logits(self.model, self.params, rows.X).argmax(axis=0)
         return (n_classes * self.cells).ravel().take(rows.joint(n_classes), mode="wrap") + decision
 
 
@@ -516,9 +488,9 @@ class SteadyDecisions:
 class GroupPull:
     """What multipliers pull at each record's soft decision: `pull` (groups x labels, classes), none for no group."""
 
-    pull: Floats
+    pull: Float32Array
 
-    def dlogits(self, logits: Floats, rows: Rows) -> Floats:
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
         """Return one column a record."""
         tilts = self.pull.T.take(rows.joint(self.pull.shape[1]), axis=1, mode="wrap")
         return soft_pull(logits, tilts * (rows.cells >= 0))
@@ -537,11 +509,11 @@ class BasisSums:
     adds_alike: ClassVar[bool] = True
 
     model: Model
-    params: Floats
+    params: Float32Array
     cells: NDArray[np.int64]
     n_cells: int
-    centre: Doubles
-    axes: Doubles
+    centre: Float64Array
+    axes: Float64Array
     constant: float
 
     @property
@@ -553,19 +525,22 @@ class BasisSums:
         """Return the cell of each row, -1 for none."""
         return self.cells.ravel().take(rows.joint(self.model.n_classes), mode="wrap")
 
-    def values_of(self, rows: Rows) -> Floats:
+    def values_of(self, rows: Rows) -> Float32Array:
         """Return one vector a record, one column each."""
         # the parameters may be known before the attributes are: no row's slope may depend on another's
-        basis, slopes = self.basis_of(rows.X), self.slopes_of(steady_logits(self.model, self.params, rows.X))
+        basis, slopes = (
+            self.basis_of(rows.X),
+            self.slopes_of(row_stable_logits(self.model, self.params, rows.X)),
+        )
         return (basis * slopes[:, None]).T.astype(np.float32)
 
-    def basis_of(self, X: Floats) -> Doubles:
+    def basis_of(self, X: Float32Array) -> Float64Array:
         """Return the features in the basis, one row a record."""
         turned = (X - self.centre) @ self.axes
         return np.column_stack([turned, np.full(len(X), self.constant)])
 
     @staticmethod
-    def slopes_of(logits: NDArray[np.floating]) -> Doubles:
+    def slopes_of(logits: NDArray[np.floating]) -> Float64Array:
         """Return how fast each soft decision moves: sum_k p_k (1 - p_k) / 2, which is p (1 - p) for two classes."""
         soft = softmax(logits.astype(np.float32)).astype(np.float64)
         return np.sum(soft * (1 - soft), axis=0) / 2 + 1e-9
@@ -577,10 +552,10 @@ class LongGradients:
     """The (cell, bin) of the length of each record's gradient, between public edges: what a clip norm is chosen by."""
 
     model: Model
-    params: Floats
+    params: Float32Array
     cells: NDArray[np.int64]
     n_counted: int
-    edges: Doubles
+    edges: Float64Array
 
     @property
     def n_cells(self) -> int:
@@ -596,13 +571,13 @@ class LongGradients:
         )
         return np.where(cells >= 0, cells * n_bins + bins, -1)
 
-    def _lengths(self, X: Floats) -> Floats:
+    def _lengths(self, X: Float32Array) -> Float32Array:
         """Return the length of each row asked in a table of its own: rows on an edge must not be tipped by another."""
         lengths = [gradient_lengths(self.model, self.params, X[row : row + 1]) for row in range(len(X))]
         return np.concatenate(lengths) if lengths else np.zeros(0, dtype=np.float32)
 
 
-def gradient_lengths(model: Model, params: Floats, X: Floats) -> Floats:
+def gradient_lengths(model: Model, params: Float32Array, X: Float32Array) -> Float32Array:
     """Return the length of the gradient of each record's soft decision, of the class where it is longest."""
     activations = model.forward(params, X)
     logits, lengths = activations[-1], np.zeros(len(X), dtype=np.float32)

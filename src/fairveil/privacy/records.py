@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._random import Coins
-from fairveil.errors import BadStructure, UnplannedRelease
+from fairveil._typing import Float32Array
+from fairveil.errors import BadStructureError, UnplannedReleaseError
 from fairveil.privacy.moments import bounded_rows, flat_length, pack, sum_rows
 from fairveil.privacy.output_perturbation import RidgeSoftmax, minimise
 from fairveil.privacy.rows import (
     CellFunction,
     Differentiable,
-    Floats,
     HistogramFunction,
     MomentFunction,
     Objective,
@@ -34,8 +34,6 @@ from fairveil.privacy.rows import (
     VectorFunction,
 )
 from fairveil.privacy.sampling import Index, assign_parts, poisson_batches, poisson_draws
-
-__all__ = ["MemoryRecords"]
 
 T = TypeVar("T", bound=np.generic)
 Drawn = Index | list[Rows]
@@ -67,7 +65,7 @@ class MemoryRecords:
         Where the lots of arranged records come from.
     """
 
-    X: Floats
+    X: Float32Array
     y: NDArray[np.int16]
     cells: NDArray[np.int16]
     persons: NDArray[np.int64] | None = None
@@ -77,20 +75,20 @@ class MemoryRecords:
     def __post_init__(self) -> None:
         lengths = {len(self.X), len(self.y), len(self.cells)}
         if len(lengths) != 1 or (self.persons is not None and len(self.persons) != len(self.y)):
-            raise BadStructure(
+            raise BadStructureError(
                 "Expected inputs, labels, groups and persons of equal length; got different ones."
             )
 
     @classmethod
     def keeping(
-        cls, X: Floats, y: NDArray, cells: NDArray, persons: NDArray | None, keep: NDArray[np.bool_]
+        cls, X: Float32Array, y: NDArray, cells: NDArray, persons: NDArray | None, keep: NDArray[np.bool_]
     ) -> "MemoryRecords":
         """Return the records whose row is kept and whose label is known; the others contribute nothing."""
         rows = np.flatnonzero(keep & (y >= 0))
         return cls(X, y, cells, persons)._of_rows(rows)
 
     @cached_property
-    def norms(self) -> Floats:
+    def norms(self) -> Float32Array:
         """The Euclidean norm of each row's input."""
         return np.sqrt(np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)).astype(np.float32)
 
@@ -121,7 +119,7 @@ class MemoryRecords:
         return replace(self._of_rows(rows), keys=np.repeat(keys[order], sizes), coins=coins)
 
     @cached_property
-    def lots(self) -> Floats | None:
+    def uniforms(self) -> Float32Array | None:
         """Two secret numbers in [0, 1) of each row's unit, shape (2, n), drawn when a rule first asks for them."""
         if self.keys is None or self.coins is None:
             return None
@@ -192,9 +190,9 @@ class MemoryRecords:
         self,
         batch: Drawn,
         model: Differentiable,
-        params: Floats,
+        params: Float32Array,
         objective: Objective,
-        clip_norm: float | Floats,
+        clip_norm: float | Float32Array,
         n_blocks: int = 1,
     ) -> NDArray[np.float64]:
         """Return the sum of per-record gradients, each clipped; an array of clip norms holds one per cell."""
@@ -219,7 +217,7 @@ class MemoryRecords:
         self,
         batch: Drawn,
         model: Differentiable,
-        params: Floats,
+        params: Float32Array,
         objective: Objective,
         clip_norm: float,
         n_cells: int,
@@ -245,7 +243,7 @@ class MemoryRecords:
         return totals
 
     @staticmethod
-    def _norms_for(rows: Rows, bound: float | Floats) -> Floats | None:
+    def _norms_for(rows: Rows, bound: float | Float32Array) -> Float32Array | None:
         """Return the norms, which an unclipped sum does not need."""
         return None if isinstance(bound, float) and bound == float("inf") else rows.norms
 
@@ -320,5 +318,7 @@ def _first_slots(n_values: int, n_slots: int) -> NDArray[np.int64]:
 def _shaped(answers: NDArray[T], *shape: int) -> NDArray[T]:
     """Refuse a row function that does not answer each row once: what is added too often is not bounded."""
     if answers.shape != shape:
-        raise UnplannedRelease("Expected a row function to answer each row once, got more or fewer answers.")
+        raise UnplannedReleaseError(
+            "Expected a row function to answer each row once, got more or fewer answers."
+        )
     return answers

@@ -15,24 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._random import Coins
-from fairveil.errors import UnplannedRelease
+from fairveil._typing import Float32Array
+from fairveil.errors import UnplannedReleaseError
 from fairveil.privacy.sampling import Index
 
-__all__ = [
-    "CellFunction",
-    "Differentiable",
-    "HistogramFunction",
-    "MomentFunction",
-    "Objective",
-    "RowMoments",
-    "Rows",
-    "Units",
-    "VectorFunction",
-    "check_registered",
-    "row_function",
-]
-
-Floats = NDArray[np.float32]
 T = TypeVar("T", bound=type)
 _registry: set[type] = set()
 
@@ -48,18 +34,18 @@ class Rows:
     def __init__(self, source: "Columns", index: NDArray[np.int64]) -> None:
         self._source = source
         self._index = index
-        self._X: Floats | None = None
+        self._X: Float32Array | None = None
         self._y: NDArray[np.int16] | None = None
         self._cells: NDArray[np.int16] | None = None
-        self._norms: Floats | None = None
-        self._asked: tuple[Differentiable, Floats, tuple[Floats, ...]] | None = None
+        self._norms: Float32Array | None = None
+        self._asked: tuple[Differentiable, Float32Array, tuple[Float32Array, ...]] | None = None
         self._joint: tuple[int, NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
         return len(self._index)
 
     @property
-    def X(self) -> Floats:
+    def X(self) -> Float32Array:
         """The inputs, one row a record."""
         if self._X is None:
             self._X = self._source.X.take(self._index, axis=0)
@@ -80,19 +66,23 @@ class Rows:
         return self._cells
 
     @property
-    def norms(self) -> Floats:
+    def norms(self) -> Float32Array:
         """The Euclidean norms of the inputs."""
         if self._norms is None:
             self._norms = self._source.norms.take(self._index, mode="clip")
         return self._norms
 
     @property
-    def lots(self) -> NDArray[np.floating]:
+    def uniforms(self) -> NDArray[np.floating]:
         """Two independent secret numbers in [0, 1) for each row, shape (2, B), which no record decides."""
-        lots = self._source.lots
-        return np.full((2, len(self)), 0.5) if lots is None else lots.take(self._index, axis=1, mode="clip")
+        uniforms = self._source.uniforms
+        return (
+            np.full((2, len(self)), 0.5)
+            if uniforms is None
+            else uniforms.take(self._index, axis=1, mode="clip")
+        )
 
-    def forward(self, model: "Differentiable", params: Floats) -> tuple[Floats, ...]:
+    def forward(self, model: "Differentiable", params: Float32Array) -> tuple[Float32Array, ...]:
         """Return the model's activations, read-only, and keep them while model and parameters are the same objects."""
         asked = self._asked
         if asked is None or asked[0] is not model or asked[1] is not params:
@@ -119,7 +109,7 @@ class Columns(Protocol):
     """Where a block of rows is gathered from."""
 
     @property
-    def X(self) -> Floats:
+    def X(self) -> Float32Array:
         """All inputs."""
 
     @property
@@ -131,11 +121,11 @@ class Columns(Protocol):
         """All cells."""
 
     @property
-    def norms(self) -> Floats:
+    def norms(self) -> Float32Array:
         """All norms."""
 
     @property
-    def lots(self) -> Floats | None:
+    def uniforms(self) -> Float32Array | None:
         """All lots, once the records lie in their secret order."""
 
     def joint(self, n_classes: int) -> NDArray[np.int64]:
@@ -145,19 +135,19 @@ class Columns(Protocol):
 class Differentiable(Protocol):
     """What the veil needs of a model: logits, and the exact sum of clipped per-record gradients."""
 
-    def forward(self, params: Floats, X: Floats) -> tuple[Floats, ...]:
+    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
         """Return the activations of each layer; the last are the logits, one row a class."""
 
     def clipped_gradient(
         self,
-        params: Floats,
-        X: Floats,
-        dlogits: Floats,
-        clip_norm: float | Floats,
+        params: Float32Array,
+        X: Float32Array,
+        dlogits: Float32Array,
+        clip_norm: float | Float32Array,
         *,
-        activations: tuple[Floats, ...] | None = None,
-        row_norms: Floats | None = None,
-    ) -> Floats:
+        activations: tuple[Float32Array, ...] | None = None,
+        row_norms: Float32Array | None = None,
+    ) -> Float32Array:
         """Return the sum over records of their gradients, each clipped to `clip_norm`."""
 
 
@@ -165,7 +155,7 @@ class Differentiable(Protocol):
 class Objective(Protocol):
     """What training minimises, seen from the logits of one record."""
 
-    def dlogits(self, logits: Floats, rows: Rows) -> Floats:
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
         """Return the derivative of each record's objective by its own logits, one row a class."""
 
 
@@ -189,7 +179,7 @@ class VectorFunction(Protocol):
     def n_values(self) -> int:
         """The length of the vector."""
 
-    def values_of(self, rows: Rows) -> Floats:
+    def values_of(self, rows: Rows) -> Float32Array:
         """Return one vector per row."""
 
 
@@ -211,7 +201,7 @@ class HistogramFunction(Protocol):
     def cells_of(self, rows: Rows) -> NDArray[np.integer]:
         """Return one cell per row."""
 
-    def values_of(self, rows: Rows) -> Floats:
+    def values_of(self, rows: Rows) -> Float32Array:
         """Return one vector per row, value by value: shape (n_values, B)."""
 
 
@@ -259,7 +249,7 @@ def row_function(cls: T) -> T:
 def check_registered(function: Any) -> None:
     """Refuse a row function that was not registered."""
     if type(function) not in _registry:
-        raise UnplannedRelease(
+        raise UnplannedReleaseError(
             f"Expected a registered row function, got {type(function).__name__}; "
             "make it a frozen dataclass and decorate it with @row_function."
         )

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from fairveil._random import Coins
 from fairveil._validation import check_probability
-from fairveil.errors import InvalidParameter
-
-__all__ = ["assign_parts", "poisson_batches", "poisson_draws"]
+from fairveil.errors import InvalidParameterError
 
 Index = NDArray[np.int64]
 
@@ -25,7 +23,7 @@ def assign_parts(n_units: int, shares: Mapping[str, float], coins: Coins) -> dic
     """Return the units of each part; each unit falls into part j with probability `shares[j]`, by its own coin."""
     bounds = np.cumsum(list(shares.values()))
     if min(shares.values()) <= 0 or abs(bounds[-1] - 1) > 1e-9:
-        raise InvalidParameter(f"Expected shares > 0 that add up to 1, got {dict(shares)}.")
+        raise InvalidParameterError(f"Expected shares > 0 that add up to 1, got {dict(shares)}.")
     fallen = np.searchsorted(bounds[:-1], coins.generator.random(n_units), side="right")
     return {name: np.flatnonzero(fallen == j) for j, name in enumerate(shares)}
 

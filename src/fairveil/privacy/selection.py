@@ -14,15 +14,13 @@ from typing import Any, Generic, TypeVar
 
 from fairveil._random import Coins
 from fairveil._validation import check_positive
-from fairveil.accounting.composition import ways_through
+from fairveil.accounting.composition import compositions_of
 from fairveil.accounting.events import BestOfRuns, Charge, Event, NonPrivateRelease
 from fairveil.accounting.pricing import count_uses
-from fairveil.errors import InvalidParameter, UnplannedRelease
+from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.privacy.ledger import Ledger, Receipt
-from fairveil.privacy.plan import Part, Plan, cost_by_itself
+from fairveil.privacy.plan import Plan, Stage, cost_by_itself
 from fairveil.privacy.veil import Records, Veil, book, open_veils
-
-__all__ = ["FIT", "HOLDOUT", "Best", "Runs", "TunedPlan", "best_of_plans", "draw_count", "open_selection"]
 
 FIT, HOLDOUT = "fit", "holdout"
 """The piece of the people that runs train and score on, and the one that only the best run is counted on."""
@@ -41,7 +39,7 @@ def best_of_plans(runs: Iterable[Plan], mean_runs: float) -> BestOfRuns:
     Examples
     --------
     >>> from fairveil.privacy.plan import Release
-    >>> run = Plan((Part("train", (Release("sum", "gaussian", 5.0),)),), math.inf, 1e-5)
+    >>> run = Plan((Stage("train", (Release("sum", "gaussian", 5.0),)),), math.inf, 1e-5)
     >>> best_of_plans([run, run], 8.0)
     BestOfRuns(ways=((GaussianRelease(noise_multiplier=5.0),),), mean=8.0)
     """
@@ -52,15 +50,15 @@ def best_of_plans(runs: Iterable[Plan], mean_runs: float) -> BestOfRuns:
 def _listed(charges: Iterable[Charge]) -> list[tuple[Event, ...]]:
     """Return the events that a unit may meet, a tuple for each piece of the split; all meet those on everyone."""
     whole = tuple(charge.event for charge in charges if not charge.split)
-    pieces: dict[str, tuple[Event, ...]] = {}
+    subsets: dict[str, tuple[Event, ...]] = {}
     for charge in charges:
         if charge.split:
-            pieces[charge.part] = (*pieces.get(charge.part, ()), charge.event)
-    return [whole + piece for piece in pieces.values()] or [whole]
+            subsets[charge.part] = (*subsets.get(charge.part, ()), charge.event)
+    return [whole + subset for subset in subsets.values()] or [whole]
 
 
 def _ways(charges: Iterable[Charge]) -> set[Way]:
-    return {frozenset(way.items()) for way in ways_through(charges).each()}
+    return {frozenset(way.items()) for way in compositions_of(charges).each()}
 
 
 def _priced(event: BestOfRuns) -> set[Way]:
@@ -86,17 +84,17 @@ class TunedPlan:
 
     runs: tuple[Plan, ...]
     mean_runs: float
-    around: tuple[Part, ...]
+    around: tuple[Stage, ...]
     epsilon: float
     delta: float
     unit: str = "record"
 
     def __post_init__(self) -> None:
         if not self.runs:
-            raise InvalidParameter("Expected at least one candidate to run, got none; name one.")
+            raise InvalidParameterError("Expected at least one candidate to run, got none; name one.")
         check_positive("mean_runs", self.mean_runs)
-        if {part.piece for part in self.around if part.share < 1} - {HOLDOUT}:
-            raise InvalidParameter(
+        if {stage.subset for stage in self.around if stage.share < 1} - {HOLDOUT}:
+            raise InvalidParameterError(
                 'Expected parts of everyone and of "holdout" around the runs, got others; leave them out.'
             )
 
@@ -108,7 +106,7 @@ class TunedPlan:
     @property
     def shares(self) -> dict[str, float]:
         """The pieces that the secret split makes; none where everyone may be in every run."""
-        held = {part.piece: part.share for part in self.around if part.share < 1}
+        held = {stage.subset: stage.share for stage in self.around if stage.share < 1}
         return {FIT: 1 - sum(held.values()), **held} if held else {}
 
     @property
@@ -117,37 +115,37 @@ class TunedPlan:
         return best_of_plans(self.runs, self.mean_runs)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """All parts, those of runs under names such as "run 1: train", with their shares of everyone."""
         share = self.shares.get(FIT, 1.0)
-        numbered = ((number, part) for number, run in enumerate(self.runs, start=1) for part in run.parts)
+        numbered = ((number, stage) for number, run in enumerate(self.runs, start=1) for stage in run.stages)
         return self.around + tuple(
             replace(
-                part,
-                name=f"run {number}: {part.name}",
-                piece=f"run {number}: {part.piece}",
-                share=part.share * share,
+                stage,
+                name=f"run {number}: {stage.name}",
+                subset=f"run {number}: {stage.subset}",
+                share=stage.share * share,
             )
-            for number, part in numbered
+            for number, stage in numbered
         )
 
-    def part(self, name: str) -> Part:
+    def stage(self, name: str) -> Stage:
         """Return the part of that name."""
-        return next(part for part in self.parts if part.name == name)
+        return next(stage for stage in self.stages if stage.name == name)
 
     def charges(self, split: str = "split") -> tuple[Charge, ...]:
         """Return what the ledger books: the best run as one event, beside the hold-out; the size in sequence."""
         best: Event = self.event if self.is_private else NonPrivateRelease("the best of runs without noise")
-        charges = [(part.piece if part.share < 1 else "", part.event) for part in self.around]
+        charges = [(stage.subset if stage.share < 1 else "", stage.event) for stage in self.around]
         charges.append((FIT if self.shares else "", best))
-        return tuple(Charge(event, split if piece else "", piece, self.unit) for piece, event in charges)
+        return tuple(Charge(event, split if subset else "", subset, self.unit) for subset, event in charges)
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return all parts as plain values, each with what it costs by itself; those of runs say how many there are."""
         told = []
-        for part in self.parts:
-            is_run = {} if part in self.around else {"mean_runs": self.mean_runs}
-            told.append({**part.to_dict(), **is_run, **cost_by_itself(part.event, self)})
+        for stage in self.stages:
+            is_run = {} if stage in self.around else {"mean_runs": self.mean_runs}
+            told.append({**stage.to_dict(), **is_run, **cost_by_itself(stage.event, self)})
         return told
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,11 +155,11 @@ class TunedPlan:
             "runs": [
                 {
                     "epsilon": run.epsilon if run.is_private else None,
-                    "parts": [part.to_dict() for part in run.parts],
+                    "parts": [stage.to_dict() for stage in run.stages],
                 }
                 for run in self.runs
             ],
-            "around": [part.to_dict() for part in self.around],
+            "around": [stage.to_dict() for stage in self.around],
         }
 
     @classmethod
@@ -171,11 +169,14 @@ class TunedPlan:
         """Return the plan that `to_dict` wrote, calibrated to this budget."""
         runs = tuple(
             Plan(
-                tuple(Part.from_dict(part) for part in run["parts"]), run["epsilon"] or math.inf, delta, unit
+                tuple(Stage.from_dict(stage) for stage in run["parts"]),
+                run["epsilon"] or math.inf,
+                delta,
+                unit,
             )
             for run in facts["runs"]
         )
-        around = tuple(Part.from_dict(part) for part in facts["around"])
+        around = tuple(Stage.from_dict(stage) for stage in facts["around"])
         return cls(runs, facts["mean_runs"], around, epsilon, delta, unit)
 
 
@@ -213,14 +214,14 @@ def open_selection(
     the entry says that the release is not private.
     """
     receipt = book(plan, ledger, coins, purpose)
-    pieces = dict(records.split(plan.shares, coins)) if plan.shares else {FIT: records}
+    subsets = dict(records.split(plan.shares, coins)) if plan.shares else {FIT: records}
     veils = {
-        part.name: Veil(
-            (records if part.share == 1 else pieces[part.piece]).arranged(coins), part, receipt, coins
+        stage.name: Veil(
+            (records if stage.share == 1 else subsets[stage.subset]).arranged(coins), stage, receipt, coins
         )
-        for part in plan.around
+        for stage in plan.around
     }
-    return veils, Runs(pieces[FIT], plan, receipt, coins)
+    return veils, Runs(subsets[FIT], plan, receipt, coins)
 
 
 class Runs:
@@ -228,11 +229,11 @@ class Runs:
 
     def __init__(self, records: Records, plan: TunedPlan, receipt: Receipt, coins: Coins) -> None:
         if not isinstance(receipt, Receipt):
-            raise UnplannedRelease("Expected the receipt of a debit, got none; use open_selection.")
+            raise UnplannedReleaseError("Expected the receipt of a debit, got none; use open_selection.")
         events = [charge.event for charge in receipt.entry.charges]
         self._paid = [event for event in events if isinstance(event, BestOfRuns)]
         if plan.is_private and coins.is_secret and [event.mean for event in self._paid] != [plan.mean_runs]:
-            raise UnplannedRelease(
+            raise UnplannedReleaseError(
                 f"Expected one debit of the best of {plan.mean_runs:g} runs, got another; use open_selection."
             )
         self._records = records
@@ -256,7 +257,9 @@ class Runs:
         see was in the price. Assumes that nobody measures the time this takes, which tells the number of runs.
         """
         if self._is_made:
-            raise UnplannedRelease("Expected one choice for one debit, got a second; open a new selection.")
+            raise UnplannedReleaseError(
+                "Expected one choice for one debit, got a second; open a new selection."
+            )
         self._is_made = True
         best = self._one(run)
         for _ in range(draw_count(self._plan.mean_runs, self._coins) - 1):
@@ -276,7 +279,7 @@ class Runs:
         veils = open_veils(self._records, plan, scratch, self._coins, "a run")
         booked = _ways(charge for entry in scratch.entries for charge in entry.charges)
         if any(not booked <= _priced(event) for event in self._paid):
-            raise UnplannedRelease(
+            raise UnplannedReleaseError(
                 "Expected a run to book what was paid for, got something else; plan all candidates before the debit."
             )
         return veils

@@ -14,27 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._random import Coins
+from fairveil._typing import Float32Array
 from fairveil._validation import check_positive
 from fairveil.accounting.events import Charge
-from fairveil.errors import UnplannedRelease
+from fairveil.errors import UnplannedReleaseError
 from fairveil.privacy.attribute import AttributeRecords, PublicRows, hides_attribute
 from fairveil.privacy.ledger import Ledger, Receipt
 from fairveil.privacy.moments import Moments
-from fairveil.privacy.noise import Sum, law_named
+from fairveil.privacy.noise import Sum, noise_distribution
 from fairveil.privacy.output_perturbation import RidgeSoftmax
-from fairveil.privacy.plan import Part, Plan, Release, only_nonprivate
+from fairveil.privacy.plan import Plan, Release, Stage, only_nonprivate
 from fairveil.privacy.rows import (
     CellFunction,
     Differentiable,
-    Floats,
     HistogramFunction,
     MomentFunction,
     Objective,
     VectorFunction,
     check_registered,
 )
-
-__all__ = ["AnyRecords", "Batch", "Records", "Veil", "book", "open_veils"]
 
 BLOCK_ROWS = 2048
 """At most about how many rows are multiplied and summed at once in single precision."""
@@ -71,9 +69,9 @@ class Records(Protocol):
         self,
         batch: Any,
         model: Differentiable,
-        params: Floats,
+        params: Float32Array,
         objective: Objective,
-        clip_norm: float | Floats,
+        clip_norm: float | Float32Array,
         n_blocks: int,
     ) -> NDArray[np.float64]:
         """Return the sum of clipped gradients."""
@@ -82,7 +80,7 @@ class Records(Protocol):
         self,
         batch: Any,
         model: Differentiable,
-        params: Floats,
+        params: Float32Array,
         objective: Objective,
         clip_norm: float,
         n_cells: int,
@@ -150,30 +148,30 @@ def open_veils(
     the entry says that the release is not private.
     """
     if hides_attribute(plan.unit) != isinstance(records, AttributeRecords):
-        raise UnplannedRelease(
+        raise UnplannedReleaseError(
             f"Expected records that keep secret what the plan hides ({plan.unit}), got others; no veil was opened."
         )
     receipt = book(plan, ledger, coins, purpose)
-    pieces = _arranged(records, plan, coins)
+    subsets = _arranged(records, plan, coins)
     veils = {}
-    for part in plan.parts:
-        arranged, public = pieces["" if part.share == 1 else part.piece]
-        veils[part.name] = Veil(arranged, part, receipt, coins, public)
+    for stage in plan.stages:
+        arranged, public = subsets["" if stage.share == 1 else stage.subset]
+        veils[stage.name] = Veil(arranged, stage, receipt, coins, public)
     return veils
 
 
 def _arranged(records: AnyRecords, plan: Plan, coins: Coins) -> dict[str, tuple[Records, PublicRows | None]]:
     """Return each piece of the split, and everyone under no name, in a secret order that all its parts share."""
-    pieces: dict[str, AnyRecords] = {}
+    subsets: dict[str, AnyRecords] = {}
     if plan.shares:
-        pieces |= records.split(plan.shares, coins)
-    if any(part.share == 1 for part in plan.parts):
-        pieces[""] = records
+        subsets |= records.split(plan.shares, coins)
+    if any(stage.share == 1 for stage in plan.stages):
+        subsets[""] = records
     return {
-        name: (piece.secret.arranged(coins), piece.public)
-        if isinstance(piece, AttributeRecords)
-        else (piece.arranged(coins), None)
-        for name, piece in pieces.items()
+        name: (subset.secret.arranged(coins), subset.public)
+        if isinstance(subset, AttributeRecords)
+        else (subset.arranged(coins), None)
+        for name, subset in subsets.items()
     }
 
 
@@ -184,42 +182,44 @@ class Veil:
     """
 
     def __init__(
-        self, records: Records, part: Part, receipt: Receipt, coins: Coins, public: PublicRows | None = None
+        self, records: Records, stage: Stage, receipt: Receipt, coins: Coins, public: PublicRows | None = None
     ) -> None:
         if not isinstance(receipt, Receipt):
-            raise UnplannedRelease("Expected the receipt of a debit, got none; open a veil with open_veils.")
-        self.part = part
+            raise UnplannedReleaseError(
+                "Expected the receipt of a debit, got none; open a veil with open_veils."
+            )
+        self.stage = stage
         self.public = public
-        self._open = {release.name: release for release in part.releases}
+        self._open = {release.name: release for release in stage.releases}
         self._records = records
         self._coins = coins
         self._batches: Iterator[Any] | None = None
-        self._n_left = part.n_steps
+        self._n_left = stage.n_steps
         self._n_blocks = 1
         # with everyone in the batch, keeping its rows would keep the data twice
-        self._keeps = len(part.releases) > 1 and max(part.sampling_rates.values()) < 1
+        self._keeps = len(stage.releases) > 1 and max(stage.sampling_rates.values()) < 1
 
     def expect(self, size: float) -> None:
         """Say how many units the part has, publicly, so that batches are worked on in blocks of a fitting size."""
-        rate = max(self.part.sampling_rates.values())
+        rate = max(self.stage.sampling_rates.values())
         self._n_blocks = max(1, math.ceil(rate * size / BLOCK_ROWS - 1e-9))
 
     def draw(self) -> "Batch":
         """Return the next Poisson batch, as often as the plan says."""
         if self._n_left == 0:
-            raise UnplannedRelease(
-                f"Expected at most {self.part.n_steps} draws from {self.part.name!r}, got one more."
+            raise UnplannedReleaseError(
+                f"Expected at most {self.stage.n_steps} draws from {self.stage.name!r}, got one more."
             )
         self._n_left -= 1
         if self._batches is None:
-            self._batches = self._records.draw(self.part.sampling_rates, self._coins)
+            self._batches = self._records.draw(self.stage.sampling_rates, self._coins)
         drawn = next(self._batches)
         if self._keeps:
             drawn = self._records.keep_blocks(drawn, self._n_blocks)
-        return Batch(self._records, drawn, self._n_blocks, self._open, self._coins, self.part.by_group)
+        return Batch(self._records, drawn, self._n_blocks, self._open, self._coins, self.stage.by_group)
 
     def __repr__(self) -> str:
-        return f"Veil({self.part.name!r}, {self._n_left} draws left)"
+        return f"Veil({self.stage.name!r}, {self._n_left} draws left)"
 
 
 class Batch:
@@ -246,9 +246,9 @@ class Batch:
     def release_gradient(
         self,
         model: Differentiable,
-        params: Floats,
+        params: Float32Array,
         objective: Objective,
-        clip_norm: float | Floats,
+        clip_norm: float | Float32Array,
         name: str = "gradient",
     ) -> NDArray[np.float64]:
         """Return the noisy sum of clipped gradients; noise follows the largest clip norm."""
@@ -263,7 +263,7 @@ class Batch:
     def release_group_gradients(
         self,
         model: Differentiable,
-        params: Floats,
+        params: Float32Array,
         objective: Objective,
         clip_norm: float,
         n_cells: int,
@@ -297,7 +297,7 @@ class Batch:
         release = self._use(name, is_apart=getattr(function, "adds_alike", False))
         check_registered(function)
         bound = check_positive("bound", bound)
-        norm = law_named(release.law).norm
+        norm = noise_distribution(release.law).norm
         total = self._records.sum_histogram(self._drawn, function, bound, norm, self._n_blocks)
         return self._noisy(total, release, bound * ROUNDING)
 
@@ -320,7 +320,7 @@ class Batch:
         release = self._use(name)
         check_registered(function)
         bound = check_positive("bound", bound)
-        law = law_named(release.law)
+        law = noise_distribution(release.law)
         total = self._records.sum_moments(self._drawn, function, bound, law.norm, self._n_blocks)
         noisy = self._noisy(total, release, bound)
         std = release.noise_multiplier * bound * math.sqrt(law.spread)
@@ -337,7 +337,7 @@ class Batch:
     def _noisy(self, total: Sum, release: Release, sensitivity: float) -> NDArray[np.float64]:
         if release.noise_multiplier == 0:
             return total.astype(np.float64)
-        return law_named(release.law).add(total, release.noise_multiplier * sensitivity, self._coins)
+        return noise_distribution(release.law).add(total, release.noise_multiplier * sensitivity, self._coins)
 
     def _use(
         self, name: str, *, norm: int | None = None, is_whole: bool = False, is_apart: bool = False
@@ -347,14 +347,16 @@ class Batch:
         Where sums are planned apart by group, it must keep them so: in cells, with a vector that no attribute decides.
         """
         if self._by_group and not is_apart:
-            raise UnplannedRelease(f"Expected sums that are kept apart by group, got others for {name!r}.")
+            raise UnplannedReleaseError(
+                f"Expected sums that are kept apart by group, got others for {name!r}."
+            )
         release = self._open.pop(name, None)
         if release is None:
-            raise UnplannedRelease(
+            raise UnplannedReleaseError(
                 f"Expected one of the planned releases {sorted(self._open)}, got {name!r}."
             )
-        law = law_named(release.law)
+        law = noise_distribution(release.law)
         if norm not in {None, law.norm} or law.is_whole > is_whole:
             fitting = "gaussian" if norm == 2 else "gaussian or laplace"
-            raise UnplannedRelease(f"Expected noise for {name!r} such as {fitting}, got {release.law}.")
+            raise UnplannedReleaseError(f"Expected noise for {name!r} such as {fitting}, got {release.law}.")
         return release

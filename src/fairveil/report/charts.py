@@ -24,8 +24,6 @@ from fairveil.report.svg import (
     text,
 )
 
-__all__ = ["Dot", "Line", "Point", "dot_chart", "line_chart", "scatter_chart"]
-
 ROW = 42.0
 LEFT = 15.0
 SHORT_NAME, LONG_NAME = 20, 34
@@ -207,11 +205,11 @@ def _spot(x: Scale, y: Scale, step: float, value: float) -> str:
 
 def _course(one: Line, x: Scale, y: Scale) -> list[Markup]:
     """Return the line in pieces between unknown values."""
-    pieces = runs([value is not None for value in one.values])
+    subsets = runs([value is not None for value in one.values])
     return [
-        tag("polyline", points=" ".join(_spot(x, y, one.steps[i], one.values[i] or 0.0) for i in piece),
+        tag("polyline", points=" ".join(_spot(x, y, one.steps[i], one.values[i] or 0.0) for i in subset),
             class_=f"line colour-{one.series % N_COLOURS} dash-{one.series // N_COLOURS % 3}", data_group=one.label)
-        for piece in pieces
+        for subset in subsets
     ]  # fmt: skip
 
 
@@ -220,9 +218,9 @@ def _band(one: Line, x: Scale, y: Scale) -> list[Markup]:
         return []
     known = [low is not None and high is not None for low, high in zip(one.lows, one.highs, strict=True)]
     shapes = []
-    for piece in runs(known):
-        there = [_spot(x, y, one.steps[i], one.highs[i] or 0.0) for i in piece]
-        back = [_spot(x, y, one.steps[i], one.lows[i] or 0.0) for i in reversed(piece)]
+    for subset in runs(known):
+        there = [_spot(x, y, one.steps[i], one.highs[i] or 0.0) for i in subset]
+        back = [_spot(x, y, one.steps[i], one.lows[i] or 0.0) for i in reversed(subset)]
         shapes.append(
             tag("polygon", points=" ".join(there + back), class_=f"area colour-{one.series % N_COLOURS}")
         )

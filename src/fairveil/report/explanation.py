@@ -4,14 +4,6 @@ from typing import Any
 
 from fairveil.report.privacy_text import NOT_COVERED, neighbour_of
 
-__all__ = [
-    "caution",
-    "explanation",
-    "shown_bounds",
-    "spending",
-    "what_is_read",
-]
-
 MOST_SHOWN = 5
 
 
@@ -26,7 +18,7 @@ def explanation(facts: dict[str, Any], what: str = "fit") -> str:
         f"  size       {_size(facts)}",
         *spending(facts),
     ]
-    lines += _choice(facts["plan"]) + [line for part in facts["plan"] for line in _part(part)]
+    lines += _choice(facts["plan"]) + [line for stage in facts["plan"] for line in _part(stage)]
     if facts["epsilon"] is not None:
         lines += _cover(facts) + caution(facts)
     return "\n".join(lines)
@@ -95,7 +87,7 @@ def _certifiable(facts: dict[str, Any]) -> list[str]:
 
 
 def _choice(plan: list[dict[str, Any]]) -> list[str]:
-    means = {part["mean_runs"] for part in plan if "mean_runs" in part}
+    means = {stage["mean_runs"] for stage in plan if "mean_runs" in stage}
     return [
         f"  chooses    the best of a secret number of runs (Poisson, {mean:g} on average), each by a candidate at "
         "random; only the best is released"
@@ -103,21 +95,21 @@ def _choice(plan: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _part(part: dict[str, Any]) -> list[str]:
-    rates = ", ".join(f"{cell}: {rate:g}" for cell, rate in part["sampling_rates"].items())
+def _part(stage: dict[str, Any]) -> list[str]:
+    rates = ", ".join(f"{cell}: {rate:g}" for cell, rate in stage["sampling_rates"].items())
     cost = "no guarantee"
-    if part["epsilon"] is not None:
-        cost = f"epsilon {part['epsilon']:.4f}, delta {part['delta']:g}"
-    whom = "all units" if part["share"] == 1 else f"{100 * part['share']:g} % of the units by secret coins"
-    if "piece" in part:
-        whom = f"the same units as {part['piece']}"
-    kind = "look" if set(part["sampling_rates"].values()) == {1} else "Poisson draw"
-    many = f"{part['n_steps']} {kind}s" if part["n_steps"] > 1 else f"one {kind}"
+    if stage["epsilon"] is not None:
+        cost = f"epsilon {stage['epsilon']:.4f}, delta {stage['delta']:g}"
+    whom = "all units" if stage["share"] == 1 else f"{100 * stage['share']:g} % of the units by secret coins"
+    if "piece" in stage:
+        whom = f"the same units as {stage['piece']}"
+    kind = "look" if set(stage["sampling_rates"].values()) == {1} else "Poisson draw"
+    many = f"{stage['n_steps']} {kind}s" if stage["n_steps"] > 1 else f"one {kind}"
     draws = f"{many} (rate {rates})"
-    return [f"  part       {part['part']}: {whom}; {draws}; {cost} by itself"] + [
+    return [f"  stage       {stage['stage']}: {whom}; {draws}; {cost} by itself"] + [
         f"             releases {release['name']}: {release['law']} noise, "
         f"{release['noise_multiplier']:.6g} x sensitivity"
-        for release in part["releases"]
+        for release in stage["releases"]
     ]
 
 

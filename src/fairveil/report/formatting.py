@@ -8,21 +8,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-__all__ = [
-    "Shown",
-    "compact",
-    "day",
-    "finite",
-    "fixed",
-    "hundredfold",
-    "level",
-    "marked",
-    "percent",
-    "points",
-    "shown",
-    "whole",
-]
-
 UNKNOWN = "unknown"
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"

@@ -6,15 +6,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.report.charts import Point, scatter_chart
 from fairveil.report.formatting import Shown, compact, level, percent, points, shown
 from fairveil.report.privacy_text import neighbour_of
 from fairveil.report.rendering import check_keys, plain, render
 from fairveil.report.svg import N_COLOURS, Scale, scale_over, shape_of
 from fairveil.report.text import awareness, gap_name, privacy_promise
-
-__all__ = ["frontier_of", "frontier_page"]
 
 NEEDED = (
     "data", "created", "version", "constraint", "delta", "protects", "unit", "sensitive", "aware", "confidence",
@@ -39,7 +37,7 @@ def frontier_of(summaries: Sequence[Mapping[str, Any]], n_planned: int | None = 
         How many trainings were meant; None for as many as there are.
     """
     if not summaries:
-        raise InvalidParameter("Expected the summary of at least one training, got none; train first.")
+        raise InvalidParameterError("Expected the summary of at least one training, got none; train first.")
     newest = summaries[-1]
     shared = (
         "data",

@@ -23,8 +23,6 @@ from fairveil.report.text import (
 )
 from fairveil.report.trace_charts import course_of
 
-__all__ = ["report_page"]
-
 NEEDED = (
     "data", "target", "classes", "positive", "created", "command", "method", "model", "constraint", "tolerance",
     "against", "rules", "asked", "epsilon", "delta", "epsilon_spent", "epsilon_replace_one", "neighbours", "protects",

@@ -8,18 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "Neighbour",
-    "PrivacyStatement",
-    "neighbour_of",
-    "neighbour_of_unit",
-    "privacy_statement",
-    "total_sentence",
-]
-
 
 @dataclass(frozen=True)
-class Neighbour:
+class NeighborWording:
     """How two data sets differ that must be hard to tell apart.
 
     Attributes
@@ -35,14 +26,14 @@ class Neighbour:
     replaced: str
 
 
-def neighbour_of(facts: Mapping[str, Any]) -> Neighbour:
+def neighbour_of(facts: Mapping[str, Any]) -> NeighborWording:
     """Return the phrases for a run, from its public facts ``protects unit sensitive``."""
     if facts.get("protects") == "attribute":
         return _of_attribute(" and ".join(facts["sensitive"]), f"one {facts['unit']}")
     return _of_whole(str(facts["unit"]))
 
 
-def neighbour_of_unit(unit: str) -> Neighbour:
+def neighbour_of_unit(unit: str) -> NeighborWording:
     """Return the phrases for the unit of an entry in a ledger.
 
     Examples
@@ -58,16 +49,16 @@ def neighbour_of_unit(unit: str) -> Neighbour:
     return _of_attribute(name, f"one {whose}")
 
 
-def _of_whole(unit: str) -> Neighbour:
-    return Neighbour(
+def _of_whole(unit: str) -> NeighborWording:
+    return NeighborWording(
         f"whether any one {unit} is in the data",
         f"one {unit} added or removed",
         f"one {unit} replaced by another",
     )
 
 
-def _of_attribute(name: str, whose: str) -> Neighbour:
-    return Neighbour(
+def _of_attribute(name: str, whose: str) -> NeighborWording:
+    return NeighborWording(
         f"the {name} of any {whose}",
         f"the {name} of {whose} known or not",
         f"the {name} of {whose} changed to another group",
@@ -182,7 +173,9 @@ def _sampling(facts: Mapping[str, Any]) -> str:
     return f"Poisson: each {unit} enters each batch by its own secret coin, with probability {shown}{apart}."
 
 
-def total_sentence(total: float | None, replaced: float | None, delta: float, neighbour: Neighbour) -> str:
+def total_sentence(
+    total: float | None, replaced: float | None, delta: float, neighbour: NeighborWording
+) -> str:
     """Return the sentence on everything ever released from these people."""
     if total is None or replaced is None:
         return "No bound can be stated on everything ever released from these people: see the ledger."

@@ -16,18 +16,16 @@ import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.report import formatting as numbers
 from fairveil.report.svg import SHAPES
-
-__all__ = ["check_keys", "embedded", "plain", "render"]
 
 
 def check_keys(name: str, given: Mapping[str, Any], needed: Iterable[str]) -> None:
     """Refuse a summary that lacks what a page must show."""
     missing = [key for key in needed if key not in given]
     if missing:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected {name} with the key {missing[0]!r}, got none ({len(missing)} missing in all); "
             "write it, as None if it is unknown."
         )

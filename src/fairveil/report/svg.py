@@ -13,28 +13,6 @@ from markupsafe import Markup, escape
 
 from fairveil.report.formatting import finite
 
-__all__ = [
-    "EDGE",
-    "N_COLOURS",
-    "RIGHT",
-    "SHAPES",
-    "Scale",
-    "along",
-    "chart",
-    "clip_text",
-    "exact",
-    "line",
-    "path_use",
-    "runs",
-    "scale_over",
-    "shape",
-    "shape_of",
-    "tag",
-    "text",
-    "thin",
-    "ticks",
-]
-
 WIDE_FROM = 0x1100
 SAME = 1e-6
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)

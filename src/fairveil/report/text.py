@@ -5,18 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairveil.report.formatting import SPACE, compact, finite, percent, points, shown
-from fairveil.report.privacy_text import Neighbour, neighbour_of
-
-__all__ = [
-    "NOT_SAID",
-    "awareness",
-    "gap_name",
-    "listed",
-    "overview",
-    "privacy_promise",
-    "rate_name",
-    "verdict_kind",
-]
+from fairveil.report.privacy_text import NeighborWording, neighbour_of
 
 WEAK_EPSILON = 10.0
 COMPARED = {
@@ -145,7 +134,7 @@ def not_said(summary: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return (ONLY_THE_ATTRIBUTE, *kept)
 
 
-def privacy_promise(epsilon: Any, delta: Any, neighbour: Neighbour) -> str:
+def privacy_promise(epsilon: Any, delta: Any, neighbour: NeighborWording) -> str:
     """Return what epsilon and delta promise, in one sentence."""
     spent = finite(epsilon)
     if spent is None:

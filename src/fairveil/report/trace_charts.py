@@ -5,16 +5,10 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from fairveil.errors import BadStructure
+from fairveil.errors import BadStructureError
 from fairveil.report.charts import Line, line_chart
 from fairveil.report.formatting import compact, finite
 from fairveil.report.svg import Scale, scale_over, thin
-
-__all__ = [
-    "BoundCourse",
-    "Course",
-    "course_of",
-]
 
 COLUMNS = ("step", "bound", "value", "low", "high", "limit", "multiplier")
 MOST_BOUNDS = 8
@@ -22,7 +16,7 @@ MOST_POINTS = 200
 
 
 @dataclass(frozen=True)
-class BoundCourse:
+class BoundTrace:
     """One bound over the steps, thinned; None where unknown."""
 
     bound: str
@@ -55,8 +49,8 @@ class BoundCourse:
 class Course:
     """What the page shows: the bounds drawn, all others, one panel a drawn bound and one of all multipliers."""
 
-    drawn: tuple[BoundCourse, ...]
-    others: tuple[BoundCourse, ...]
+    drawn: tuple[BoundTrace, ...]
+    others: tuple[BoundTrace, ...]
     panels: tuple[Markup, ...]
     multipliers: Markup
 
@@ -70,7 +64,9 @@ def course_of(trace: pd.DataFrame) -> Course | None:
     """Return the charts and tables of a trace, or None if it is empty."""
     missing = [name for name in COLUMNS if name not in trace.columns]
     if missing:
-        raise BadStructure(f"Expected a trace with the column {missing[0]!r}, got {list(trace.columns)}.")
+        raise BadStructureError(
+            f"Expected a trace with the column {missing[0]!r}, got {list(trace.columns)}."
+        )
     if trace.empty:
         return None
     bounds = sorted(
@@ -89,19 +85,19 @@ def _between(low: float, high: float) -> Scale:
     return Scale(low, high, tuple(tick for tick in ticks if low <= tick <= high))
 
 
-def _bound_course(name: str, rows: pd.DataFrame) -> BoundCourse:
+def _bound_course(name: str, rows: pd.DataFrame) -> BoundTrace:
     rows = rows.sort_values("step", kind="stable")
     rows = rows.iloc[thin(len(rows), MOST_POINTS)]
     columns = {
         column: tuple(finite(value) for value in rows[column]) for column in COLUMNS if column != "bound"
     }
     steps = tuple(float(step) for step in rows["step"])
-    return BoundCourse(
+    return BoundTrace(
         name, columns["limit"][-1], steps, columns["value"], columns["low"], columns["high"], columns["multiplier"]
     )  # fmt: skip
 
 
-def _panels(drawn: tuple[BoundCourse, ...], x: Scale) -> tuple[Markup, ...]:
+def _panels(drawn: tuple[BoundTrace, ...], x: Scale) -> tuple[Markup, ...]:
     """Return one panel a bound, all on the same scale; wide bands of the first steps may leave the picture."""
     values = [value for one in drawn for value in one.values]
     ends = [
@@ -118,7 +114,7 @@ def _panels(drawn: tuple[BoundCourse, ...], x: Scale) -> tuple[Markup, ...]:
     )  # fmt: skip
 
 
-def _described(one: BoundCourse) -> str:
+def _described(one: BoundTrace) -> str:
     last = one.last
     return (
         f"Left side over {len(one.steps)} points up to step {compact(last['step'])}; "
@@ -126,7 +122,7 @@ def _described(one: BoundCourse) -> str:
     )
 
 
-def _multipliers(drawn: tuple[BoundCourse, ...], x: Scale) -> Markup:
+def _multipliers(drawn: tuple[BoundTrace, ...], x: Scale) -> Markup:
     lines = [
         Line(f"multiplier of {one.bound}", one.steps, one.multipliers, series=place)
         for place, one in enumerate(drawn)

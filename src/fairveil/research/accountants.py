@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from fairveil._validation import check_choice, check_delta, check_positive
-from fairveil.accounting.composition import epsilon_of, ways_through
+from fairveil.accounting.composition import compositions_of, epsilon_of
 from fairveil.accounting.events import (
     Charge,
     Event,
@@ -29,16 +29,7 @@ from fairveil.accounting.events import (
 )
 from fairveil.accounting.magnitude import normal_epsilon
 from fairveil.accounting.pricing import count_uses, gaussian_multiplier
-from fairveil.errors import InvalidParameter, UnsupportedEvent
-
-__all__ = [
-    "ACCOUNTANTS",
-    "LastIterate",
-    "NotABound",
-    "descent_epsilon",
-    "gdp_epsilon",
-    "rdp_epsilon",
-]
+from fairveil.errors import InvalidParameterError, UnsupportedEventError
 
 ACCOUNTANTS = ("pld", "renyi", "last_iterate")
 ORDERS = np.arange(2, 257)
@@ -63,7 +54,7 @@ def rdp_epsilon(charges: Iterable[Charge | Event], delta: float) -> float:
     Knows Gaussian and Laplace noise, joint releases of them, and sampled Gaussians; refuses all else.
     """
     delta = check_delta(delta)
-    return max(_rdp(way, delta) for way in ways_through(charges).each())
+    return max(_rdp(way, delta) for way in compositions_of(charges).each())
 
 
 def _rdp(uses: Counter[Event], delta: float) -> float:
@@ -76,7 +67,7 @@ def _rdp(uses: Counter[Event], delta: float) -> float:
 
 @singledispatch
 def _renyi(event: Event) -> dp_event.DpEvent:
-    raise UnsupportedEvent(f"Expected Gaussian or Laplace noise to compare, got {type(event).__name__}.")
+    raise UnsupportedEventError(f"Expected Gaussian or Laplace noise to compare, got {type(event).__name__}.")
 
 
 @_renyi.register
@@ -107,7 +98,7 @@ def gdp_epsilon(charges: Iterable[Charge | Event], delta: float) -> NotABound:
     Knows Gaussian noise, sampled or not; refuses all else.
     """
     delta = check_delta(delta)
-    ways = ways_through(charges).each()
+    ways = compositions_of(charges).each()
     shifts = (math.sqrt(sum(count * _shift_squared(event) for event, count in way.items())) for way in ways)
     return NotABound(max(normal_epsilon(shift, delta) for shift in shifts))
 
@@ -123,7 +114,7 @@ def _gaussian(event: Event) -> float:
     inner = event.event if isinstance(event, PoissonSampled) and event.rate == 1 else event
     multiplier = gaussian_multiplier(inner)
     if multiplier is None:
-        raise UnsupportedEvent(f"Expected Gaussian noise to compare, got {type(inner).__name__}.")
+        raise UnsupportedEventError(f"Expected Gaussian noise to compare, got {type(inner).__name__}.")
     return multiplier
 
 
@@ -153,7 +144,7 @@ class LastIterate:
         for name in ("smoothing", "step_size", "largest_multiplier", "batch_size"):
             check_positive(name, getattr(self, name))
         if self.step_size > self.smoothing / 4:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected steps of at most smoothing / 4 = {self.smoothing / 4:g}, got {self.step_size:g}; longer "
                 "ones need not contract, and only all steps together can be priced."
             )
@@ -208,7 +199,7 @@ def descent_epsilon(
     divergence = n_steps * sampled_renyi(rate, noise_multiplier)
     if accountant == "last_iterate":
         if last_iterate is None:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected the conditions of the last iterate, got none; write LastIterate(...)."
             )
         divergence = np.minimum(divergence, last_iterate.renyi(rate, noise_multiplier, n_steps))

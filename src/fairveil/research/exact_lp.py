@@ -14,14 +14,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog, minimize
 
-from fairveil.errors import InvalidParameter
+from fairveil._typing import Float64Array
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.histogram import HistogramConstraints
-
-__all__ = [
-    "ExactProblem",
-]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,18 +35,18 @@ class ExactProblem:
     bounds : HistogramConstraints
     """
 
-    probabilities: Floats
+    probabilities: Float64Array
     cells: NDArray[np.int64]
     bounds: HistogramConstraints
 
     @cached_property
-    def sizes(self) -> Floats:
+    def sizes(self) -> Float64Array:
         """How many rows each cell has, spread evenly over the decisions."""
         counts = np.bincount(self.cells[self.cells >= 0], minlength=self.bounds.n_cells).astype(float)
         return np.repeat(counts[:, None] / self.bounds.n_classes, self.bounds.n_classes, axis=1)
 
     @cached_property
-    def _slopes(self) -> Floats:
+    def _slopes(self) -> Float64Array:
         """What one row's decision adds to each left side, shape (bounds, cells + 1, classes); the last cell is none."""
         bounds = self.bounds
         below = bounds.ratios(self.sizes, 1e-9).below
@@ -60,11 +55,11 @@ class ExactProblem:
         )
         return np.concatenate([steps, np.zeros((len(steps), 1, bounds.n_classes))], axis=1)
 
-    def law(self) -> Floats:
+    def law(self) -> Float64Array:
         """Return the best decisions, one distribution a row, by linear programming (HiGHS)."""
         return np.asarray(self._solved.x).reshape(self.probabilities.shape)
 
-    def multipliers(self) -> Floats:
+    def multipliers(self) -> Float64Array:
         """Return the price of each bound at the optimum, from the same program."""
         return -np.asarray(self._solved.ineqlin.marginals)
 
@@ -82,17 +77,17 @@ class ExactProblem:
             method="highs",
         )
         if answer.status != 0:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected bounds that can hold together, got an infeasible program; loosen one."
             )
         return answer
 
-    def tilts(self, multipliers: Floats) -> Floats:
+    def tilts(self, multipliers: Float64Array) -> Float64Array:
         """Return what multipliers take off each class of a row of each cell (the last: of none)."""
-        tilts: Floats = len(self.cells) * np.einsum("j,jqk->qk", multipliers, self._slopes)
+        tilts: Float64Array = len(self.cells) * np.einsum("j,jqk->qk", multipliers, self._slopes)
         return tilts
 
-    def dual(self, multipliers: Floats) -> tuple[float, Floats]:
+    def dual(self, multipliers: Float64Array) -> tuple[float, Float64Array]:
         """Return the hard-max dual and a subgradient: how far each bound is from its limit at the best decisions."""
         scores = self.probabilities - self.tilts(multipliers)[self.cells]
         best = scores.argmax(axis=1)
@@ -102,7 +97,7 @@ class ExactProblem:
         limits = self.bounds.limits
         return float(scores.max(axis=1).mean() + limits @ multipliers), limits - values
 
-    def hard_max_multipliers(self) -> Floats:
+    def hard_max_multipliers(self) -> Float64Array:
         """Return the multipliers that minimise the hard-max dual itself (Denis et al. 2024), without any program."""
         start = np.zeros(len(self.bounds.bounds))
         limits = [(0.0, None)] * len(start)

@@ -16,27 +16,21 @@ from scipy.special import erfinv
 from fairveil._keys import Key
 from fairveil._validation import check_choice, check_integer, check_positive
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import PrivateClassifier
 from fairveil.methods.dp2dp.wrapping import keyed_rule, load_decider
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.inputs import Front
-from fairveil.methods.predictor import Decider
+from fairveil.methods.predictor import Predictor
 from fairveil.models import SmoothedModel
 from fairveil.models.last_layer import bounded_last_layer, check_layered, last_layer_norm, margin_weights
-from fairveil.models.rules import Drawn, MostLikely
+from fairveil.models.rules import Argmax, RandomizedByKey
 from fairveil.models.smoothed import LAYERS
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part
+from fairveil.privacy.plan import Stage
 from fairveil.privacy.veil import Veil
-from fairveil.training.recipe import Fit, Progress, Recipe, Task, quiet
+from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
 from fairveil.training.run import Trained
-
-__all__ = [
-    "Smoothed",
-    "SmoothedClassifier",
-    "Smoothing",
-]
 
 
 @dataclass(frozen=True)
@@ -62,13 +56,13 @@ class Smoothing:
 
     def __post_init__(self) -> None:
         if (self.std is None) == (self.gap is None):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected either std or gap, got std={self.std!r} and gap={self.gap!r}; name one."
             )
         if self.std is not None:
             check_positive("std", self.std)
         if self.gap is not None and not 0 < self.gap < 1:
-            raise InvalidParameter(f"Expected 0 < gap < 1, got {self.gap!r}.")
+            raise InvalidParameterError(f"Expected 0 < gap < 1, got {self.gap!r}.")
         check_choice("layers", self.layers, LAYERS if self.gap is None else ("last",))
         check_integer("n_draws", self.n_draws)
 
@@ -95,12 +89,12 @@ class Smoothed:
         """Refuse models of other than two classes, and what the base refuses."""
         self.base.check(task)
         if task.predicts != "label":
-            raise InvalidParameter("Expected a model of the label to smooth, got another one.")
+            raise InvalidParameterError("Expected a model of the label to smooth, got another one.")
         self.model_for(task)
 
-    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return what the base asks."""
-        return self.base.parts(noise_multiplier, share, task)
+        return self.base.stages(noise_multiplier, share, task)
 
     def train(
         self,
@@ -108,7 +102,7 @@ class Smoothed:
         task: Task,
         size: float,
         rng: np.random.Generator,
-        progress: Progress = quiet,
+        progress: Progress = no_progress,
     ) -> Fit:
         """Return the base's parameters, scaled down where a gap asks for it, and the rule that draws.
 
@@ -117,8 +111,8 @@ class Smoothed:
         Draws around released parameters are post-processing: the guarantee is that of the veils' plan.
         """
         fit = self.base.train(veils, task, size, rng, progress)
-        if not isinstance(fit.rule, MostLikely):
-            raise InvalidParameter(
+        if not isinstance(fit.rule, Argmax):
+            raise InvalidParameterError(
                 "Expected a recipe that ends with a model, got one with a rule of its own."
             )
         model = self.model_for(task).base
@@ -127,7 +121,7 @@ class Smoothed:
             # a little less, so that rounding does not lead beyond the gap
             scaled = (1 - 1e-6) * last_layer_norm(model, fit.params) * self.smoothing.largest_margin / margin
             fit = replace(fit, params=bounded_last_layer(model, fit.params, scaled))
-        return replace(fit, rule=Drawn(), check=None, trace=None)
+        return replace(fit, rule=RandomizedByKey(), check=None, trace=None)
 
 
 class SmoothedClassifier(PrivateClassifier):
@@ -209,13 +203,13 @@ class SmoothedClassifier(PrivateClassifier):
 
     def _recipe_for(self, front: Front) -> Smoothed:
         if not isinstance(self.smoothing, Smoothing):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected smoothing=Smoothing(std=...) or Smoothing(gap=...), got "
                 f"{type(self.smoothing).__name__}; say how decisions are drawn."
             )
         base = Descent() if self.estimator is None else self.estimator
         if not hasattr(base, "model_for"):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected a way to train such as Descent(), got {type(base).__name__}; name one, or leave it open."
             )
         return Smoothed(base, self.smoothing)
@@ -223,7 +217,7 @@ class SmoothedClassifier(PrivateClassifier):
     def _keep(self, front: Front, trained: Trained) -> None:
         super()._keep(front, trained)
         self.gap_bound_ = _gap_bound(self)
-        self._decider = Decider(front, trained.model, trained.fit.params, trained.fit.rule)
+        self._decider = Predictor(front, trained.model, trained.fit.params, trained.fit.rule)
         self.use_key(Key.fresh())
 
     def use_key(self, key: Key | str | Path | None) -> "SmoothedClassifier":
@@ -249,7 +243,7 @@ class SmoothedClassifier(PrivateClassifier):
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the exact probability of each decision, one row a record."""
         table = self._table(X)
-        return self._decider.law(table)
+        return self._decider.distribution(table)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

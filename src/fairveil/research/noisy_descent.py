@@ -14,22 +14,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float64Array
 from fairveil._validation import check_integer, check_positive
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.decoupled_parity import parity_tolerance
-from fairveil.methods.dp2dp.problem import Ruling, Scene
-from fairveil.models.rules import Tilted
-from fairveil.privacy.plan import Part, Release
+from fairveil.methods.dp2dp.problem import FittedRule, RuleProblem
+from fairveil.models.rules import TiltedArgmax
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import InCells, SignedDecisions
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Task
-
-__all__ = [
-    "NoisyDescent",
-]
-
-Floats = NDArray[np.float64]
 
 COUNTED, REPORTED = 0.1, 0.1
 """The shares of the precision for the sizes of the groups and for the last count."""
@@ -55,7 +50,7 @@ class NoisyDescent:
         Of a record, where groups are weighted: a smaller group counts less than it should, and nobody more than this.
     """
 
-    smallest_slice: ClassVar[float] = 0.1
+    smallest_budget_share: ClassVar[float] = 0.1
 
     n_steps: int = 100
     batch_size: int = 128
@@ -72,14 +67,14 @@ class NoisyDescent:
         if self.shares is not None and not (
             len(self.shares) == 2 and min(self.shares) > 0 and abs(sum(self.shares) - 1) < 1e-6
         ):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected the shares of two groups, which add up to 1, got {self.shares!r}."
             )
 
     def check(self, task: Task, bounds: HistogramConstraints) -> None:
         """Refuse everything but demographic parity of two groups with a rule that reads the group."""
         if task.predicts == "joint":
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a rule that reads the group, got one that does not; use DualSteps()."
             )
         _two_groups(task)
@@ -91,33 +86,40 @@ class NoisyDescent:
         if self.shares is None:
             return {-1: min(1.0, rate)}
         codes = _two_groups(task)
-        return {int(code): min(1.0, rate / (2 * part)) for code, part in zip(codes, self.shares, strict=True)}
+        return {
+            int(code): min(1.0, rate / (2 * stage)) for code, stage in zip(codes, self.shares, strict=True)
+        }
 
-    def parts(self, noise_multiplier: float, share: float, piece: str, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, subset: str, task: Task) -> tuple[Stage, ...]:
         """Return the sizes of the groups, the steps and the last count."""
         rates = self.rates_for(task)
         left = 1 - COUNTED - REPORTED
         step_noise = noise_multiplier * max(rates.values()) * math.sqrt(self.n_steps / left)
         return (
-            Part(
-                "groups", (Release("sizes", "gaussian", noise_multiplier / COUNTED**0.5),), share, piece=piece
+            Stage(
+                "groups",
+                (Release("sizes", "gaussian", noise_multiplier / COUNTED**0.5),),
+                share,
+                subset=subset,
             ),
-            Part("rule", (Release("histogram", "gaussian", step_noise),), share, rates, self.n_steps, piece),
-            Part(
+            Stage(
+                "rule", (Release("histogram", "gaussian", step_noise),), share, rates, self.n_steps, subset
+            ),
+            Stage(
                 "check",
                 (Release("released", "gaussian", noise_multiplier / REPORTED**0.5),),
                 share,
-                piece=piece,
+                subset=subset,
             ),
         )
 
-    def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
+    def fit(self, scene: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
         """Return the rule argmax_k pi_s p_k - s (lambda1_k - lambda2_k) at the last iterate."""
         shares, n_classes = self._group_shares(scene, veils["groups"]), scene.task.n_classes
         weights, largest = self._weights(scene.task, shares)
         signs = np.zeros(scene.task.people.n_groups)
         signs[_two_groups(scene.task)] = weights * (1.0, -1.0)
-        batch_size = self._expected_batch(scene, veils["rule"].part)
+        batch_size = self._expected_batch(scene, veils["rule"].stage)
         above, below = np.zeros((2, n_classes))
         for step in range(self.n_steps):
             rule = self._rule(scene, shares, above - below)
@@ -129,9 +131,9 @@ class NoisyDescent:
             above = np.clip(above + length * (slope - tolerance), 0.0, self.largest_multiplier)
             below = np.clip(below + length * (-slope - tolerance), 0.0, self.largest_multiplier)
         rule = self._rule(scene, shares, above - below)
-        return Ruling(rule, scene.check(veils["check"].draw(), veils["check"].part, rule))
+        return FittedRule(rule, scene.check(veils["check"].draw(), veils["check"].stage, rule))
 
-    def _weights(self, task: Task, shares: Floats) -> tuple[Floats, float]:
+    def _weights(self, task: Task, shares: Float64Array) -> tuple[Float64Array, float]:
         """Return what a record of each group counts, and the public bound on it.
 
         Groups drawn at rates of their own count alike, but for one whose rate is capped at 1: it counts for those who
@@ -146,31 +148,31 @@ class NoisyDescent:
     def _rate(self, task: Task) -> float:
         return 0.06 if task.n_public is None else self.batch_size / task.n_public
 
-    def _expected_batch(self, scene: Scene, part: Part) -> float:
+    def _expected_batch(self, scene: RuleProblem, stage: Stage) -> float:
         """Return the public expected size of a batch: as many of each group, where shares are declared."""
         if self.shares is None:
-            return scene.size * max(part.sampling_rates.values())
+            return scene.size * max(stage.sampling_rates.values())
         return scene.size * self._rate(scene.task)
 
-    def _group_shares(self, scene: Scene, veil: Veil) -> Floats:
+    def _group_shares(self, scene: RuleProblem, veil: Veil) -> Float64Array:
         """Return noisy shares of the two groups: counts, because one record moves one count by one."""
         cells = np.full(scene.bounds.cells.shape, -1)
         cells[_two_groups(scene.task)] = [[0], [1]]
         sizes = np.maximum(veil.draw().release_counts(InCells(cells, 2), "sizes"), scene.floor)
         return sizes / sizes.sum()
 
-    def _rule(self, scene: Scene, shares: Floats, multipliers: Floats) -> Tilted:
+    def _rule(self, scene: RuleProblem, shares: Float64Array, multipliers: Float64Array) -> TiltedArgmax:
         tables = np.tile(np.eye(scene.task.n_classes), (scene.task.people.n_groups, 1, 1))
         for code, sign, share in zip(_two_groups(scene.task), (1.0, -1.0), shares, strict=True):
             # probabilities add up to 1, so a constant of a class is a constant on every output
             tables[code] = share * tables[code] - sign * multipliers[:, None]
-        return Tilted(tables, scene.jitter)
+        return TiltedArgmax(tables, scene.jitter)
 
 
 def _two_groups(task: Task) -> NDArray[np.int64]:
     codes = task.people.codes
     if len(codes) != 2:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected two groups for DP2DP's own descent, got {len(codes)}; use DualSteps()."
         )
     return codes
@@ -183,5 +185,7 @@ def _tolerance(bounds: HistogramConstraints) -> float:
     limits = {bound.limit for bound in bounds.bounds}
     names = {rate.name for bound in bounds.bounds for _, rate in bound.terms}
     if names != {"selection_rate"} or len(limits) != 1 or len(bounds.bounds) != 2 * bounds.n_classes:
-        raise InvalidParameter("Expected demographic parity for DP2DP's own descent, got another constraint.")
+        raise InvalidParameterError(
+            "Expected demographic parity for DP2DP's own descent, got another constraint."
+        )
     return limits.pop()

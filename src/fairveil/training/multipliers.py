@@ -11,20 +11,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fairveil._typing import Float64Array
 from fairveil.fairness.histogram import HistogramConstraints, Ratios
-
-__all__ = [
-    "PULL_EVERY",
-    "Ascent",
-    "Dual",
-    "Pace",
-    "aims_of",
-    "prices_of",
-]
-
-Floats = NDArray[np.float64]
 
 TRAVEL = 60.0
 """How far the sum goes in all for a bound that is broken by 1 all the time."""
@@ -51,31 +40,31 @@ PULL_EVERY = 2
 """The pull changes slowly too."""
 
 
-class Pace(NamedTuple):
+class StepSizes(NamedTuple):
     """How the ascent goes for some steps.
 
     What each left side should come down to, how much of its excess is added to the sum and how much to the multiplier
     at once, the largest multipliers, and the standard error of each left side from noise of variance 1 on every count.
     """
 
-    aims: Floats
-    rates: Floats
-    gains: Floats
-    caps: Floats
-    errors: Floats
+    aims: Float64Array
+    rates: Float64Array
+    gains: Float64Array
+    caps: Float64Array
+    errors: Float64Array
 
 
-class Dual(NamedTuple):
+class DualState(NamedTuple):
     """Where the ascent stands: smoothed counts and their rates, past violations, and the multipliers."""
 
-    total: Floats
+    total: Float64Array
     weight: float
     squares: float
     ratios: Ratios
-    values: Floats
-    integral: Floats
-    multipliers: Floats
-    pace: Pace
+    values: Float64Array
+    integral: Float64Array
+    multipliers: Float64Array
+    pace: StepSizes
 
     @property
     def spread(self) -> float:
@@ -110,14 +99,14 @@ class Ascent:
         """The least number of people in a batch that a rate is divided by."""
         return max(1.0, 1e-3 * self.expected_batch)
 
-    def start(self) -> Dual:
+    def start(self) -> DualState:
         """Return the state before any count: no multiplier."""
         counts = np.zeros((self.constraints.n_cells, self.constraints.n_classes))
         none = np.zeros(len(self.constraints.bounds))
         ratios = self.constraints.ratios(counts, self.floor)
-        return Dual(counts, 0.0, 0.0, ratios, none, none, none, Pace(none, none, none, none, none))
+        return DualState(counts, 0.0, 0.0, ratios, none, none, none, StepSizes(none, none, none, none, none))
 
-    def observe(self, dual: Dual, counts: Floats, step: int) -> Dual:
+    def observe(self, dual: DualState, counts: Float64Array, step: int) -> DualState:
         """Return the state after one more batch: counts smoothed without bias, multipliers moved (Algorithm 1).
 
         During the first steps, while the model leaves its start, multipliers rest.
@@ -138,33 +127,33 @@ class Ascent:
             excess = values - pace.aims
             integral = _within(pace.rates * excess + integral, pace.caps)
             multipliers = _within(pace.gains * excess + integral, pace.caps)
-        return Dual(total, weight, squares, ratios, values, integral, multipliers, pace)
+        return DualState(total, weight, squares, ratios, values, integral, multipliers, pace)
 
-    def pull(self, dual: Dual) -> Floats:
+    def pull(self, dual: DualState) -> Float64Array:
         """Return the pull on each (cell, class), for sums over a batch of the expected size."""
         return self.expected_batch * self.constraints.pull_of(dual.ratios, dual.multipliers)
 
-    def errors(self, dual: Dual) -> Floats:
+    def errors(self, dual: DualState) -> Float64Array:
         """Return the standard error of each left side from the noise on the smoothed counts."""
         return math.sqrt(self.noise_variance) * dual.spread * dual.pace.errors
 
-    def _pace(self, average: Floats, noise: float) -> Pace:
+    def _pace(self, average: Float64Array, noise: float) -> StepSizes:
         errors = self.constraints.standard_errors(average, 1.0, self.floor)
         people = self.constraints.sampling_errors(average, self.floor) * np.sqrt(self.sampling_rate)
         room = self.headroom * people
         shares = self.constraints.smallest_parts(average, self.floor) / self.expected_batch
         speeds = np.sqrt(np.minimum(shares / TYPICAL_SHARE, 1.0))
         aims = aims_of(self.constraints.limits, room, noise * errors)
-        return Pace(aims, TRAVEL / self.n_steps * speeds, GAIN * speeds, prices_of(shares), errors)
+        return StepSizes(aims, TRAVEL / self.n_steps * speeds, GAIN * speeds, prices_of(shares), errors)
 
 
-def _within(multipliers: Floats, caps: Floats) -> Floats:
+def _within(multipliers: Float64Array, caps: Float64Array) -> Float64Array:
     """Project onto [0, cap]; overwrites its argument."""
     np.maximum(multipliers, 0.0, out=multipliers)
     return np.minimum(multipliers, caps, out=multipliers)
 
 
-def aims_of(limits: Floats, room: Floats, noise: Floats) -> Floats:
+def aims_of(limits: Float64Array, room: Float64Array, noise: Float64Array) -> Float64Array:
     """Return what each left side should come down to.
 
     Below the limit by `room`, so that people who were not seen meet it too (but by no more than half of it); above it
@@ -173,6 +162,6 @@ def aims_of(limits: Floats, room: Floats, noise: Floats) -> Floats:
     return limits - np.minimum(room, np.abs(limits) / 2) + noise**2 / (noise + UNCLEAR)
 
 
-def prices_of(shares: Floats) -> Floats:
+def prices_of(shares: Float64Array) -> Float64Array:
     """Return the largest multiplier of a bound, given the share of people behind its smallest rate."""
     return LARGEST_PULL * shares

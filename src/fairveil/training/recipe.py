@@ -8,24 +8,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array
 from fairveil._validation import check_choice, check_delta, check_epsilon, check_integer, check_positive
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
 from fairveil.fairness.groups import Population
-from fairveil.models.base import Array, Model
-from fairveil.models.rules import DecisionRule, MostLikely
+from fairveil.models.base import Model
+from fairveil.models.rules import Argmax, DecisionRule
 from fairveil.privacy.attribute import hides_attribute
-from fairveil.privacy.plan import Part
+from fairveil.privacy.plan import Stage
 from fairveil.privacy.veil import Veil
-
-__all__ = [
-    "PREDICTS",
-    "Fit",
-    "HoldoutReader",
-    "Progress",
-    "Recipe",
-    "Task",
-    "quiet",
-]
 
 PREDICTS = ("label", "joint", "decoupled")
 """What a model is of: the label; the pair of group and label; the label, by one model for each group."""
@@ -34,7 +25,7 @@ Progress = Callable[[range], Iterable[int]]
 """Wraps the range of steps; a progress bar, for instance."""
 
 
-def quiet(steps: range) -> Iterable[int]:
+def no_progress(steps: range) -> Iterable[int]:
     """Show nothing."""
     return steps
 
@@ -74,7 +65,7 @@ class Task:
         return self.people.n_classes
 
     @property
-    def usual_norm(self) -> float:
+    def typical_row_norm(self) -> float:
         """What rows are usually long, at most `input_norm`."""
         return self.input_norm if self.typical_norm is None else min(self.typical_norm, self.input_norm)
 
@@ -110,10 +101,10 @@ class Fit:
     what else was released, from which more rules can be derived for free.
     """
 
-    params: Array
+    params: Float32Array
     trace: ConstraintTrace | None = None
     check: FinalCheck | None = None
-    rule: DecisionRule = field(default_factory=MostLikely)
+    rule: DecisionRule = field(default_factory=Argmax)
     sizes: NDArray[np.float64] | None = None
     sheet: Any = None
 
@@ -127,7 +118,7 @@ class Recipe(Protocol):
     def check(self, task: Task) -> None:
         """Refuse what cannot be carried out, before anything is booked."""
 
-    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return what is asked of the piece "train", and of further pieces of the same share, at this noise."""
 
     def train(
@@ -140,7 +131,7 @@ class Recipe(Protocol):
 class HoldoutReader(Protocol):
     """A recipe that asks more of the people held out than how they are decided."""
 
-    def holdout_parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def holdout_stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return what is asked of the piece "holdout" beside the outcomes, at this noise of theirs."""
 
     def read_holdout(self, veils: Mapping[str, Veil], task: Task, fit: Fit) -> Any:

@@ -14,31 +14,18 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fairveil._random import Coins
+from fairveil._typing import Float32Array
 from fairveil.accounting.calibration import calibrate
 from fairveil.accounting.events import Event
-from fairveil.errors import InvalidParameter
-from fairveil.models.base import Array, Model
+from fairveil.errors import InvalidParameterError
+from fairveil.models.base import Model
 from fairveil.models.rules import DecisionRule
 from fairveil.privacy.attribute import hides_attribute
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import Everyone, Outcomes
 from fairveil.privacy.veil import AnyRecords, Veil, open_veils
-from fairveil.training.recipe import Fit, HoldoutReader, Progress, Recipe, Task, quiet
-
-__all__ = [
-    "SIZE_SHARE",
-    "Trained",
-    "calibrated_parts",
-    "carry_out",
-    "make_counting_plan",
-    "make_plan",
-    "outcomes_part",
-    "precision_of",
-    "release_outcomes",
-    "size_of",
-    "size_parts",
-]
+from fairveil.training.recipe import Fit, HoldoutReader, Progress, Recipe, Task, no_progress
 
 SIZE_SHARE = 0.02
 """The part of epsilon that buys a noisy number of records where none is declared."""
@@ -51,66 +38,66 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     composes with both. The noise of each piece is the least that meets the whole budget together with the size.
     """
     if not 0 <= holdout < 1:
-        raise InvalidParameter(f"Expected 0 <= holdout < 1, got {holdout!r}.")
+        raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
     recipe.check(task)
-    size = size_parts(task)
-    parts = size + calibrated_parts(lambda noise: recipe.parts(noise, 1 - holdout, task), size, task)
+    size = size_stages(task)
+    stages = size + calibrated_stages(lambda noise: recipe.stages(noise, 1 - holdout, task), size, task)
     if holdout:
-        parts += calibrated_parts(lambda noise: _holdout_parts(recipe, noise, holdout, task), size, task)
-    return Plan(parts, task.epsilon, task.delta, task.unit)
+        stages += calibrated_stages(lambda noise: _holdout_stages(recipe, noise, holdout, task), size, task)
+    return Plan(stages, task.epsilon, task.delta, task.unit)
 
 
 def make_counting_plan(epsilon: float, delta: float, unit: str) -> Plan:
     """Return the plan of one look at everyone: how a released rule decides, by group and label."""
     std = 0.0
     if math.isfinite(epsilon):
-        std = calibrate(lambda noise: [outcomes_part(noise, 1.0).event], epsilon, delta)
-    return Plan((outcomes_part(std, 1.0, hides_attribute(unit)),), epsilon, delta, unit)
+        std = calibrate(lambda noise: [outcomes_stage(noise, 1.0).event], epsilon, delta)
+    return Plan((outcomes_stage(std, 1.0, hides_attribute(unit)),), epsilon, delta, unit)
 
 
-def _holdout_parts(recipe: Recipe, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
-    more = recipe.holdout_parts(noise_multiplier, share, task) if isinstance(recipe, HoldoutReader) else ()
-    return (outcomes_part(noise_multiplier, share, task.hides_attribute), *more)
+def _holdout_stages(recipe: Recipe, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
+    more = recipe.holdout_stages(noise_multiplier, share, task) if isinstance(recipe, HoldoutReader) else ()
+    return (outcomes_stage(noise_multiplier, share, task.hides_attribute), *more)
 
 
-def size_parts(task: Task) -> tuple[Part, ...]:
+def size_stages(task: Task) -> tuple[Stage, ...]:
     """Return the noisy number of units that is bought where none is declared."""
     if task.n_public is not None or task.hides_attribute:
         return ()
     scale = 1 / (SIZE_SHARE * task.epsilon) if task.is_private else 0.0
-    return (Part("size", (Release("size", "discrete_laplace", scale),)),)
+    return (Stage("size", (Release("size", "discrete_laplace", scale),)),)
 
 
-def outcomes_part(std: float, share: float, by_group: bool = False) -> Part:
+def outcomes_stage(std: float, share: float, by_group: bool = False) -> Stage:
     """Return the one look at people held out: how the released rule decides, by group and label."""
     # Gaussian, because the outcomes of several runs on the same people then compose as gently as their trainings do.
-    return Part("holdout", (Release("outcomes", "discrete_gaussian", std),), share, by_group=by_group)
+    return Stage("holdout", (Release("outcomes", "discrete_gaussian", std),), share, by_group=by_group)
 
 
-def calibrated_parts(
-    parts_at: Callable[[float], tuple[Part, ...]], size: tuple[Part, ...], task: Task
-) -> tuple[Part, ...]:
+def calibrated_stages(
+    parts_at: Callable[[float], tuple[Stage, ...]], size: tuple[Stage, ...], task: Task
+) -> tuple[Stage, ...]:
     """Return the parts, those of each piece at the least noise that, with the size, costs no more than the budget."""
     if not task.is_private:
         return parts_at(0.0)
-    fixed = [part.event for part in size]
+    fixed = [stage.event for stage in size]
 
-    def of_piece(piece: str, noise: float) -> tuple[Part, ...]:
-        return tuple(part for part in parts_at(noise) if part.piece == piece)
+    def of_subset(subset: str, noise: float) -> tuple[Stage, ...]:
+        return tuple(stage for stage in parts_at(noise) if stage.subset == subset)
 
-    def charges(piece: str, noise: float) -> list[Event]:
-        return [*fixed, *(part.event for part in of_piece(piece, noise))]
+    def charges(subset: str, noise: float) -> list[Event]:
+        return [*fixed, *(stage.event for stage in of_subset(subset, noise))]
 
-    pieces = dict.fromkeys(part.piece for part in parts_at(1.0))
-    noises = {piece: calibrate(partial(charges, piece), task.epsilon, task.delta) for piece in pieces}
-    return tuple(part for piece, noise in noises.items() for part in of_piece(piece, noise))
+    subsets = dict.fromkeys(stage.subset for stage in parts_at(1.0))
+    noises = {subset: calibrate(partial(charges, subset), task.epsilon, task.delta) for subset in subsets}
+    return tuple(stage for subset, noise in noises.items() for stage in of_subset(subset, noise))
 
 
-def precision_of(part: Part) -> float:
+def precision_of(stage: Stage) -> float:
     """Return about how telling a part is: the squared signal over noise, 0 where there is no noise."""
-    rate = max(part.sampling_rates.values())
-    noises = [release.noise_multiplier for release in part.releases]
-    return part.n_steps * rate**2 * sum(1 / noise**2 for noise in noises if noise)
+    rate = max(stage.sampling_rates.values())
+    noises = [release.noise_multiplier for release in stage.releases]
+    return stage.n_steps * rate**2 * sum(1 / noise**2 for noise in noises if noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +115,7 @@ class Trained:
     evidence: Any = None
 
 
-def carry_out(
+def run_plan(
     plan: Plan,
     recipe: Recipe,
     task: Task,
@@ -136,7 +123,7 @@ def carry_out(
     ledger: Ledger,
     coins: Coins,
     rng: np.random.Generator,
-    progress: Progress = quiet,
+    progress: Progress = no_progress,
     purpose: str = "training",
 ) -> Trained:
     """Book the plan and run it.
@@ -161,8 +148,8 @@ def _carried_out(
     progress: Progress,
 ) -> Trained:
     everyone = size_of(veils, task)
-    for part in plan.parts:
-        veils[part.name].expect(everyone * part.share)
+    for stage in plan.stages:
+        veils[stage.name].expect(everyone * stage.share)
     size = everyone * plan.shares.get("train", 1.0)
     model = recipe.model_for(task)
     fit = recipe.train(veils, task, size, rng, progress)
@@ -174,12 +161,12 @@ def _carried_out(
 
 
 def release_outcomes(
-    veil: Veil, model: Model, params: Array, rule: DecisionRule, task: Task
+    veil: Veil, model: Model, params: Float32Array, rule: DecisionRule, task: Task
 ) -> tuple[NDArray[np.float64], float]:
     """Release how a rule decides, counts by (group code, label, decision), and the variance of their noise."""
     outcomes = Outcomes(model, params, rule, task.people.n_groups, task.n_classes)
     counts = veil.draw().release_counts(outcomes, name="outcomes")
-    (release,) = veil.part.releases
+    (release,) = veil.stage.releases
     # a discrete Gaussian varies by no more than std^2
     return counts.reshape(outcomes.shape), release.noise_multiplier**2
 
@@ -190,8 +177,10 @@ def size_of(veils: dict[str, Veil], task: Task) -> float:
     Where an attribute alone is secret, the number is public as it is.
     """
     if task.hides_attribute:
-        pieces = {veil.part.piece: veil.public.n_units for veil in veils.values() if veil.public is not None}
-        return float(max(1, sum(pieces.values())))
+        subsets = {
+            veil.stage.subset: veil.public.n_units for veil in veils.values() if veil.public is not None
+        }
+        return float(max(1, sum(subsets.values())))
     if task.n_public is not None:
         return float(task.n_public)
     return max(1.0, float(veils["size"].draw().release_counts(Everyone(), name="size")[0]))

@@ -11,43 +11,40 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fairveil._random import Coins
+from fairveil._typing import Float64Array
 from fairveil._validation import check_positive
 from fairveil.accounting.calibration import calibrate
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import BestOfRuns, Event, GaussianRelease
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.groups import Population
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.selection import FIT, HOLDOUT, TunedPlan, best_of_plans, open_selection
 from fairveil.privacy.veil import Records, Veil
-from fairveil.training.recipe import Fit, Recipe, Task, quiet
+from fairveil.training.recipe import Fit, Recipe, Task, no_progress
 from fairveil.training.run import (
     Trained,
-    calibrated_parts,
-    outcomes_part,
+    calibrated_stages,
+    outcomes_stage,
     release_outcomes,
     size_of,
-    size_parts,
+    size_stages,
 )
 
-__all__ = ["Score", "Tuned", "Tuning", "accuracy_under_bounds", "carry_out_tuned", "tuned_plan"]
-
 SCORE = "score"
-Counts = NDArray[np.float64]
-PartsAt = Callable[[float], tuple[Part, ...]]
-Score = Callable[[Counts, Population, float], float]
+PartsAt = Callable[[float], tuple[Stage, ...]]
+Score = Callable[[Float64Array, Population, float], float]
 """Noisy counts (group code, label, decision), of which people, and the variance of their noise in; a number out, the
 higher the better. It must be public and answer any counts: an error would tell of a run that is not released."""
 
 
 def accuracy_under_bounds(
-    counts: Counts,
+    counts: Float64Array,
     people: Population,
     noise_variance: float,
     constraint: Constraint | Sequence[Constraint] = (),
@@ -100,10 +97,12 @@ class Tuning:
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", tuple(self.candidates))
         if not self.candidates:
-            raise InvalidParameter("Expected at least one candidate, got none; name recipes to choose from.")
+            raise InvalidParameterError(
+                "Expected at least one candidate, got none; name recipes to choose from."
+            )
         check_positive("mean_runs", self.mean_runs)
         if not 0 < self.share < 1:
-            raise InvalidParameter(f"Expected 0 < share < 1, got {self.share!r}.")
+            raise InvalidParameterError(f"Expected 0 < share < 1, got {self.share!r}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,15 +124,15 @@ def tuned_plan(tuning: Tuning, task: Task, holdout: float = 0.0) -> TunedPlan:
     noisy size if none is declared, meet the budget. What is counted on the hold-out has a budget of its own people.
     """
     if not 0 <= holdout < 1:
-        raise InvalidParameter(f"Expected 0 <= holdout < 1, got {holdout!r}.")
-    size = size_parts(task)
-    fixed = [part.event for part in size]
+        raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
+    size = size_stages(task)
+    fixed = [stage.event for stage in size]
     run_task = replace(task, epsilon=_run_epsilon(tuning.mean_runs, fixed, task))
-    pieces = [_levelled(recipe, tuning.share, run_task) for recipe in tuning.candidates]
+    subsets = [_levelled(recipe, tuning.share, run_task) for recipe in tuning.candidates]
 
     def runs_at(scale: float) -> tuple[Plan, ...]:
-        parts = (tuple(part for at in each for part in at(scale)) for each in pieces)
-        return tuple(Plan(run, run_task.epsilon, task.delta, task.unit) for run in parts)
+        stages = (tuple(stage for at in each for stage in at(scale)) for each in subsets)
+        return tuple(Plan(run, run_task.epsilon, task.delta, task.unit) for run in stages)
 
     def charges(scale: float) -> list[Event]:
         return [*fixed, best_of_plans(runs_at(scale), tuning.mean_runs)]
@@ -141,7 +140,7 @@ def tuned_plan(tuning: Tuning, task: Task, holdout: float = 0.0) -> TunedPlan:
     scale = calibrate(charges, task.epsilon, task.delta) if task.is_private else 0.0
     around = size
     if holdout:
-        around += calibrated_parts(lambda noise: (outcomes_part(noise, holdout),), size, task)
+        around += calibrated_stages(lambda noise: (outcomes_stage(noise, holdout),), size, task)
     return TunedPlan(runs_at(scale), tuning.mean_runs, around, task.epsilon, task.delta, task.unit)
 
 
@@ -160,25 +159,27 @@ def _levelled(recipe: Recipe, share: float, task: Task) -> list[PartsAt]:
     """Return for each piece of a run its parts at a multiple of the noise at which it costs the run's epsilon."""
     recipe.check(task)
 
-    def parts_of(piece: str, unit: float, scale: float) -> tuple[Part, ...]:
+    def parts_of(subset: str, unit: float, scale: float) -> tuple[Stage, ...]:
         noise = unit * scale
-        score = Part(SCORE, (Release("outcomes", "discrete_gaussian", noise),), share)
-        return tuple(part for part in (*recipe.parts(noise, 1 - share, task), score) if part.piece == piece)
+        score = Stage(SCORE, (Release("outcomes", "discrete_gaussian", noise),), share)
+        return tuple(
+            stage for stage in (*recipe.stages(noise, 1 - share, task), score) if stage.subset == subset
+        )
 
-    pieces = [*dict.fromkeys(part.piece for part in recipe.parts(1.0, 1 - share, task)), SCORE]
+    subsets = [*dict.fromkeys(stage.subset for stage in recipe.stages(1.0, 1 - share, task)), SCORE]
     levels: list[PartsAt] = []
-    for piece in pieces:
-        events = partial(_events, partial(parts_of, piece, 1.0))
+    for subset in subsets:
+        events = partial(_events, partial(parts_of, subset, 1.0))
         unit = calibrate(events, task.epsilon, task.delta) if task.is_private else 0.0
-        levels.append(partial(parts_of, piece, unit))
+        levels.append(partial(parts_of, subset, unit))
     return levels
 
 
 def _events(parts_at: PartsAt, noise: float) -> list[Event]:
-    return [part.event for part in parts_at(noise)]
+    return [stage.event for stage in parts_at(noise)]
 
 
-def carry_out_tuned(
+def run_tuned_plan(
     plan: TunedPlan,
     tuning: Tuning,
     task: Task,
@@ -202,8 +203,8 @@ def carry_out_tuned(
     with threadpool_limits(1, user_api="blas"):
         veils, runs = open_selection(records, plan, ledger, coins, purpose)
         everyone = size_of(veils, task)
-        for part in plan.around:
-            veils[part.name].expect(everyone * part.share)
+        for stage in plan.around:
+            veils[stage.name].expect(everyone * stage.share)
         run = partial(_run, plan, tuning, task, everyone * plan.shares.get(FIT, 1.0), seed)
         best = runs.keep_best(run)
         trained: Trained = best.outcome
@@ -225,11 +226,11 @@ def _run(
 ) -> tuple[float, Trained]:
     """Return one run of a candidate and its score."""
     recipe, run = tuning.candidates[candidate], plan.runs[candidate]
-    for part in run.parts:
-        veils[part.name].expect(size * part.share)
+    for stage in run.stages:
+        veils[stage.name].expect(size * stage.share)
     own = replace(task, epsilon=run.epsilon)
     n_train = size * run.shares.get("train", 1.0)
     model = recipe.model_for(own)
-    fit: Fit = recipe.train(veils, own, n_train, np.random.default_rng(seed), quiet)
+    fit: Fit = recipe.train(veils, own, n_train, np.random.default_rng(seed), no_progress)
     counts, variance = release_outcomes(veils[SCORE], model, fit.params, fit.rule, own)
     return tuning.score(counts, task.people, variance), Trained(model, fit, n_train, None, 0.0)

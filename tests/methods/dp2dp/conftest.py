@@ -8,7 +8,7 @@ from fairveil.fairness.groups import Attribute, Population
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task
-from fairveil.training.run import carry_out, make_plan
+from fairveil.training.run import make_plan, run_plan
 
 
 def population(n_groups=2, n_classes=2):
@@ -58,6 +58,6 @@ def fitted():
         records = MemoryRecords(np.asarray(X, np.float32), y.astype(np.int16), groups.astype(np.int16))
         plan = make_plan(recipe, task, holdout)
         coins, rng = secret_coins(), np.random.default_rng(0)
-        return carry_out(plan, recipe, task, records, Ledger(), coins, rng)
+        return run_plan(plan, recipe, task, records, Ledger(), coins, rng)
 
     return run

@@ -5,18 +5,18 @@ import math
 import numpy as np
 import pytest
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.methods.dp2dp.dual_steps import DualSteps
-from fairveil.methods.dp2dp.gap_bounds import GapPromise, dkw_mean, printed_gap_bound, rule_noise
-from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.gap_bounds import ExpectedGap, dkw_mean, printed_gap_bound, rule_noise
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.research.noisy_descent import NoisyDescent
 from fairveil.training.run import make_plan
 
 
 def plan_of(solver, task):
-    return make_plan(Postprocessed(GivenScores(), solver, DemographicParity()), task)
+    return make_plan(Postprocessed(PrefittedScores(), solver, DemographicParity()), task)
 
 
 def test_the_mean_of_the_largest_error_of_an_empirical_law_is_below_the_bound(rng):
@@ -30,7 +30,7 @@ def test_the_mean_of_the_largest_error_of_an_empirical_law_is_below_the_bound(rn
 def test_expected_gap_is_the_formula_and_the_bound_is_larger(make_people, make_task):
     people = make_people(2)
     plan = plan_of(ScoreHistogram(), make_task(people, 3000, 1.0))
-    promise = GapPromise.of_plan(plan, np.array([1000.0, 2000.0]), 0.3, people)
+    promise = ExpectedGap.of_plan(plan, np.array([1000.0, 2000.0]), 0.3, people)
     noise = rule_noise(plan)
     variance = sum(0.3 * 0.7 / n + noise**2 * (0.3**2 + 0.7**2) / n**2 for n in (1000, 2000))
     assert promise.expected == pytest.approx(math.sqrt(2 / math.pi * variance))
@@ -51,15 +51,15 @@ def test_the_expected_gap_among_new_people_is_below_the_bound_and_near_the_estim
     """40 fits: the standard error of the mean gap is about a tenth of it."""
     people = make_people(2)
     task = make_task(people, n, 1.0)
-    recipe = Postprocessed(GivenScores(), ScoreHistogram(), DemographicParity(), headroom=0.0)
+    recipe = Postprocessed(PrefittedScores(), ScoreHistogram(), DemographicParity(), headroom=0.0)
     fresh, fresh_groups, _ = make_rows(rng, 200_000, people)
     gaps = []
     for _ in range(40):
         probabilities, groups, y = make_rows(rng, n, people)
         rule = fitted(recipe, task, probabilities, groups, y).fit.rule
-        chosen = rule.law(np.log(fresh).T, fresh_groups)[:, 1]
+        chosen = rule.distribution(np.log(fresh).T, fresh_groups)[:, 1]
         gaps.append(abs(chosen[fresh_groups == 0].mean() - chosen[fresh_groups == 1].mean()))
-    promise = GapPromise.of_plan(make_plan(recipe, task), np.array([2 * n / 3, n / 3]), 0.5, people)
+    promise = ExpectedGap.of_plan(make_plan(recipe, task), np.array([2 * n / 3, n / 3]), 0.5, people)
     assert np.mean(gaps) <= promise.bound
     assert 0.5 * promise.expected <= np.mean(gaps) <= 1.6 * promise.expected
 
@@ -67,10 +67,10 @@ def test_the_expected_gap_among_new_people_is_below_the_bound_and_near_the_estim
 def test_nothing_is_promised_of_the_papers_descent_nor_bounded_for_many_classes(make_people, make_task):
     people = make_people(2)
     plan = plan_of(NoisyDescent(), make_task(people, 3000, 1.0))
-    with pytest.raises(InvalidParameter, match="settles"):
-        GapPromise.of_plan(plan, np.array([1000.0, 2000.0]), 0.5, people)
+    with pytest.raises(InvalidParameterError, match="settles"):
+        ExpectedGap.of_plan(plan, np.array([1000.0, 2000.0]), 0.5, people)
     many = make_people(2, 4)
-    promise = GapPromise.of_plan(
+    promise = ExpectedGap.of_plan(
         plan_of(DualSteps(), make_task(many, 3000, 1.0)), np.array([1e3, 2e3]), 0.5, many
     )
     assert promise.bound is None and promise.expected > 0
@@ -80,8 +80,8 @@ def test_sizes_must_be_of_these_groups(make_people, make_task):
     people = make_people(2)
     plan = plan_of(ScoreHistogram(), make_task(people, 3000, 1.0))
     for sizes in ([1000.0], [1000.0, 0.0]):
-        with pytest.raises(InvalidParameter, match="size of each"):
-            GapPromise.of_plan(plan, np.array(sizes), 0.5, people)
+        with pytest.raises(InvalidParameterError, match="size of each"):
+            ExpectedGap.of_plan(plan, np.array(sizes), 0.5, people)
 
 
 def test_the_printed_theorem_says_nothing():

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fairveil.accounting.composition import epsilon_of
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, PrecisionParity
 from fairveil.methods.decoupled_parity import FlipFitting, RateFlips
 from fairveil.methods.dp2dp.dual_steps import DualSteps
 from fairveil.methods.dp2dp.options import ParityFitting
-from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
 from fairveil.research.noisy_descent import NoisyDescent
@@ -45,10 +45,10 @@ def test_a_plan_costs_its_budget_whatever_the_fitting(fitting, part, n_public, m
 def test_more_noise_is_planned_for_less_epsilon(fitting, make_people, make_task):
     def noise(epsilon):
         plan = make_plan(
-            Postprocessed(GivenScores(), fitting, DemographicParity()),
+            Postprocessed(PrefittedScores(), fitting, DemographicParity()),
             make_task(make_people(2), 1000, epsilon),
         )
-        return plan.part("rule").releases[0].noise_multiplier
+        return plan.stage("rule").releases[0].noise_multiplier
 
     assert noise(0.1) > noise(1.0) > noise(5.0) > 0
 
@@ -57,7 +57,7 @@ def test_without_privacy_there_is_no_noise(fitting, make_people, make_task):
     plan = make_plan(
         Postprocessed(Descent(), fitting, DemographicParity()), make_task(make_people(2), 1000, math.inf)
     )
-    assert {release.noise_multiplier for part in plan.parts for release in part.releases} == {0.0}
+    assert {release.noise_multiplier for part in plan.stages for release in part.releases} == {0.0}
 
 
 def test_a_fit_leaves_a_rule_for_every_group_code_and_spends_all_its_draws(
@@ -66,9 +66,9 @@ def test_a_fit_leaves_a_rule_for_every_group_code_and_spends_all_its_draws(
     people = make_people(2)
     probabilities, groups, y = make_rows(rng, 1000, people)
     groups[:50] = 2  # people of no known group
-    recipe = Postprocessed(GivenScores(), fitting, DemographicParity(0.1))
+    recipe = Postprocessed(PrefittedScores(), fitting, DemographicParity(0.1))
     rule = fitted(recipe, make_task(people, 1000, 2.0), probabilities, groups, y).fit.rule
-    law = rule.law(np.log(probabilities).T, groups)
+    law = rule.distribution(np.log(probabilities).T, groups)
     assert law.sum(axis=1) == pytest.approx(1.0) and not np.isnan(law).any()
     own = np.eye(2)[probabilities.argmax(axis=1)]
     assert np.array_equal(law[:50], own[:50])
@@ -87,9 +87,9 @@ def test_odd_data_give_a_rule_like_any_other(
         y[:] = 0
     if odd == "no probabilities":
         probabilities[:] = np.nan
-    recipe = Postprocessed(GivenScores(), fitting, DemographicParity(0.1))
+    recipe = Postprocessed(PrefittedScores(), fitting, DemographicParity(0.1))
     rule = fitted(recipe, make_task(people, 200, 1.0), probabilities[:n], groups[:n], y[:n]).fit.rule
-    law = rule.law(np.log([[0.4, 0.7], [0.6, 0.3]]), np.array([0, 1]))
+    law = rule.distribution(np.log([[0.4, 0.7], [0.6, 0.3]]), np.array([0, 1]))
     assert law.sum(axis=1) == pytest.approx(1.0) and not np.isnan(law).any()
 
 
@@ -101,23 +101,23 @@ def test_a_larger_tolerance_leaves_a_larger_gap(
     probabilities, groups, y = make_rows(rng, 20_000, people)
     gaps = []
     for tolerance in (0.0, 0.2):
-        recipe = Postprocessed(GivenScores(), solver, DemographicParity(tolerance), headroom=0.0)
+        recipe = Postprocessed(PrefittedScores(), solver, DemographicParity(tolerance), headroom=0.0)
         rule = fitted(recipe, make_task(people, 20_000, 1.0), probabilities, groups, y).fit.rule
-        chosen = rule.law(np.log(probabilities).T, groups)[:, 1]
+        chosen = rule.distribution(np.log(probabilities).T, groups)[:, 1]
         gaps.append(abs(chosen[groups == 0].mean() - chosen[groups == 1].mean()))
     assert gaps[0] < 0.02 and gaps[1] == pytest.approx(0.2, abs=0.03)
 
 
 def test_precision_is_refused_by_all(fitting, make_people, make_task):
-    recipe = Postprocessed(GivenScores(), fitting, PrecisionParity(0.1))
-    with pytest.raises(InvalidParameter, match=r"precision|two groups|demographic|Expected"):
+    recipe = Postprocessed(PrefittedScores(), fitting, PrecisionParity(0.1))
+    with pytest.raises(InvalidParameterError, match=r"precision|two groups|demographic|Expected"):
         recipe.check(make_task(make_people(2), 1000, 1.0))
 
 
 @pytest.mark.parametrize("fitting", [ScoreHistogram(), RateFlips()], ids=str)
 def test_rules_of_two_classes_refuse_more(fitting, make_people, make_task):
-    with pytest.raises(InvalidParameter, match="two classes"):
-        Postprocessed(GivenScores(), fitting, DemographicParity()).check(
+    with pytest.raises(InvalidParameterError, match="two classes"):
+        Postprocessed(PrefittedScores(), fitting, DemographicParity()).check(
             make_task(make_people(2, 3), 1000, 1.0)
         )
 
@@ -125,14 +125,14 @@ def test_rules_of_two_classes_refuse_more(fitting, make_people, make_task):
 @pytest.mark.parametrize("fitting", [NoisyDescent(), RateFlips()], ids=str)
 def test_rules_of_two_groups_refuse_more_and_other_parities(fitting, make_people, make_task):
     for people, constraint in ((make_people(3), DemographicParity()), (make_people(2), EqualizedOdds())):
-        with pytest.raises(InvalidParameter, match="Expected"):
-            Postprocessed(GivenScores(), fitting, constraint).check(make_task(people, 1000, 1.0))
+        with pytest.raises(InvalidParameterError, match="Expected"):
+            Postprocessed(PrefittedScores(), fitting, constraint).check(make_task(people, 1000, 1.0))
 
 
 @pytest.mark.parametrize("fitting", [ScoreHistogram(), NoisyDescent(), RateFlips()], ids=str)
 def test_only_steps_fit_a_rule_that_does_not_read_the_group(fitting, make_people, make_task):
     task = make_task(make_people(2), 1000, 1.0, predicts="joint")
-    with pytest.raises(InvalidParameter, match="reads the group"):
+    with pytest.raises(InvalidParameterError, match="reads the group"):
         Postprocessed(Descent(), fitting, DemographicParity()).check(task)
     Postprocessed(Descent(), DualSteps(), DemographicParity()).check(task)
 
@@ -144,7 +144,7 @@ def test_the_largest_rate_of_any_group_is_accounted_for(make_people, make_task):
     assert rates[0] == pytest.approx(128 / (2 * 0.33 * 9768))
     part = next(
         part
-        for part in NoisyDescent(shares=(0.33, 0.67)).parts(1.0, 1.0, "train", task)
+        for part in NoisyDescent(shares=(0.33, 0.67)).stages(1.0, 1.0, "train", task)
         if part.name == "rule"
     )
     assert part.event.event.rate == rates[0] > 128 / 9768
@@ -168,5 +168,5 @@ def test_the_largest_rate_of_any_group_is_accounted_for(make_people, make_task):
     ],
 )
 def test_choices_that_make_no_sense_are_refused(make):
-    with pytest.raises(InvalidParameter, match="Expected"):
+    with pytest.raises(InvalidParameterError, match="Expected"):
         make()

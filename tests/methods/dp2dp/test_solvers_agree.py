@@ -13,7 +13,7 @@ from fairveil.fairness.constraints import (
     constrain,
 )
 from fairveil.methods.dp2dp.dual_steps import DualSteps
-from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.models.losses import softmax
 from fairveil.research.exact_lp import ExactProblem
@@ -40,12 +40,12 @@ def expected_figures(law, probabilities, cells, bounds):
 
 def figures_of(fit, probabilities, groups, y, people, constraint):
     bounds = constrain(constraint, people)
-    law = fit.rule.law(np.log(probabilities).T, groups)
+    law = fit.rule.distribution(np.log(probabilities).T, groups)
     return expected_figures(law, probabilities, bounds.cells[groups, y], bounds)
 
 
 def recipe_for(solver, constraint):
-    return Postprocessed(GivenScores(), solver, constraint, headroom=0.0)
+    return Postprocessed(PrefittedScores(), solver, constraint, headroom=0.0)
 
 
 CASES = {
@@ -139,7 +139,7 @@ def test_an_unaware_rule_from_the_true_joint_law_is_fair_without_reading_the_gro
     assert (decisions == plain).mean() > 0.8
 
 
-class Identity(GivenScores):
+class Identity(PrefittedScores):
     """A base whose rows are logits already, of a joint model."""
 
     def model_for(self, task):

@@ -14,10 +14,10 @@ from fairveil.fairness.constraints import (
 )
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp2dp.thresholds import EDGES, LOWER, UPPER, ScoreCurves, accepted
-from fairveil.models.rules import ThresholdMixture
+from fairveil.models.rules import RandomizedThresholds
 
 PEOPLE = Population((Attribute("g", ("a", "b")),), ("0", "1"))
-PLAIN = ThresholdMixture(np.zeros((3, 1)), np.ones((3, 1)))
+PLAIN = RandomizedThresholds(np.zeros((3, 1)), np.ones((3, 1)))
 CODES = np.array([0, 1])
 N_BINS = len(EDGES) + 1
 
@@ -41,7 +41,7 @@ def rates_under(curves, rule):
 
 
 def test_shares_of_bins_above_thresholds_and_mixtures_of_them():
-    rule = ThresholdMixture(
+    rule = RandomizedThresholds(
         np.array([[EDGES[3], np.inf], [-np.inf, 0.0]]), np.array([[0.5, 0.5], [1.0, 0.0]])
     )
     shares = accepted(rule)

@@ -16,8 +16,9 @@ from fairveil import (
     Category,
     DemographicParity,
     Descent,
+    EarlyStopping,
     EqualizedOdds,
-    Finish,
+    FinalSteps,
     Groupwise,
     GroupwiseClassifier,
     Ledger,
@@ -26,16 +27,20 @@ from fairveil import (
     RateConstrained,
     Schema,
     Sensitive,
-    Stopping,
     Target,
     TruePositiveRateParity,
 )
-from fairveil.errors import BadStructure, InvalidParameter, MissingPublicFact, SealedLedger
+from fairveil.errors import (
+    BadStructureError,
+    InvalidParameterError,
+    MissingPublicFactError,
+    SealedLedgerError,
+)
 from fairveil.methods.fairdp.noise_certificate import OVER_NOISE
 from fairveil.models.last_layer import last_layer_norm
 
 QUICK = Groupwise(Descent(n_steps=10))
-SMALL_NET = Groupwise(Descent("mlp", (4,), 6), finish=Finish(n_models=3))
+SMALL_NET = Groupwise(Descent("mlp", (4,), 6), finish=FinalSteps(n_models=3))
 
 
 def groupwise(people, **choices):
@@ -107,7 +112,7 @@ def test_more_than_two_classes_train_and_have_no_noise_certificate(rng):
     clf.fit(X, y, sensitive_features=np.where(X[:, 1] > 0, "a", "b"))
     assert clf.score(X, y) > 0.5
     assert clf.evaluation_ is not None and not clf.has_noise_certificate
-    with pytest.raises(InvalidParameter, match="two classes"):
+    with pytest.raises(InvalidParameterError, match="two classes"):
         clf.noise_certificate()
 
 
@@ -139,9 +144,9 @@ def test_there_is_none_without_people_held_out_nor_for_a_model_that_was_loaded(p
     fitted.save(tmp_path / "model")
     loaded = GroupwiseClassifier.load(tmp_path / "model")
     for clf in (bare, loaded, groupwise(people)):
-        with pytest.raises(InvalidParameter, match="shown beside that of the released model"):
+        with pytest.raises(InvalidParameterError, match="shown beside that of the released model"):
             clf.noise_certificate()
-    with pytest.raises(InvalidParameter, match="confidence"):
+    with pytest.raises(InvalidParameterError, match="confidence"):
         fitted.noise_certificate(confidence=0.2)
 
 
@@ -155,7 +160,7 @@ def test_gaps_of_1_behind_a_certificate_near_0(rng, seeded):
     schema = Schema.for_arrays(900, classes=[0, 1], n_public=n, groups=["a", "b"])
     training = Groupwise(
         Descent(n_steps=2, sampling_rate=1.0, clip_norm=0.5),
-        norm_bound=0.1, divisors="common", finish=Finish(0.5, 1e3),
+        norm_bound=0.1, divisors="common", finish=FinalSteps(0.5, 1e3),
     )  # fmt: skip
     gaps = []
     for _ in range(12):
@@ -177,11 +182,11 @@ def test_gaps_of_1_behind_a_certificate_near_0(rng, seeded):
 
 
 def test_looks_are_told(people, few):
-    training = Groupwise(Descent(n_steps=12), stopping=Stopping(DemographicParity(0.9), n_looks=3))
+    training = Groupwise(Descent(n_steps=12), stopping=EarlyStopping(DemographicParity(0.9), n_looks=3))
     clf = groupwise(people, training=training, holdout=0.3).fit(*few)
     assert 1 <= len(clf.looks_) <= 3
     assert clf.looks_ == clf.last_step_.looks
-    assert clf.plan_.part("looks").n_steps == 3
+    assert clf.plan_.stage("looks").n_steps == 3
     assert 0.98 < clf.epsilon_spent_ <= 1.0
 
 
@@ -195,22 +200,25 @@ def test_looks_are_told(people, few):
         ({"training": RateConstrained()}, "PrivateClassifier takes other recipes"),
         ({"sensitive": None}, "sensitive column"),
         ({"training": Groupwise(group_sizes=(1.0, 2.0, 3.0))}, "each of 2 groups"),
-        ({"training": Groupwise(stopping=Stopping(DemographicParity(attribute="race")))}, "attribute of sex"),
+        (
+            {"training": Groupwise(stopping=EarlyStopping(DemographicParity(attribute="race")))},
+            "attribute of sex",
+        ),
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
 def test_what_does_not_fit_is_refused_before_anything_is_booked(people, few, choices, words, epsilon):
     clf = groupwise(people, epsilon=epsilon).set_params(**choices)
-    with pytest.raises(InvalidParameter, match=words):
+    with pytest.raises(InvalidParameterError, match=words):
         clf.fit(*few)
-    with pytest.raises(InvalidParameter, match=words):
+    with pytest.raises(InvalidParameterError, match=words):
         clf.planned()
     assert clf.ledger.entries == ()
     assert not hasattr(clf, "params_")
 
 
 def test_a_missing_schema_is_refused(few):
-    with pytest.raises(MissingPublicFact, match="schema"):
+    with pytest.raises(MissingPublicFactError, match="schema"):
         GroupwiseClassifier(sensitive="sex").fit(*few)
 
 
@@ -240,7 +248,7 @@ def test_pickled_rules_predict_and_do_not_spend(people, few):
     again = pickle.loads(pickle.dumps(clf))
     assert np.array_equal(again.predict(few[0]), clf.predict(few[0]))
     assert again.noise_certificate().sentence == clf.noise_certificate().sentence
-    with pytest.raises(SealedLedger):
+    with pytest.raises(SealedLedgerError):
         again.fit(*few)
 
 
@@ -253,9 +261,9 @@ def test_saved_rules_come_back_predict_the_same_and_refuse_to_fit(people, few, t
     assert again.plan_ == clf.plan_ and again.epsilon_spent_ == clf.epsilon_spent_
     assert again.last_step_ is None and again.looks_ == ()
     again.set_params(training=training, sensitive="sex")
-    with pytest.raises(SealedLedger):
+    with pytest.raises(SealedLedgerError):
         again.fit(*few)
-    with pytest.raises(BadStructure, match="GroupwiseClassifier"):
+    with pytest.raises(BadStructureError, match="GroupwiseClassifier"):
         PrivateClassifier.load(tmp_path / "model")
 
 
@@ -326,6 +334,6 @@ def test_public_sizes_are_of_everyone_of_whom_a_share_is_trained_on(people, few)
 
 
 def test_a_step_that_was_watched_has_no_worst_case(people, few):
-    watched = replace(QUICK, stopping=Stopping(DemographicParity(1.0), 2))
+    watched = replace(QUICK, stopping=EarlyStopping(DemographicParity(1.0), 2))
     clf = groupwise(people, training=watched, holdout=0.3).fit(*few)
     assert [one.name for one in clf.noise_certificate().statements] == ["Empirical (Proposition 3.3)"]

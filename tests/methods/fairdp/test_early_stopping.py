@@ -1,4 +1,4 @@
-"""Stopping by noisy looks: all of them planned and booked, the last one that was passed kept, nothing else read."""
+"""Early stopping by noisy checks: all planned and debited, the last one that passed is kept, nothing else is read."""
 
 import math
 from dataclasses import replace
@@ -10,22 +10,22 @@ from scipy.stats import norm
 from _support.two_sides import SIDES, TASK, make_records, planned, run
 from fairveil._random import reproducible_coins, secret_coins
 from fairveil.accounting.composition import epsilon_of
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, TruePositiveRateParity
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.fairdp.early_stopping import REACH, Stopping, Watch
-from fairveil.methods.fairdp.recipe import Finish, Groupwise
+from fairveil.methods.fairdp.early_stopping import REACH, EarlyStopping, EarlyStoppingState
+from fairveil.methods.fairdp.recipe import FinalSteps, Groupwise
 from fairveil.models import LinearSoftmax
 from fairveil.models.last_layer import last_layer_norm, margin_weights
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import SmoothRates
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Veil, open_veils
 
 PRIVATE = replace(TASK, epsilon=1.0)
 FEW = Descent(n_steps=12, sampling_rate=1.0, clip_norm=0.5, learning_rate=0.1)
-PARITY = Stopping(DemographicParity(0.2), n_looks=4)
+PARITY = EarlyStopping(DemographicParity(0.2), n_looks=4)
 
 
 def watched(stopping=PARITY, **choices):
@@ -45,7 +45,7 @@ def scripted(monkeypatch):
             veil.draw()
             return next(left)
 
-        monkeypatch.setattr(Watch, "_excess", look)
+        monkeypatch.setattr(EarlyStoppingState, "_excess", look)
         return given
 
     return play
@@ -86,10 +86,10 @@ def test_it_stops_at_a_broken_look_after_one_that_was_passed(rng, scripted, exce
 
 
 def test_looks_are_spread_evenly_and_the_last_step_has_one():
-    assert sorted(Stopping(DemographicParity(), 4).steps(12)) == [2, 5, 8, 11]
-    assert sorted(Stopping(DemographicParity(), 10).steps(300)) == list(range(29, 300, 30))
+    assert sorted(EarlyStopping(DemographicParity(), 4).steps(12)) == [2, 5, 8, 11]
+    assert sorted(EarlyStopping(DemographicParity(), 10).steps(300)) == list(range(29, 300, 30))
     for n_looks in (1, 3, 7, 12, 50):
-        steps = Stopping(DemographicParity(), n_looks).steps(12)
+        steps = EarlyStopping(DemographicParity(), n_looks).steps(12)
         assert max(steps) == 11
         assert len(steps) == min(n_looks, 12)
         assert min(steps) >= 0
@@ -102,9 +102,9 @@ def test_a_training_that_grows_unfair_is_stopped_on_the_way(rng):
     records = MemoryRecords(records.X, y, records.cells)
     task = replace(TASK, n_public=2000, epsilon=3.0)
     descent = Descent(n_steps=60, sampling_rate=0.2, clip_norm=0.5, learning_rate=0.002)
-    recipe = Groupwise(descent, finish=Finish(learning_rate=10.0))
+    recipe = Groupwise(descent, finish=FinalSteps(learning_rate=10.0))
     plain = run(recipe, task, records, coins=reproducible_coins(1)).fit
-    stopping = Stopping(DemographicParity(0.3), n_looks=12)
+    stopping = EarlyStopping(DemographicParity(0.3), n_looks=12)
     fit = run(replace(recipe, stopping=stopping), task, records, coins=reproducible_coins(1)).fit
     assert fit.sheet.looks[0].passed and not fit.sheet.looks[-1].passed
     assert len(fit.sheet.looks) < 12
@@ -134,11 +134,11 @@ def smooth_gap_by_hand(model, params, records, std, among=None):
 def exact_watch(stopping, records, std):
     sizes = np.zeros((3, 2))
     np.add.at(sizes, (records.cells, records.y), 1)
-    return Watch.start(stopping, LinearSoftmax(4, 2), TASK, sizes, std, 10)
+    return EarlyStoppingState.start(stopping, LinearSoftmax(4, 2), TASK, sizes, std, 10)
 
 
 def silent_veil(records, noise=0.0, n_steps=9):
-    part = Part("looks", (Release("smooth rates", "gaussian", noise),), 1.0, n_steps=n_steps)
+    part = Stage("looks", (Release("smooth rates", "gaussian", noise),), 1.0, n_steps=n_steps)
     plan = Plan((part,), math.inf if noise == 0 else 1.0, 1e-5)
     return open_veils(records, plan, Ledger(), reproducible_coins(0), "a test")["looks"]
 
@@ -156,22 +156,22 @@ def test_without_noise_a_look_sees_the_smooth_rates(rng, std):
         ),
     }
     for asked, gap in gaps.items():
-        unasked = exact_watch(Stopping(asked, 1), records, std).after(0, params, {})
+        unasked = exact_watch(EarlyStopping(asked, 1), records, std).after(0, params, {})
         assert unasked.looks == ()  # its one look is after the last of the ten steps
-        watch = exact_watch(Stopping(asked, 10), records, std)
+        watch = exact_watch(EarlyStopping(asked, 10), records, std)
         watch = watch.after(0, params, {"looks": silent_veil(records)})
         assert watch.looks[0].excess == pytest.approx(gap - 0.05, abs=1e-5)
         assert watch.looks[0].passed == (gap <= 0.05)
 
 
 def test_looks_draw_with_the_noise_that_the_last_step_will_have(rng, monkeypatch, seeded):
-    stds, look = [], Watch._excess
+    stds, look = [], EarlyStoppingState._excess
 
     def noted(watch, params, veil):
         stds.append(watch.std)
         return look(watch, params, veil)
 
-    monkeypatch.setattr(Watch, "_excess", noted)
+    monkeypatch.setattr(EarlyStoppingState, "_excess", noted)
     last = run(watched(), PRIVATE, make_records(rng), coins=secret_coins()).fit.sheet
     assert stds[0] > 0
     assert set(stds) == {last.margin_std}
@@ -186,7 +186,7 @@ def test_one_record_moves_a_sum_by_at_most_one_half(rng):
             one = MemoryRecords(
                 np.full((1, 4), value, np.float32), np.array([1], np.int16), np.array([0], np.int16)
             )
-            rates = SmoothRates(LinearSoftmax(4, 2), params, 1e-9, 3, is_steady=False)
+            rates = SmoothRates(LinearSoftmax(4, 2), params, 1e-9, 3, is_row_stable=False)
             moved.append(
                 np.abs(silent_veil(one).draw().release_histogram(rates, REACH, "smooth rates")).sum()
             )
@@ -197,7 +197,7 @@ def test_one_record_moves_a_sum_by_at_most_one_half(rng):
 def test_groups_too_small_to_speak_of_are_not_seen_to_keep_a_bound(rng):
     records = make_records(rng)
     lonely = MemoryRecords(records.X, records.y, np.zeros(400, np.int16))
-    watch = exact_watch(Stopping(DemographicParity(0.01), 10), lonely, 1.0)
+    watch = exact_watch(EarlyStopping(DemographicParity(0.01), 10), lonely, 1.0)
     watch = watch.after(0, rng.normal(size=10).astype(np.float32), {"looks": silent_veil(lonely)})
     assert not watch.looks[0].passed and watch.looks[0].excess == math.inf
     assert watch.kept is None and not watch.is_over
@@ -207,20 +207,20 @@ def test_groups_too_small_to_speak_of_are_not_seen_to_keep_a_bound(rng):
 
 
 def test_all_looks_are_in_the_plan_and_cost_a_tenth_or_so():
-    plans = {n: planned(watched(Stopping(DemographicParity(0.2), n)), PRIVATE, 0.0) for n in (1, 4, 50)}
+    plans = {n: planned(watched(EarlyStopping(DemographicParity(0.2), n)), PRIVATE, 0.0) for n in (1, 4, 50)}
     bare = planned(Groupwise(FEW), PRIVATE, 0.0)
     for n_looks, plan in plans.items():
-        looks = plan.part("looks")
+        looks = plan.stage("looks")
         assert looks.n_steps == n_looks
-        assert looks.piece == "train" and looks.sampling_rates == {-1: 1.0}
+        assert looks.subset == "train" and looks.sampling_rates == {-1: 1.0}
         assert 0.98 < epsilon_of(plan.charges(), 1e-5) <= 1.0
         assert epsilon_of([looks.event], 1e-5) < 0.5
-        without = [part.event for part in plan.parts if part.name != "looks"]
+        without = [part.event for part in plan.stages if part.name != "looks"]
         assert epsilon_of(without, 1e-5) < 0.99
-        noise = plan.part("train").releases[0].noise_multiplier
-        assert 1.01 < noise / bare.part("train").releases[0].noise_multiplier < 1.12
+        noise = plan.stage("train").releases[0].noise_multiplier
+        assert 1.01 < noise / bare.stage("train").releases[0].noise_multiplier < 1.12
     # the same precision in all, however often one looks
-    costs = [epsilon_of([plan.part("looks").event], 1e-5) for plan in plans.values()]
+    costs = [epsilon_of([plan.stage("looks").event], 1e-5) for plan in plans.values()]
     assert max(costs) == pytest.approx(min(costs), rel=0.02)
 
 
@@ -249,11 +249,11 @@ def test_no_other_veil_is_opened_than_those_of_the_training_people(rng, monkeypa
     draw = Veil.draw
 
     def noted(veil):
-        drawn.append(veil.part.name)
+        drawn.append(veil.stage.name)
         return draw(veil)
 
     monkeypatch.setattr(Veil, "draw", noted)
-    run(watched(Stopping(DemographicParity(1.0), 4)), TASK, make_records(rng), holdout=0.3)
+    run(watched(EarlyStopping(DemographicParity(1.0), 4)), TASK, make_records(rng), holdout=0.3)
     order = ["groups"] + (["train"] * 3 + ["looks"]) * 3 + ["train"] * 2 + ["finish"] + ["looks"]
     assert drawn == [*order, "holdout", "smooth rates"]
 
@@ -277,15 +277,15 @@ def test_values_steer_no_more_than_noisy_sums_do(rng, how, seeded):
 
 
 def test_what_cannot_be_watched_is_refused():
-    with pytest.raises(InvalidParameter, match="n_looks"):
-        Stopping(DemographicParity(), 0)
-    with pytest.raises(InvalidParameter, match="sensitive attribute"):
-        Stopping(DemographicParity(0.1, attribute="race")).check(TASK)
+    with pytest.raises(InvalidParameterError, match="n_looks"):
+        EarlyStopping(DemographicParity(), 0)
+    with pytest.raises(InvalidParameterError, match="sensitive attribute"):
+        EarlyStopping(DemographicParity(0.1, attribute="race")).check(TASK)
     three = replace(TASK, people=replace(SIDES, classes=("a", "b", "c")))
-    with pytest.raises(InvalidParameter, match="two classes"):
-        Stopping(DemographicParity()).check(three)
-    with pytest.raises(InvalidParameter, match="stopping rule"):
-        Watch.start(None, LinearSoftmax(4, 2), TASK, None, 1.0, 5)._asked  # noqa: B018
+    with pytest.raises(InvalidParameterError, match="two classes"):
+        EarlyStopping(DemographicParity()).check(three)
+    with pytest.raises(InvalidParameterError, match="stopping rule"):
+        EarlyStoppingState.start(None, LinearSoftmax(4, 2), TASK, None, 1.0, 5)._asked  # noqa: B018
 
 
 def test_smooth_rates_are_of_class_1_and_stand_in_the_cell_of_their_own_record():
@@ -296,7 +296,7 @@ def test_smooth_rates_are_of_class_1_and_stand_in_the_cell_of_their_own_record()
         np.array([1, 0, 1, 0], np.int16),
         np.array([0, 1, 1, -1], np.int16),
     )
-    for is_steady in (True, False):
-        rates = SmoothRates(model, params, 0.01, 3, is_steady=is_steady)
+    for is_row_stable in (True, False):
+        rates = SmoothRates(model, params, 0.01, 3, is_row_stable=is_row_stable)
         sums = people.sum_histogram(np.arange(4), rates, 0.5, 2).reshape(3, 2)
         np.testing.assert_allclose(sums, [[0.0, 0.5], [-0.5, 0.5], [0.0, 0.0]], atol=1e-6)

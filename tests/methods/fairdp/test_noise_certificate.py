@@ -12,7 +12,7 @@ from scipy.stats import binom, norm
 
 from fairveil._random import reproducible_coins
 from fairveil.certificates.holdout import Finding, certify, certify_measured
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     DemographicParity,
     EqualizedOdds,
@@ -34,14 +34,14 @@ from fairveil.methods.fairdp.noise_certificate import (
     read_smooth_sums,
     several_statements,
     smooth_gap,
-    smooth_part,
+    smooth_stage,
     smooth_statement,
     worst_case_gap,
     worst_case_statement,
 )
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.models.last_layer import margin_weights
-from fairveil.models.row_stable import steady_inputs, steady_logits
+from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.records import MemoryRecords
@@ -154,7 +154,7 @@ def test_a_batch_exceeds_its_bound_as_rarely_as_stated(n, rate, failure):
 
 def test_a_noisy_number_of_people_is_rounded_up():
     assert batch_bound(10.2, 1.0) == 11
-    with pytest.raises(InvalidParameter, match="sampling_rate"):
+    with pytest.raises(InvalidParameterError, match="sampling_rate"):
         batch_bound(10, 1.5)
 
 
@@ -177,7 +177,7 @@ def test_equation_32_put_right_is_void_for_one_model():
     assert ours(1) == 1.0
     assert ours(100) == pytest.approx(paper_worst_case_gap(**HEAVY, N=100) + 0.1)
     assert ours(10**8) == pytest.approx(paper_worst_case_gap(**HEAVY, N=10**8), abs=1e-3)
-    with pytest.raises(InvalidParameter, match="n_models"):
+    with pytest.raises(InvalidParameterError, match="n_models"):
         monte_carlo_error(0)
 
 
@@ -192,7 +192,7 @@ def table(rng, n=800):
 
 
 def sums_of(records, model, fit, noise=0.0):
-    part = replace(smooth_part(noise / 2, 1.0, has_several=bool(fit.sheet.several)), piece="")
+    part = replace(smooth_stage(noise / 2, 1.0, has_several=bool(fit.sheet.several)), subset="")
     plan = Plan((part,), math.inf if noise == 0 else 1.0, 1e-5)
     veil = open_veils(records, plan, Ledger(), reproducible_coins(0), "a test")["smooth rates"]
     return read_smooth_sums(veil, model, PEOPLE.n_groups, fit)
@@ -210,10 +210,10 @@ def test_without_noise_it_is_proposition_3_3_at_the_released_weights(rng, model)
     params = rng.normal(size=model.n_params).astype(np.float32)
     last = LastStep(-params, 0.5, 0.8, 0.01, 0.1, 800.0)  # what was before the step must not matter
     sums = sums_of(records, model, Fit(params, sheet=last))
-    Z = steady_inputs(model, params, records.X)
+    Z = row_stable_inputs(model, params, records.X)
     law = norm.cdf(margin_weights(model, params) @ Z / (last.margin_std * np.linalg.norm(Z, axis=0)))
     assert last.margin_std == pytest.approx(math.sqrt(2) * 0.4)
-    evaluation = counted(records, steady_logits(model, params, records.X).argmax(axis=0))
+    evaluation = counted(records, row_stable_logits(model, params, records.X).argmax(axis=0))
 
     def rate(group, *labels):
         return law[(records.cells == group) & np.isin(records.y, labels)].mean()
@@ -235,7 +235,7 @@ def test_the_share_of_several_models_is_counted_as_it_is(rng):
     several = tuple(rng.normal(size=(5, 8)).astype(np.float32))
     fit = Fit(np.mean(several, axis=0), sheet=LastStep(several[0], 1.0, 1.0, 0.1, 0.1, 800.0, several))
     sums = sums_of(records, model, fit)
-    votes = np.mean([steady_logits(model, one, records.X).argmax(axis=0) for one in several], axis=0)
+    votes = np.mean([row_stable_logits(model, one, records.X).argmax(axis=0) for one in several], axis=0)
     for group in (0, 1):
         for label in (0, 1):
             own = (records.cells == group) & (records.y == label)
@@ -249,7 +249,7 @@ def test_noise_on_the_sums_has_the_stated_deviation(rng, noise):
     params = rng.normal(size=8).astype(np.float32)
     fit = Fit(params, sheet=LastStep(params, 1.0, 1.0, 0.1, 0.1, 800.0))
     exact = sums_of(records, model, fit)
-    part = replace(smooth_part(noise / 2, 1.0, has_several=False), piece="", n_steps=400)
+    part = replace(smooth_stage(noise / 2, 1.0, has_several=False), subset="", n_steps=400)
     veil = open_veils(records, Plan((part,), 1.0, 1e-5), Ledger(), reproducible_coins(0), "a test")[
         "smooth rates"
     ]
@@ -366,7 +366,7 @@ def test_another_threshold_is_another_bias():
     std, shift = math.sqrt(2) * 1.0 * 100 / math.sqrt(2), math.log(9)
     farthest = math.sqrt(2) * (0.1 + 0.5 * 4) + shift
     assert worst_case_gap(*step, threshold=0.9) == pytest.approx(math.erf(farthest / (std * math.sqrt(2))))
-    with pytest.raises(InvalidParameter, match="threshold"):
+    with pytest.raises(InvalidParameterError, match="threshold"):
         worst_case_gap(*step, threshold=1.0)
 
 

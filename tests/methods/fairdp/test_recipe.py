@@ -11,12 +11,12 @@ from _support.two_sides import SIDES, TASK, make_records, planned, run
 from fairveil._random import reproducible_coins, secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.fairdp.early_stopping import Stopping
-from fairveil.methods.fairdp.recipe import Finish, GroupScale, Groupwise
+from fairveil.methods.fairdp.early_stopping import EarlyStopping
+from fairveil.methods.fairdp.recipe import FinalSteps, GroupScale, Groupwise
 from fairveil.models import Sgd
 from fairveil.models.last_layer import bounded_last_layer, last_layer_norm
 from fairveil.privacy.ledger import Ledger
@@ -33,7 +33,7 @@ SIZES = (180.0, 220.0)
 
 def veils_of(recipe, task, records, noise, coins=None):
     """The veils of a plan with this very noise."""
-    plan = Plan(recipe.parts(noise, 1.0, task), 1.0, 1e-5)
+    plan = Plan(recipe.stages(noise, 1.0, task), 1.0, 1e-5)
     veils = open_veils(records, plan, Ledger(), coins or reproducible_coins(0), "a test")
     for veil in veils.values():
         veil.expect(400)
@@ -86,7 +86,7 @@ def test_every_step_is_that_of_private_descent_after_a_bound(rng, plain_steps, b
     records = make_records(rng)
     descent = Descent(n_steps=9, sampling_rate=0.4, clip_norm=0.5, learning_rate=0.3)
     recipe = Groupwise(
-        descent, norm_bound=norm_bound, divisors="common", finish=Finish(share=0.3, learning_rate=0.7)
+        descent, norm_bound=norm_bound, divisors="common", finish=FinalSteps(share=0.3, learning_rate=0.7)
     )
     fit = trained_at(recipe, TASK, records, noise)
     veils, model = veils_of(recipe, TASK, records, noise), recipe.model_for(TASK)
@@ -144,7 +144,7 @@ def test_figures_of_the_two_releases():
     descent = Descent(n_steps=500, sampling_rate=0.05, clip_norm=1.0)
     for released, noise, name in (("groups", 2.0, "gradients"), ("average", 2 * math.sqrt(2), "gradient")):
         recipe = Groupwise(descent, divisors="common", released=released)
-        parts = recipe.parts(noise, 1.0, PRIVATE)
+        parts = recipe.stages(noise, 1.0, PRIVATE)
         assert {part.releases[0].name for part in parts} == {name}
         figure = epsilon_of([part.event for part in parts], 1e-5)
         assert figure == pytest.approx(cost(noise), abs=0.01)
@@ -224,7 +224,7 @@ def test_the_steps_are_those_of_a_hand_written_loop(
     sizes = np.bincount(records.cells, minlength=n_groups).astype(float)
     descent = replace(FEW, n_steps=12, clip_norm=clip_norm)
     recipe = Groupwise(
-        descent, norm_bound, group_sizes=tuple(sizes), released=released, finish=Finish(0.3, 2.0)
+        descent, norm_bound, group_sizes=tuple(sizes), released=released, finish=FinalSteps(0.3, 2.0)
     )
     W = by_hand(records, sizes, 12, 8, (0.1, 2.0), clip_norm, norm_bound)
     params = run(recipe, task, records).fit.params
@@ -315,7 +315,7 @@ def test_the_last_layer_is_within_the_bound_before_each_step_and_after_the_last(
     rng, bounded, model, n_models, seeded
 ):
     descent = Descent(model, (6,), 12, 0.3, 0.5, 0.5)
-    recipe = Groupwise(descent, 0.4, group_sizes=SIZES, finish=Finish(0.3, 3.0, n_models=n_models))
+    recipe = Groupwise(descent, 0.4, group_sizes=SIZES, finish=FinalSteps(0.3, 3.0, n_models=n_models))
     trained = run(recipe, PRIVATE, make_records(rng), coins=secret_coins())
     net = trained.model
     norms = np.array([[last_layer_norm(net, params) for params in pair] for pair in bounded])
@@ -347,7 +347,7 @@ def test_a_smaller_bound_makes_surer_decisions_rarer(rng):
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_several_models_share_all_but_the_last_layer_and_are_averaged(rng, model, seeded):
     recipe = Groupwise(
-        Descent(model, (6,), 10, 0.3, 0.2, 0.5), group_sizes=SIZES, finish=Finish(0.3, 1.0, n_models=5)
+        Descent(model, (6,), 10, 0.3, 0.2, 0.5), group_sizes=SIZES, finish=FinalSteps(0.3, 1.0, n_models=5)
     )
     trained = run(recipe, PRIVATE, make_records(rng), coins=secret_coins())
     several = np.array(trained.fit.sheet.several)
@@ -363,7 +363,7 @@ def test_several_models_without_noise_move_by_their_subsets_to_the_plain_step(rn
     """Their movements add up to that of one model: weights, clip norm and divisor are the same (here without M)."""
     records, ends = make_records(rng), []
     for n_models in (1, 4):
-        descent, finish = replace(FEW, clip_norm=clip_norm), Finish(n_models=n_models)
+        descent, finish = replace(FEW, clip_norm=clip_norm), FinalSteps(n_models=n_models)
         recipe = Groupwise(descent, math.inf, group_sizes=(100.0, 300.0), finish=finish)
         ends.append(run(recipe, TASK, records).fit)
     before = ends[0].sheet.before
@@ -378,7 +378,7 @@ def test_each_of_several_models_gets_its_own_noise():
     nobody = MemoryRecords(np.empty((0, 4), np.float32), np.empty(0, np.int16), np.empty(0, np.int16))
     recipe = Groupwise(
         Descent(n_steps=2, sampling_rate=1.0, clip_norm=0.5, learning_rate=1e-6),
-        math.inf, group_sizes=SIZES, finish=Finish(0.5, 2.0, n_models=5),
+        math.inf, group_sizes=SIZES, finish=FinalSteps(0.5, 2.0, n_models=5),
     )  # fmt: skip
     moved = []
     for seed in range(300):
@@ -399,7 +399,7 @@ def test_the_plan_holds_all_that_is_asked_on_one_piece_and_costs_what_was_asked_
         "sizes public": (Groupwise(FEW, group_sizes=SIZES), ["train", "finish"]),
         "one divisor": (Groupwise(FEW, divisors="common"), ["train", "finish"]),
         "looks": (
-            Groupwise(FEW, group_sizes=SIZES, stopping=Stopping(DemographicParity(0.1), 3)),
+            Groupwise(FEW, group_sizes=SIZES, stopping=EarlyStopping(DemographicParity(0.1), 3)),
             ["groups", "train", "finish", "looks"],
         ),
         "groups": (Groupwise(FEW, released="groups"), ["groups", "train", "finish"]),
@@ -407,17 +407,17 @@ def test_the_plan_holds_all_that_is_asked_on_one_piece_and_costs_what_was_asked_
     for recipe, names in kinds.values():
         for holdout in (0.0, 0.2):
             plan = planned(recipe, PRIVATE, holdout)
-            training = [part for part in plan.parts if part.piece == "train"]
+            training = [part for part in plan.stages if part.subset == "train"]
             assert [part.name for part in training] == names
             assert {part.share for part in training} == {1 - holdout}
             assert 0.98 < epsilon_of(plan.charges(), 1e-5) <= 1.0
-            held_out = [part.name for part in plan.parts if part.piece == "holdout"]
+            held_out = [part.name for part in plan.stages if part.subset == "holdout"]
             assert held_out == (["holdout", "smooth rates"] if holdout else [])
 
 
 def test_last_steps_may_be_sampled_at_their_own_rate():
-    recipe = Groupwise(replace(FEW, n_steps=50), finish=Finish(0.2, 1.0, sampling_rate=0.01))
-    train, finish = (planned(recipe, PRIVATE, 0.0).part(name) for name in ("train", "finish"))
+    recipe = Groupwise(replace(FEW, n_steps=50), finish=FinalSteps(0.2, 1.0, sampling_rate=0.01))
+    train, finish = (planned(recipe, PRIVATE, 0.0).stage(name) for name in ("train", "finish"))
     assert (train.n_steps, finish.n_steps) == (40, 10)
     assert (train.sampling_rates, finish.sampling_rates) == ({-1: 1.0}, {-1: 0.01})
     assert train.releases == finish.releases
@@ -425,9 +425,12 @@ def test_last_steps_may_be_sampled_at_their_own_rate():
 
 
 def test_the_last_step_is_told_in_public_numbers(rng, seeded):
-    recipe = Groupwise(FEW, 0.7, group_sizes=(100.0, 300.0), finish=Finish(0.2, 0.9, 0.25))
+    recipe = Groupwise(FEW, 0.7, group_sizes=(100.0, 300.0), finish=FinalSteps(0.2, 0.9, 0.25))
     trained = run(recipe, PRIVATE, make_records(rng), coins=secret_coins())
-    last, noise = trained.fit.sheet, planned(recipe, PRIVATE, 0.0).part("finish").releases[0].noise_multiplier
+    last, noise = (
+        trained.fit.sheet,
+        planned(recipe, PRIVATE, 0.0).stage("finish").releases[0].noise_multiplier,
+    )
     assert last.reach == pytest.approx(0.5 / (0.25 * 2 * 100))
     assert last.noise_std == pytest.approx(noise * ROUNDING * last.reach)
     assert last.margin_std == pytest.approx(math.sqrt(2) * 0.9 * last.noise_std)
@@ -450,7 +453,7 @@ def test_the_last_step_is_told_in_public_numbers(rng, seeded):
     ],
 )
 def test_choices_that_make_no_sense_are_refused(choices, words):
-    with pytest.raises(InvalidParameter, match=words):
+    with pytest.raises(InvalidParameterError, match=words):
         Groupwise(**choices)
 
 
@@ -466,8 +469,8 @@ def test_choices_that_make_no_sense_are_refused(choices, words):
     ],
 )
 def test_last_steps_that_make_no_sense_are_refused(choices, words):
-    with pytest.raises(InvalidParameter, match=words):
-        Finish(**choices)
+    with pytest.raises(InvalidParameterError, match=words):
+        FinalSteps(**choices)
 
 
 THREE = Population(SIDES.attributes, ("a", "b", "c"))
@@ -479,11 +482,11 @@ THREE = Population(SIDES.attributes, ("a", "b", "c"))
         (Groupwise(), replace(TASK, people=Population((), ("no", "yes"))), "sensitive column"),
         (Groupwise(group_sizes=(1.0,)), TASK, "each of 2 groups"),
         (Groupwise(group_sizes=(1.0, 0.0)), TASK, "above 0"),
-        (Groupwise(released="groups", finish=Finish(n_models=2)), TASK, "several models only"),
-        (Groupwise(finish=Finish(n_models=2)), replace(TASK, people=THREE), "several models only"),
-        (Groupwise(stopping=Stopping(DemographicParity())), replace(TASK, people=THREE), "two classes"),
+        (Groupwise(released="groups", finish=FinalSteps(n_models=2)), TASK, "several models only"),
+        (Groupwise(finish=FinalSteps(n_models=2)), replace(TASK, people=THREE), "several models only"),
+        (Groupwise(stopping=EarlyStopping(DemographicParity())), replace(TASK, people=THREE), "two classes"),
         (
-            Groupwise(stopping=Stopping(DemographicParity()), finish=Finish(n_models=2)),
+            Groupwise(stopping=EarlyStopping(DemographicParity()), finish=FinalSteps(n_models=2)),
             TASK,
             "a stopping rule or several models",
         ),
@@ -492,7 +495,7 @@ THREE = Population(SIDES.attributes, ("a", "b", "c"))
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_booked(recipe, task, words):
-    with pytest.raises(InvalidParameter, match=words):
+    with pytest.raises(InvalidParameterError, match=words):
         planned(recipe, task, 0.0)
 
 
@@ -526,7 +529,7 @@ def test_values_steer_nothing(rng, how, released, n_models, n_public, seeded):
     """As many draws and releases whatever the rows hold, and finite numbers at the end."""
     steps = []
     recipe = Groupwise(
-        Descent("mlp", (4,), 8, 0.3, clip_norm=0.5), released=released, finish=Finish(n_models=n_models)
+        Descent("mlp", (4,), 8, 0.3, clip_norm=0.5), released=released, finish=FinalSteps(n_models=n_models)
     )
     task = replace(PRIVATE, n_public=n_public)
     plan, records = planned(recipe, task, 0.0), spoilt(make_records(rng), how)

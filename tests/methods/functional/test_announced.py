@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fairveil._random import reproducible_coins
-from fairveil.methods.functional.recipe import DecisionsOfSeveral, announced_part, read_announced
+from fairveil.methods.functional.recipe import DecisionsOfSeveral, announced_stage, read_announced
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan
+from fairveil.privacy.plan import Plan, Stage
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
 
@@ -33,8 +33,8 @@ def several(rng):
 
 
 def counted(people, several, noise=0.0):
-    part = announced_part(noise, 1.0)
-    plan = Plan((Part(part.name, part.releases, 1.0),), math.inf if not noise else 1.0, 1e-5)
+    part = announced_stage(noise, 1.0)
+    plan = Plan((Stage(part.name, part.releases, 1.0),), math.inf if not noise else 1.0, 1e-5)
     veil = open_veils(people, plan, Ledger(), reproducible_coins(0), "a test")[part.name]
     return read_announced(veil, several, N_FEATURES, N_GROUPS)
 

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from fairveil._random import reproducible_coins, secret_coins
 from fairveil.accounting.composition import epsilon_of
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     DemographicParity,
     EqualizedOdds,
@@ -30,8 +30,8 @@ from fairveil.methods.functional.path import (
     MOVES,
     SCORES,
     SHIFTS,
-    Belief,
-    Outlook,
+    BinPosterior,
+    DecisionCounts,
     ScorePath,
     merged_bins,
 )
@@ -41,7 +41,7 @@ from fairveil.models import LinearSoftmax
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task
-from fairveil.training.run import carry_out, make_plan
+from fairveil.training.run import make_plan, run_plan
 
 SEXES = Attribute("sex", ("f", "m"))
 PEOPLE = Population((SEXES,), ("no", "yes"))
@@ -67,7 +67,7 @@ def train(recipe, records, task=None):
     task = task or make_task(n_public=len(records.y))
     plan = make_plan(recipe, task)
     coins = secret_coins() if task.is_private else reproducible_coins(0)
-    return carry_out(plan, recipe, task, records, Ledger(), coins, np.random.default_rng(0)).fit
+    return run_plan(plan, recipe, task, records, Ledger(), coins, np.random.default_rng(0)).fit
 
 
 def margins(params, X):
@@ -241,9 +241,9 @@ def test_counts_without_noise_tell_decisions_along_the_whole_line(rng):
 def test_shares_of_bins_agree_with_drawn_points(tilt, rng):
     path = ScorePath(np.zeros(2), np.zeros(2), tilt, 0.8, np.array([0.0, 0.4]), 0.3)
     edges = (SCORES * path.unit, MOVES * path.width)
-    lots = rng.random((2, 24, 10, 4000))
-    u = edges[0][:-1, None, None] + lots[0] * np.diff(edges[0])[:, None, None]
-    v = edges[1][:-1, None] + lots[1] * np.diff(edges[1])[:, None]
+    uniforms = rng.random((2, 24, 10, 4000))
+    u = edges[0][:-1, None, None] + uniforms[0] * np.diff(edges[0])[:, None, None]
+    v = edges[1][:-1, None] + uniforms[1] * np.diff(edges[1])[:, None]
     for cell, i, j in product((0, 1), (0, 10, 25), (0, 17, 32)):
         move = v + path.centres[cell] + tilt * u
         drawn = (u + (SHIFTS[i] - MIDDLE) * move > path.thresholds[j]).mean(axis=2).ravel()
@@ -257,7 +257,7 @@ def test_normal_scores_are_told_by_their_moments(rng):
     z = np.column_stack([X, np.ones(len(X))]) / NORM
     known = CellSums(np.stack([z[y == k].sum(axis=0) for k in (0, 1)]), z.T @ z, NORM, 0.0, 1.0)
     path = ScorePath(np.array([1.0, 0.5, 0, 0.1]), np.array([-0.5, 0.2, 0.3, 0]), 0.0, 0.2, np.zeros(2), 0.2)
-    outlook = Outlook.normal(path, known)
+    outlook = DecisionCounts.normal(path, known)
     assert not outlook.is_counted
     for i in (0, 10, 22):
         for j in (5, 16, 25):
@@ -286,7 +286,7 @@ def test_small_cells_are_cut_into_few_bins_and_large_ones_into_all():
 
 def test_beliefs_are_what_conditioning_on_all_counts_at_once_gives(rng):
     root = rng.normal(size=(2, 6, 6))
-    prior = Belief(rng.normal(size=(2, 6)) + 20, root @ root.transpose(0, 2, 1) + np.eye(6))
+    prior = BinPosterior(rng.normal(size=(2, 6)) + 20, root @ root.transpose(0, 2, 1) + np.eye(6))
     rows, more = rng.random((2, 3, 6)), rng.random((2, 1, 6))
     told, last = rng.normal(size=(2, 3)) + 60, rng.normal(size=(2, 1)) + 60
     belief = prior.told(list(rows), list(told), 2.0).told(list(more), list(last), 0.7)
@@ -388,7 +388,7 @@ def test_another_regularisation_is_solved_from_the_same_moments_and_says_so(seed
     assert sheet.rule_at(0.1, 1.0).counted
     assert not np.array_equal(other.params, sheet.rule_at(0.1).params)
     assert gap_of(other.params, records) < 0.15
-    with pytest.raises(InvalidParameter, match="regularisation"):
+    with pytest.raises(InvalidParameterError, match="regularisation"):
         sheet.rule_at(0.1, 0.0)
 
 
@@ -480,10 +480,10 @@ def test_plans_meet_their_budget(recipe, n_public):
 
 def test_the_plan_lists_each_round_and_shares_the_precision_out():
     recipe = Functional(DemographicParity(0.1), rounds=3, threshold_share=0.2)
-    train_part, rule = recipe.parts(2.0, 1.0, make_task(1.0))
+    train_part, rule = recipe.stages(2.0, 1.0, make_task(1.0))
     assert [release.name for release in train_part.releases] == ["moments", "moments 2", "moments 3"]
     assert [release.name for release in rule.releases] == ["scores", "counts 1", "counts 2", "released"]
-    assert rule.piece == "train"
+    assert rule.subset == "train"
     precision = [
         sum(1 / release.noise_multiplier**2 for release in part.releases) for part in (train_part, rule)
     ]
@@ -492,7 +492,7 @@ def test_the_plan_lists_each_round_and_shares_the_precision_out():
 
 
 def test_without_privacy_nothing_is_noisy():
-    parts = Functional(DemographicParity(0.1), rounds=2).parts(0.0, 1.0, make_task())
+    parts = Functional(DemographicParity(0.1), rounds=2).stages(0.0, 1.0, make_task())
     assert all(release.noise_multiplier == 0 for part in parts for release in part.releases)
 
 
@@ -514,7 +514,7 @@ def test_without_privacy_nothing_is_noisy():
     ],
 )
 def test_wrong_choices_are_refused(wrong):
-    with pytest.raises(InvalidParameter, match="Expected"):
+    with pytest.raises(InvalidParameterError, match="Expected"):
         Functional(**wrong)
 
 
@@ -529,7 +529,7 @@ def test_wrong_choices_are_refused(wrong):
     ],
 )
 def test_other_constraints_are_refused(constraint):
-    with pytest.raises(InvalidParameter, match="RateConstrainedClassifier"):
+    with pytest.raises(InvalidParameterError, match="RateConstrainedClassifier"):
         make_plan(Functional(constraint), make_task(1.0))
 
 
@@ -540,5 +540,5 @@ def test_other_tasks_are_refused():
         (replace(make_task(), predicts="joint"), "one model of the label"),
         (make_task(people=Population((), ("no", "yes"))), "sensitive"),
     ):
-        with pytest.raises(InvalidParameter, match=words):
+        with pytest.raises(InvalidParameterError, match=words):
             make_plan(Functional(weighting="groups"), task)

@@ -32,8 +32,13 @@ from fairveil import (
     Where,
     load_dataset,
 )
-from fairveil.accounting.composition import Neighbours, epsilon_of
-from fairveil.errors import BadStructure, InvalidParameter, MissingPublicFact, SealedLedger
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
+from fairveil.errors import (
+    BadStructureError,
+    InvalidParameterError,
+    MissingPublicFactError,
+    SealedLedgerError,
+)
 from fairveil.privacy.attribute import AttributeRecords
 
 QUICK = LagrangianDual(descent=Descent(n_steps=20))
@@ -79,7 +84,7 @@ def test_the_change_to_another_group_costs_more_and_is_stated(schema):
     for training in FORMS.values():
         plan = hiding(schema, training=training).planned()
         known = epsilon_of(plan.charges(), 1e-5)
-        changed = epsilon_of(plan.charges(), 1e-5, Neighbours.REPLACE_ONE)
+        changed = epsilon_of(plan.charges(), 1e-5, NeighboringRelation.REPLACE_ONE)
         assert known <= 1.0 < changed <= 2.5
 
 
@@ -148,7 +153,7 @@ def small(**facts):
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
 def test_columns_that_name_the_attribute_are_refused(facts, words, epsilon):
     clf = LagrangianClassifier(epsilon=epsilon, schema=small(**facts), sensitive="g", ledger=Ledger())
-    with pytest.raises(InvalidParameter, match=words):
+    with pytest.raises(InvalidParameterError, match=words):
         clf.planned()
     LagrangianClassifier(schema=small(), sensitive="g", ledger=Ledger()).planned()
 
@@ -157,7 +162,7 @@ def test_banks_age_group_is_no_secret_beside_the_age(data_folder):
     bank = load_dataset("bank")
     name = bank.schema.sensitive[0].column
     clf = LagrangianClassifier(schema=bank.schema, sensitive=name, ledger=Ledger())
-    with pytest.raises(InvalidParameter, match="leave it out of what is public"):
+    with pytest.raises(InvalidParameterError, match="leave it out of what is public"):
         clf.planned()
 
 
@@ -198,14 +203,14 @@ def test_the_errors_of_few_people_are_not_learnt_by_heart(data_folder):
 def test_what_does_not_fit_is_refused_before_anything_is_booked(schema, few, choices, words, epsilon):
     clf = hiding(schema, epsilon=epsilon).set_params(**choices)
     for ask in (lambda: clf.fit(*few), clf.planned):
-        with pytest.raises(InvalidParameter, match=words):
+        with pytest.raises(InvalidParameterError, match=words):
             ask()
     assert clf.ledger.entries == ()
     assert not hasattr(clf, "params_")
 
 
 def test_a_missing_schema_is_refused(few):
-    with pytest.raises(MissingPublicFact, match="schema"):
+    with pytest.raises(MissingPublicFactError, match="schema"):
         LagrangianClassifier(sensitive="sex").fit(*few)
 
 
@@ -248,7 +253,7 @@ def test_parameters_come_and_go(schema, few):
     assert len(clf.constraint_trace_.bounds) == 2  # the estimator's constraint, not the recipe's own
     again = pickle.loads(pickle.dumps(clf))
     assert np.array_equal(again.predict(few[0]), clf.predict(few[0]))
-    with pytest.raises(SealedLedger):
+    with pytest.raises(SealedLedgerError):
         again.fit(*few)
     clone(clf).set_params(epsilon=2.0).fit(*few)
     assert clf.ledger.epsilon(1e-5) == math.inf  # a search is booked as unpriced
@@ -272,9 +277,9 @@ def test_saved_rules_come_back_and_refuse_to_fit(schema, few, tmp_path):
     assert again.plan_ == clf.plan_ and again.epsilon_spent_ == clf.epsilon_spent_
     assert again.constraint_trace_ is None
     assert again.front().unit == "attribute sex of each record"
-    with pytest.raises(SealedLedger):
+    with pytest.raises(SealedLedgerError):
         again.fit(*few)
-    with pytest.raises(BadStructure, match="LagrangianClassifier"):
+    with pytest.raises(BadStructureError, match="LagrangianClassifier"):
         PrivateClassifier.load(tmp_path / "model")
 
 
@@ -345,7 +350,7 @@ def test_the_statement_says_what_alone_is_hidden(fitted):
     assert "even with all features and labels at hand" in covered
     assert "Features, labels and the number of rows" in rest
     assert "What features tell about sex" in rest
-    replaced = epsilon_of(fitted.plan_.charges(), 1e-5, Neighbours.REPLACE_ONE)
+    replaced = epsilon_of(fitted.plan_.charges(), 1e-5, NeighboringRelation.REPLACE_ONE)
     assert summary["epsilon_replace_one"] == pytest.approx(replaced)
     assert f"epsilon {replaced:.4f}" in covered
     assert "added or removed" not in covered
@@ -394,7 +399,7 @@ def test_explain_says_it_before_any_row_is_read(people):
 )
 def test_weaker_privacy_is_nothing_to_slip_into(people, few, choices, words):
     clf = door(people, **choices)
-    with pytest.raises(InvalidParameter, match=words):
+    with pytest.raises(InvalidParameterError, match=words):
         clf.fit(*few)
     assert clf.ledger.entries == ()
 
@@ -405,12 +410,12 @@ def test_an_unknown_attribute_that_counts_as_a_group_is_refused(people):
     counted = people.schema.without("sex").model_copy(
         update={"sensitive": (entry.model_copy(update={"unknown": "Male"}),)}
     )
-    with pytest.raises(InvalidParameter, match="in no group"):
+    with pytest.raises(InvalidParameterError, match="in no group"):
         LagrangianClassifier(schema=counted, sensitive="sex", ledger=Ledger()).planned()
 
 
 def test_a_tolerance_is_refused_because_nothing_is_bounded(people):
-    with pytest.raises(InvalidParameter, match="without a tolerance"):
+    with pytest.raises(InvalidParameterError, match="without a tolerance"):
         LagrangianClassifier(
             DemographicParity(0.1), schema=people.schema.without("sex"), sensitive="sex", ledger=Ledger()
         ).planned()

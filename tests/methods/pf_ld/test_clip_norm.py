@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.methods.pf_ld.group_gradients import Tails, best_clip_norm, gradient_error, violation_error
 
 N_DRAWS = 400
@@ -172,5 +172,5 @@ def test_tails_of_noisy_counts_fall_from_1_to_0(rng):
 
 
 def test_counts_and_edges_must_fit():
-    with pytest.raises(InvalidParameter, match="one count more than the 3 edges"):
+    with pytest.raises(InvalidParameterError, match="one count more than the 3 edges"):
         Tails.from_counts(np.arange(1.0, 4.0), np.ones((2, 3)))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     DemographicParity,
     EqualizedOdds,
@@ -153,5 +153,5 @@ def test_an_empty_group_is_at_a_rate_of_0_and_divides_by_nothing():
     ],
 )
 def test_what_is_no_difference_between_groups_is_refused(asked, people):
-    with pytest.raises(InvalidParameter, match="Expected"):
+    with pytest.raises(InvalidParameterError, match="Expected"):
         against_all(asked, people)

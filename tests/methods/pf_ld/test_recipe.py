@@ -12,7 +12,7 @@ from fairveil import load_dataset
 from fairveil._random import reproducible_coins, secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.data.encoding import Encoder
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     DemographicParity,
     EqualizedOdds,
@@ -21,18 +21,18 @@ from fairveil.fairness.constraints import (
 )
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.pf_ld.group_gradients import Estimated, Released, Schedule
+from fairveil.methods.pf_ld.group_gradients import EstimatedMembership, NoisyGroupGradients, Schedule
 from fairveil.methods.pf_ld.rates import against_all
 from fairveil.methods.pf_ld.recipe import LagrangianDual, _Course
 from fairveil.models.losses import softmax
 from fairveil.privacy.attribute import AttributeRecords, PublicRows, attribute_unit
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import SHARPNESS, soft_pull
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Batch, Veil, open_veils
 from fairveil.training.recipe import Task
-from fairveil.training.run import carry_out, make_plan
+from fairveil.training.run import make_plan, run_plan
 
 SIDES = Population((Attribute("side", ("left", "right")),), ("no", "yes"))
 UNIT = attribute_unit(["side"], "record")
@@ -59,7 +59,7 @@ def make_records(rng, n=400, n_groups=2, n_classes=2, unknown=0.0):
 def run(recipe, records, task=TASK, coins=None, seed=0, holdout=0.0):
     plan, coins = planned(recipe, task, holdout), coins or reproducible_coins(0)
     guarded = AttributeRecords.of(records, task.people.codes)
-    return carry_out(plan, recipe, task, guarded, Ledger(), coins, np.random.default_rng(seed))
+    return run_plan(plan, recipe, task, guarded, Ledger(), coins, np.random.default_rng(seed))
 
 
 def decisions_of(trained, records):
@@ -85,8 +85,8 @@ def sides_of(records, kind=EqualizedOdds, rate=1.0, noise=0.0, clip_norm=math.in
     model, sides = LagrangianDual(kind(), Descent()).model_for(TASK), against_all(kind(), SIDES)
     releases = (Release("decisions", "gaussian", noise), Release("gradient", "gaussian", noise))
     parts = (
-        Part("train", releases, rates={-1: rate}, n_steps=50),
-        Part("sums", (Release("sums", "gaussian", noise),), piece="train"),
+        Stage("train", releases, rates={-1: rate}, n_steps=50),
+        Stage("sums", (Release("sums", "gaussian", noise),), subset="train"),
     )
     plan = Plan(parts, 1.0, 1e-5, UNIT)
     veils = open_veils(
@@ -96,8 +96,8 @@ def sides_of(records, kind=EqualizedOdds, rate=1.0, noise=0.0, clip_norm=math.in
     return (
         model,
         sides,
-        Estimated.start(veils, public, model, sides, Schedule(1, 50), None),
-        Released.start(veils, public, model, sides, Schedule(0, 50), clip_norm, None),
+        EstimatedMembership.start(veils, public, model, sides, Schedule(1, 50), None),
+        NoisyGroupGradients.start(veils, public, model, sides, Schedule(0, 50), clip_norm, None),
     )
 
 
@@ -216,7 +216,7 @@ def test_public_and_secret_batches_come_from_different_coins(rng, monkeypatch):
     public, coins = np.random.default_rng(0), reproducible_coins(1)
     recipe = LagrangianDual(DemographicParity(), QUICK, primal="gradients")
     guarded = AttributeRecords(make_records(rng))
-    carry_out(planned(recipe, TASK), recipe, TASK, guarded, Ledger(), coins, public)
+    run_plan(planned(recipe, TASK), recipe, TASK, guarded, Ledger(), coins, public)
     assert used == {"public": {id(public)}, "secret": {id(coins)}}
     assert coins.generator is not public
 
@@ -334,13 +334,15 @@ def test_rows_of_unknown_attribute_change_the_loss_and_not_the_counts(rng, prima
 def test_every_planned_draw_is_made_and_none_more(rng, primal, monkeypatch):
     drawn = []
     draw = Veil.draw
-    monkeypatch.setattr(Veil, "draw", lambda veil: drawn.append(veil.part.name) or draw(veil))
+    monkeypatch.setattr(Veil, "draw", lambda veil: drawn.append(veil.stage.name) or draw(veil))
     for n_steps, n_looks in ((40, 10), (7, 10), (13, 3), (1, 1)):
         drawn.clear()
         recipe = LagrangianDual(DemographicParity(), Descent(n_steps=n_steps), primal=primal, n_looks=n_looks)
         run(recipe, make_records(rng, 100))
         plan = planned(recipe, TASK, 0.0)
-        assert {name: drawn.count(name) for name in drawn} == {part.name: part.n_steps for part in plan.parts}
+        assert {name: drawn.count(name) for name in drawn} == {
+            part.name: part.n_steps for part in plan.stages
+        }
 
 
 @pytest.mark.parametrize(
@@ -358,11 +360,11 @@ def test_a_plan_spends_the_budget_and_no_more(choices, holdout):
     plan = planned(LagrangianDual(DemographicParity(), QUICK, **choices), replace(TASK, epsilon=1.0), holdout)
     assert 0.98 < epsilon_of(plan.charges(), 1e-5) <= 1.0
     assert plan.unit == UNIT
-    assert {part.piece for part in plan.parts} == ({"train", "holdout"} if holdout else {"train"})
+    assert {part.subset for part in plan.stages} == ({"train", "holdout"} if holdout else {"train"})
     for (
         part
-    ) in plan.parts:  # what is asked of everyone is kept apart by group, and a change of group priced so
-        if part.piece == "train":
+    ) in plan.stages:  # what is asked of everyone is kept apart by group, and a change of group priced so
+        if part.subset == "train":
             assert part.by_group == (set(part.sampling_rates.values()) == {1})
 
 
@@ -376,7 +378,7 @@ def test_the_private_primal_bound_is_paid_for_and_follows_the_noise(rng, seeded)
     bounds = []
     for epsilon in (0.05, 100.0):
         task = replace(TASK, epsilon=epsilon)
-        assert planned(recipe, task, 0.0).part("lengths").piece == "train"
+        assert planned(recipe, task, 0.0).stage("lengths").subset == "train"
         bounds.append(run(recipe, records, task, secret_coins()).fit.sheet.clip_norm)
     assert 0 < bounds[0] < 0.9 * bounds[1]
     assert run(replace(recipe, primal_bound=0.123), records).fit.sheet.clip_norm == 0.123
@@ -428,7 +430,7 @@ BAD_NUMBERS = [
 @pytest.mark.parametrize("name, bad", BAD_NUMBERS)
 def test_bad_numbers_are_refused_at_once(name, bad):
     for value in bad:
-        with pytest.raises(InvalidParameter, match=f"Expected.*{name}"):
+        with pytest.raises(InvalidParameterError, match=f"Expected.*{name}"):
             LagrangianDual(DemographicParity(), **{name: value})
 
 
@@ -444,15 +446,15 @@ def test_bad_numbers_are_refused_at_once(name, bad):
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_anything_is_planned(choices, words):
     recipe = LagrangianDual(**({"constraint": DemographicParity()} | choices))
-    with pytest.raises(InvalidParameter, match=words):
+    with pytest.raises(InvalidParameterError, match=words):
         make_plan(recipe, TASK)
 
 
 def test_whole_records_are_refused(rng):
     task = replace(TASK, unit="record", n_public=400)
     recipe = LagrangianDual(DemographicParity(), QUICK)
-    with pytest.raises(InvalidParameter, match="LagrangianClassifier"):
-        carry_out(
+    with pytest.raises(InvalidParameterError, match="LagrangianClassifier"):
+        run_plan(
             make_plan(recipe, task),
             recipe,
             task,

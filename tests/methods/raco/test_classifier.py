@@ -27,13 +27,18 @@ from fairveil import (
     Schema,
     Sensitive,
     Target,
-    ToleranceNotMet,
+    ToleranceNotMetWarning,
     load_dataset,
 )
-from fairveil.errors import BadStructure, InvalidParameter, MissingPublicFact, SealedLedger
+from fairveil.errors import (
+    BadStructureError,
+    InvalidParameterError,
+    MissingPublicFactError,
+    SealedLedgerError,
+)
 
 # Noise decides now and then that a bound seems broken; the tests that are about the warning ask for it.
-pytestmark = pytest.mark.filterwarnings("ignore::fairveil.errors.ToleranceNotMet")
+pytestmark = pytest.mark.filterwarnings("ignore::fairveil.errors.ToleranceNotMetWarning")
 
 QUICK = RateConstrained(descent=Descent(n_steps=20))
 LOOSE = DemographicParity(1.0)
@@ -105,7 +110,7 @@ def test_what_cannot_be_had_is_warned_of_in_one_sentence(people):
     seen = []
     impossible = [Rule("false_negative_rate <= 0.05"), Rule("selection_rate <= 0.02")]
     clf = constrained(people, impossible, epsilon=math.inf)
-    with pytest.warns(ToleranceNotMet) as told:
+    with pytest.warns(ToleranceNotMetWarning) as told:
         clf.fit(X, y, progress=lambda steps: (seen.append(step) or step for step in steps))
     assert seen == list(range(20))
     (one,) = told
@@ -147,7 +152,7 @@ def test_sensitive_features_given_apart_are_the_same(people, few):
         outside = clone(clf).fit(X.drop(columns=["sex", "race"]), y, sensitive_features=apart)
         assert np.array_equal(inside.params_, outside.params_)
         assert np.array_equal(inside.constraint_trace_.values, outside.constraint_trace_.values)
-    with pytest.raises(BadStructure, match="DataFrame"):
+    with pytest.raises(BadStructureError, match="DataFrame"):
         constrained(people, sensitive=["race", "sex"]).fit(X, y, sensitive_features=X["sex"])
 
 
@@ -223,16 +228,16 @@ def test_every_kind_of_training_fits(people, few, choices):
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
 def test_what_does_not_fit_is_refused_before_anything_is_booked(people, few, choices, words, epsilon):
     clf = constrained(people, epsilon=epsilon).set_params(**choices)
-    with pytest.raises(InvalidParameter, match=words):
+    with pytest.raises(InvalidParameterError, match=words):
         clf.fit(*few)
-    with pytest.raises(InvalidParameter, match=words):
+    with pytest.raises(InvalidParameterError, match=words):
         clf.planned()
     assert clf.ledger.entries == ()
     assert not hasattr(clf, "params_")
 
 
 def test_a_missing_schema_is_refused(few):
-    with pytest.raises(MissingPublicFact, match="schema"):
+    with pytest.raises(MissingPublicFactError, match="schema"):
         RateConstrainedClassifier(FalsePositiveRateCap(0.5)).fit(*few)
 
 
@@ -272,7 +277,7 @@ def test_pickled_rules_predict_and_do_not_spend(people, few):
     clf = constrained(people).fit(*few)
     again = pickle.loads(pickle.dumps(clf))
     assert np.array_equal(again.predict(few[0]), clf.predict(few[0]))
-    with pytest.raises(SealedLedger):
+    with pytest.raises(SealedLedgerError):
         again.fit(*few)
 
 
@@ -304,9 +309,9 @@ def test_saved_rules_come_back_predict_the_same_and_refuse_to_fit(people, few, t
     assert again.epsilon_spent_ == clf.epsilon_spent_
     assert again.constraint_trace_ is None and again.final_check_ is None
     again.set_params(constraint=LOOSE, sensitive="sex")
-    with pytest.raises(SealedLedger):
+    with pytest.raises(SealedLedgerError):
         again.fit(*few)
-    with pytest.raises(BadStructure, match="RateConstrainedClassifier"):
+    with pytest.raises(BadStructureError, match="RateConstrainedClassifier"):
         PrivateClassifier.load(tmp_path / "model")
 
 
@@ -342,7 +347,7 @@ def test_bad_values_fit_with_no_word_but_the_stated_warning(people, few, how, n_
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ToleranceNotMet)
+        warnings.simplefilter("ignore", ToleranceNotMetWarning)
         clf.fit(X, y)
         assert np.isfinite(clf.params_).all()
         assert np.isfinite(clf.predict_proba(few[0])).all()

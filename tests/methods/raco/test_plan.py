@@ -10,7 +10,7 @@ from _support.two_sides import TASK, make_records, run
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import GaussianRelease, Joint, LaplaceRelease, PoissonSampled, Repeated
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     DemographicParity,
     FalseNegativeRateCap,
@@ -23,7 +23,7 @@ from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.raco.recipe import RateConstrained
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.records import MemoryRecords
-from fairveil.training.run import carry_out, make_plan
+from fairveil.training.run import make_plan, run_plan
 
 # --- what cannot be had, and who is not there -----------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ def test_what_cannot_be_had_ends_in_the_planned_steps_and_says_so(rng, seeded, e
     recipe = RateConstrained(IMPOSSIBLE, Descent(n_steps=80))
     task = replace(TASK, epsilon=epsilon, n_public=4000)
     plan = make_plan(recipe, task)
-    trained = carry_out(
+    trained = run_plan(
         plan, recipe, task, make_records(rng, n=4000), Ledger(), secret_coins(), rng,
         lambda steps: (seen.append(step) or step for step in steps),
     )  # fmt: skip
@@ -119,7 +119,7 @@ def test_every_plan_meets_its_budget_and_no_more(kind, holdout, n_public):
     task = replace(TASK, epsilon=0.7, n_public=n_public)
     plan = make_plan(recipe, task, holdout)
     assert 0.69 < epsilon_of(plan.charges(), task.delta) <= 0.7
-    names = [part.name for part in plan.parts]
+    names = [part.name for part in plan.stages]
     expected = [
         *["size"] * (n_public is None),
         "train",
@@ -132,7 +132,7 @@ def test_every_plan_meets_its_budget_and_no_more(kind, holdout, n_public):
 @pytest.mark.parametrize("law, event", [("gaussian", GaussianRelease), ("laplace", LaplaceRelease)])
 def test_a_step_is_one_joint_event_on_one_batch(law, event):
     recipe = RateConstrained(DemographicParity(0.1), Descent(n_steps=20, sampling_rate=0.2), histogram=law)
-    part = make_plan(recipe, replace(TASK, epsilon=1.0)).part("train")
+    part = make_plan(recipe, replace(TASK, epsilon=1.0)).stage("train")
     histogram, gradient = (release.noise_multiplier for release in part.releases)
     step = Joint((event(histogram), GaussianRelease(gradient)))
     assert part.event == Repeated(PoissonSampled(0.2, step), 20)
@@ -141,21 +141,21 @@ def test_a_step_is_one_joint_event_on_one_batch(law, event):
 def test_the_look_composes_in_sequence_with_the_steps_of_the_same_people():
     task = replace(TASK, epsilon=1.0)
     plan = make_plan(RateConstrained(DemographicParity(0.1), Descent(n_steps=20)), task, holdout=0.3)
-    steps, look, holdout = plan.parts
-    assert (steps.piece, look.piece, holdout.piece) == ("train", "train", "holdout")
+    steps, look, holdout = plan.stages
+    assert (steps.subset, look.subset, holdout.subset) == ("train", "train", "holdout")
     assert steps.share == look.share == 0.7
     apart = [epsilon_of([part.event], task.delta) for part in (steps, look)]
     together = epsilon_of([steps.event, look.event], task.delta)
     assert max(apart) < 0.99 < together <= 1.0
-    pieces = [charge.part for charge in plan.charges()]
-    assert pieces == ["train", "train", "holdout"]
+    subsets = [charge.part for charge in plan.charges()]
+    assert subsets == ["train", "train", "holdout"]
 
 
 def test_a_given_laplace_scale_is_the_scale_in_the_plan_and_the_gradient_pays_for_it():
     def noises(**choices):
         recipe = RateConstrained(DemographicParity(0.1), Descent(n_steps=20), "laplace", **choices)
         return [
-            r.noise_multiplier for r in make_plan(recipe, replace(TASK, epsilon=1.0)).part("train").releases
+            r.noise_multiplier for r in make_plan(recipe, replace(TASK, epsilon=1.0)).stage("train").releases
         ]
 
     for scale in (6.0, 30.0):
@@ -167,7 +167,7 @@ def test_a_given_laplace_scale_is_the_scale_in_the_plan_and_the_gradient_pays_fo
 def test_without_privacy_no_noise_is_planned():
     recipe = RateConstrained(DemographicParity(0.1), Descent(n_steps=20), "laplace", laplace_scale=5.0)
     plan = make_plan(recipe, TASK)
-    assert {release.noise_multiplier for part in plan.parts for release in part.releases} == {0.0}
+    assert {release.noise_multiplier for part in plan.stages for release in part.releases} == {0.0}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_without_privacy_no_noise_is_planned():
     ],
 )
 def test_bad_choices_are_refused(choices, words):
-    with pytest.raises(InvalidParameter, match=f"Expected.*{words}"):
+    with pytest.raises(InvalidParameterError, match=f"Expected.*{words}"):
         RateConstrained(DemographicParity(0.1), **choices)
 
 
@@ -206,7 +206,7 @@ def test_bad_choices_are_refused(choices, words):
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(recipe, words):
-    with pytest.raises(InvalidParameter, match=f"Expected.*{words}"):
+    with pytest.raises(InvalidParameterError, match=f"Expected.*{words}"):
         make_plan(recipe, replace(TASK, epsilon=1.0))
 
 
@@ -231,5 +231,5 @@ def test_a_group_without_people_raises_no_alarm_and_moves_no_threshold(rng):
 @pytest.mark.parametrize("hidden", [(0,), (3.5,)])
 def test_a_model_that_cannot_be_built_is_refused_before_the_debit(rng, hidden):
     recipe = RateConstrained(FalsePositiveRateCap(0.5), Descent(model="mlp", hidden=hidden))
-    with pytest.raises(InvalidParameter, match="hidden"):
+    with pytest.raises(InvalidParameterError, match="hidden"):
         make_plan(recipe, TASK)

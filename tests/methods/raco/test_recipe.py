@@ -226,7 +226,7 @@ def test_an_open_clip_norm_means_none_without_privacy_and_follows_the_row_norm_w
     one, two = (recipe.descent_for(task).clip_norm_for(task) for task in (private, wide))
     assert two == pytest.approx(2 * one)
     given = replace(recipe, descent=Descent(clip_norm=3.0, momentum=0.5)).descent_for(private)
-    assert (given.clip_norm, given.inertia) == (3.0, 0.5)
+    assert (given.clip_norm, given.momentum_used) == (3.0, 0.5)
 
 
 # --- names and orders -----------------------------------------------------------------------------------------------

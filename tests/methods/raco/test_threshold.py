@@ -21,16 +21,22 @@ from fairveil.fairness.diagnostics import MUCH_CLIPPED, FinalCheck
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.raco.recipe import RateConstrained
-from fairveil.methods.raco.threshold import EDGES, NOISES, NOISES_OF_TWO, Look, look_part
+from fairveil.methods.raco.threshold import (
+    EDGES,
+    NOISES,
+    NOISES_OF_TWO,
+    ThresholdAdjustment,
+    adjustment_stage,
+)
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Part, Plan, Release
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import CrossEntropy, Margins
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 from fairveil.training import look
 from fairveil.training.recipe import Task
-from fairveil.training.run import carry_out, make_plan
+from fairveil.training.run import make_plan, run_plan
 
 PEOPLE = Population((Attribute("sex", ("Female", "Male")),), ("<=50K", ">50K"))
 
@@ -50,7 +56,7 @@ def run(adult, constraint, descent=None, **choices):
     task, records = adult
     recipe = RateConstrained(constraint, descent or Descent(n_steps=60, sampling_rate=1.0), **choices)
     plan = make_plan(recipe, task)
-    return carry_out(plan, recipe, task, records, Ledger(), reproducible_coins(0), np.random.default_rng(0))
+    return run_plan(plan, recipe, task, records, Ledger(), reproducible_coins(0), np.random.default_rng(0))
 
 
 def decided(trained, records):
@@ -68,19 +74,21 @@ def missed(decisions, records):
 
 def steps_of(share, rate=0.1, n_steps=600):
     """The training steps that a look comes after."""
-    return Part("train", (Release("gradient", "gaussian", 1.0),), share, {-1: rate}, n_steps)
+    return Stage("train", (Release("gradient", "gaussian", 1.0),), share, {-1: rate}, n_steps)
 
 
 def look_at(records, params, constraint, clip_norm=math.inf, noise=0.0, size=None, **choices):
     """One look by itself, with the noise of a gradient given."""
     model = choices.pop("model", LinearSoftmax(records.X.shape[1], 2))
     people = choices.pop("people", PEOPLE)
-    part = look_part(noise, steps_of(1.0), model.n_classes)
+    part = adjustment_stage(noise, steps_of(1.0), model.n_classes)
     coins = reproducible_coins(choices.pop("rng", 0))
     plan = Plan((part,), 1.0 if noise else math.inf, 1e-5)
     veil = open_veils(records, plan, Ledger(), coins, "test")["look"]
-    watched = Look.watching(constrain(constraint, people), people)
-    last = Look(veil.draw(), part, watched, model, params, size or float(len(records.y)), **choices)
+    watched = ThresholdAdjustment.watching(constrain(constraint, people), people)
+    last = ThresholdAdjustment(
+        veil.draw(), part, watched, model, params, size or float(len(records.y)), **choices
+    )
     return last.settle(CrossEntropy(), clip_norm)
 
 
@@ -220,7 +228,7 @@ def test_margins_on_an_edge_lie_below_it_and_who_is_not_counted_is_in_no_bin(rng
     records = MemoryRecords(margins[:, None], y.astype(np.int16), group.astype(np.int16))
     cells = np.array([[0, -1], [-1, 1], [-1, 0]])  # of group x label; the last row is also that of no group
     function = Margins(LinearSoftmax(1, 2), np.array([0, 1, 0, 0], np.float32), cells.ravel(), 2, EDGES)
-    plan = Plan((look_part(0.0, steps_of(1.0), 2),), math.inf, 1e-5)
+    plan = Plan((adjustment_stage(0.0, steps_of(1.0), 2),), math.inf, 1e-5)
     veil = open_veils(records, plan, Ledger(), reproducible_coins(0), "test")["look"]
     counts = veil.draw().release_counts(function, "margins").reshape(2, -1)
     fences = np.concatenate([[-np.inf], EDGES, [np.inf]])
@@ -275,19 +283,21 @@ def test_noise_alone_moves_no_threshold(adult, rng):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_look_lists_what_it_asks(n_classes):
-    part = look_part(1.5, steps_of(0.8), n_classes)
+    part = adjustment_stage(1.5, steps_of(0.8), n_classes)
     noises = {release.name: release.noise_multiplier for release in part.releases}
     expected = NOISES_OF_TWO if n_classes == 2 else NOISES
     assert set(expected) == {"released", "clipped", *(["decisions", "margins"] if n_classes == 2 else [])}
     assert noises == {name: 1.5 * noise for name, noise in expected.items()}
     assert {release.law for release in part.releases} == {"gaussian"}
-    assert (part.name, part.piece, part.share, part.n_steps) == ("look", "train", 0.8, 1)
+    assert (part.name, part.subset, part.share, part.n_steps) == ("look", "train", 0.8, 1)
     assert part.sampling_rates == {-1: 1.0}
 
 
 def test_the_noise_of_a_look_keeps_its_share_of_the_budget():
     """At a tenth of the rate the steps cost a tenth as much a step (in standard deviations), and the look follows."""
-    thin, usual, many = (look_part(1.0, steps_of(1.0, *case), 2) for case in ((0.01,), (), (0.1, 2400)))
+    thin, usual, many = (
+        adjustment_stage(1.0, steps_of(1.0, *case), 2) for case in ((0.01,), (), (0.1, 2400))
+    )
     for one, other, another in zip(thin.releases, usual.releases, many.releases, strict=True):
         assert one.noise_multiplier == pytest.approx(10 * other.noise_multiplier)
         assert another == other

@@ -9,22 +9,18 @@ from numpy.typing import NDArray
 
 from fairveil._keys import Key
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity
 from fairveil.fairness.diagnostics import ConstraintTrace
 from fairveil.methods.base import PrivateClassifier
-from fairveil.methods.dp2dp.gap_bounds import GapPromise
+from fairveil.methods.dp2dp.gap_bounds import ExpectedGap
 from fairveil.methods.dp2dp.options import ParityFitting
 from fairveil.methods.dp2dp.recipe import Postprocessed
 from fairveil.methods.dp2dp.wrapping import base_recipe, coverage, keyed_rule, load_decider, wrapped_front
 from fairveil.methods.inputs import Front
-from fairveil.methods.predictor import Decider
+from fairveil.methods.predictor import Predictor
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.run import Trained, make_plan
-
-__all__ = [
-    "ParityPostprocessor",
-]
 
 
 class ParityPostprocessor(PrivateClassifier):
@@ -63,7 +59,7 @@ class ParityPostprocessor(PrivateClassifier):
         The released rule. People of no known group are decided by the model's own probabilities.
     final_check_ : FinalCheck or None
         What a last noisy count says of the rule on the people it was fitted on; where a bound is surely broken, fit
-        warns with `ToleranceNotMet`.
+        warns with `ToleranceNotMetWarning`.
     constraint_trace_ : ConstraintTrace or None
         The course of every bound, where the rule was found step by step.
     coverage_ : str
@@ -118,7 +114,9 @@ class ParityPostprocessor(PrivateClassifier):
     def _fitting(self) -> ParityFitting:
         fitting = ParityFitting() if self.fitting is None else self.fitting
         if not isinstance(fitting, ParityFitting):
-            raise InvalidParameter(f"Expected fitting to be a ParityFitting, got {type(fitting).__name__}.")
+            raise InvalidParameterError(
+                f"Expected fitting to be a ParityFitting, got {type(fitting).__name__}."
+            )
         return fitting
 
     def _front(self, X: Any, y: Any) -> Front:
@@ -127,7 +125,7 @@ class ParityPostprocessor(PrivateClassifier):
     def _recipe_for(self, front: Front) -> Postprocessed:
         constraint = DemographicParity() if self.constraint is None else self.constraint
         if front.given is not None and front.task.is_private and self._fitting.jitter == 0:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a jitter for a classifier fitted elsewhere, got 0: its scores are known to the last bit, and "
                 "one row more could tip others off an edge; leave it open, or give a width."
             )
@@ -137,8 +135,8 @@ class ParityPostprocessor(PrivateClassifier):
         super()._keep(front, trained)
         self.constraint_trace_: ConstraintTrace | None = trained.fit.trace
         self.coverage_ = coverage(front)
-        self._decider = Decider(front, trained.model, trained.fit.params, trained.fit.rule)
-        self.use_key(Key.fresh() if trained.fit.rule.draws_lots else None)
+        self._decider = Predictor(front, trained.model, trained.fit.params, trained.fit.rule)
+        self.use_key(Key.fresh() if trained.fit.rule.needs_uniforms else None)
         self._keep_check(trained.fit.check)
 
     def use_key(self, key: Key | str | Path | None) -> "ParityPostprocessor":
@@ -168,11 +166,11 @@ class ParityPostprocessor(PrivateClassifier):
         table = self._table(X)
         return self._decider.probabilities(table, sensitive_features)
 
-    def promise(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> GapPromise:
+    def promise(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> ExpectedGap:
         """Return what can be said beforehand of the gap of a rule fitted to groups of these (public) sizes."""
         front = self._front(None, None)
         plan = make_plan(self._recipe_for(front), front.task, self.holdout)
-        return GapPromise.of_plan(plan, np.asarray(group_sizes, dtype=float), rates, front.people)
+        return ExpectedGap.of_plan(plan, np.asarray(group_sizes, dtype=float), rates, front.people)
 
     @classmethod
     def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:

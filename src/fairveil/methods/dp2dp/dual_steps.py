@@ -13,22 +13,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float64Array
 from fairveil._validation import check_integer, check_positive, check_probability
 from fairveil.fairness.diagnostics import ConstraintTrace, quantile
 from fairveil.fairness.histogram import HistogramConstraints
-from fairveil.methods.dp2dp.problem import Ruling, Scene, aims_for, check_counted, noise_of
-from fairveil.models.rules import Tilted
-from fairveil.privacy.plan import Part, Release
+from fairveil.methods.dp2dp.problem import FittedRule, RuleProblem, aims_for, check_counted, noise_of
+from fairveil.models.rules import TiltedArgmax
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import SoftRule
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Task
-
-__all__ = [
-    "DualSteps",
-    "tilted_rule",
-]
-
-Floats = NDArray[np.float64]
 
 REPORTED = 0.1
 """The share of the precision that the last count takes."""
@@ -57,7 +51,7 @@ class DualSteps:
         Of the soft decisions at the first step, in units of probability; it falls to 0.
     """
 
-    smallest_slice: ClassVar[float] = 0.1
+    smallest_budget_share: ClassVar[float] = 0.1
 
     n_steps: int = 150
     sampling_rate: float | None = None
@@ -79,22 +73,22 @@ class DualSteps:
             return self.sampling_rate
         return 1.0 if task.n_public is None else min(1.0, LARGE_BATCH / task.n_public)
 
-    def parts(self, noise_multiplier: float, share: float, piece: str, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, subset: str, task: Task) -> tuple[Stage, ...]:
         """Return the steps and the last count."""
         rate = self.rate_for(task)
         step_noise = noise_multiplier * rate * (self.n_steps / (1 - REPORTED)) ** 0.5
         steps = Release("histogram", "gaussian", step_noise)
         last = Release("released", "gaussian", noise_multiplier / REPORTED**0.5)
         return (
-            Part("rule", (steps,), share, {-1: rate}, self.n_steps, piece),
-            Part("check", (last,), share, piece=piece),
+            Stage("rule", (steps,), share, {-1: rate}, self.n_steps, subset),
+            Stage("check", (last,), share, subset=subset),
         )
 
-    def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
+    def fit(self, scene: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
         """Return the rule at the mean of the last half of the multipliers."""
-        bounds, part = scene.bounds, veils["rule"].part
-        rate = max(part.sampling_rates.values())
-        noise = noise_of(part, "histogram") / rate
+        bounds, stage = scene.bounds, veils["rule"].stage
+        rate = max(stage.sampling_rates.values())
+        noise = noise_of(stage, "histogram") / rate
         multipliers, mean = np.zeros(len(bounds.bounds)), np.zeros((bounds.n_cells, bounds.n_classes))
         course, seen, widths = [], [], []
         before, brakes = np.zeros(len(bounds.bounds)), np.ones(len(bounds.bounds))
@@ -123,14 +117,20 @@ class DualSteps:
             np.array(course),
             bounds.bounds,
         )
-        return Ruling(rule, scene.check(veils["check"].draw(), veils["check"].part, rule), told)
+        return FittedRule(rule, scene.check(veils["check"].draw(), veils["check"].stage, rule), told)
 
     def _smoothing(self, step: int) -> float:
         return self.smoothing * max(0.0, 1 - step / (ANNEALED * self.n_steps))
 
     def _moved(
-        self, scene: Scene, multipliers: Floats, excess: Floats, mean: Floats, errors: Floats, step: int
-    ) -> Floats:
+        self,
+        scene: RuleProblem,
+        multipliers: Float64Array,
+        excess: Float64Array,
+        mean: Float64Array,
+        errors: Float64Array,
+        step: int,
+    ) -> Float64Array:
         """Return the multipliers after one projected step; bounds on too few people to speak of stay at 0."""
         bounds = scene.bounds
         shares = bounds.smallest_parts(mean, scene.floor) / scene.size
@@ -142,17 +142,17 @@ class DualSteps:
         return np.where(shares * scene.size > scene.floor, moved, 0.0)
 
 
-def _swings(before: Floats, excess: Floats, errors: Floats) -> NDArray[np.bool_]:
+def _swings(before: Float64Array, excess: Float64Array, errors: Float64Array) -> NDArray[np.bool_]:
     """Return where a left side went from one side of its aim to the other, further than noise goes."""
     return (before * excess < 0) & (np.minimum(np.abs(before), np.abs(excess)) > 2 * errors)
 
 
-def _of_size(counts: Floats, mean: Floats) -> Floats:
+def _of_size(counts: Float64Array, mean: Float64Array) -> Float64Array:
     """Return counts moved so that each cell has the mean's size: it is the same in every step, and noisier in one."""
     return counts + (mean - counts).mean(axis=1, keepdims=True)
 
 
-def tilted_rule(scene: Scene, counts: Floats, multipliers: Floats) -> Tilted:
+def tilted_rule(scene: RuleProblem, counts: Float64Array, multipliers: Float64Array) -> TiltedArgmax:
     """Return the rule argmax_k p_k - sum_q tilt[q, k] P(q|x) at these multipliers.
 
     `counts` (cells x classes) only serve as the sizes of cells: what a decision does to a rate is one over the size.
@@ -163,5 +163,5 @@ def tilted_rule(scene: Scene, counts: Floats, multipliers: Floats) -> Tilted:
     tilts[:-1] -= tilts[:-1].mean(axis=1, keepdims=True)
     tables = np.eye(task.n_classes) - tilts[bounds.cells].transpose(0, 2, 1)  # (groups, K, label)
     if task.predicts != "joint":
-        return Tilted(tables, scene.jitter)
-    return Tilted(np.concatenate(list(tables[task.people.codes]), axis=1)[None], scene.jitter)
+        return TiltedArgmax(tables, scene.jitter)
+    return TiltedArgmax(np.concatenate(list(tables[task.people.codes]), axis=1)[None], scene.jitter)

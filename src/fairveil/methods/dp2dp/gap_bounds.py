@@ -9,23 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfc
 
+from fairveil._typing import Float64Array
 from fairveil._validation import check_delta, check_positive
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.groups import Population
-from fairveil.privacy.plan import Part, Plan
-
-__all__ = [
-    "FlipPromise",
-    "GapPromise",
-    "dkw_mean",
-    "printed_gap_bound",
-    "rule_noise",
-]
-
-Floats = NDArray[np.float64]
+from fairveil.privacy.plan import Plan, Stage
 
 
 def dkw_mean(size: float) -> float:
@@ -45,24 +35,24 @@ def dkw_mean(size: float) -> float:
 
 def rule_noise(plan: Plan) -> float:
     """Return the standard deviation of the noise in the counts that settled a rule, from the plan alone."""
-    part = plan.part("rule")
-    if any(other.name == "groups" for other in plan.parts):
-        raise InvalidParameter(
+    stage = plan.stage("rule")
+    if any(other.name == "groups" for other in plan.stages):
+        raise InvalidParameterError(
             "Expected a rule that settles, got DP2DP's own descent, whose last iterate has not; nothing is "
             "promised of it."
         )
-    last = {release.name: release for release in part.releases if release.name != "released"}
+    last = {release.name: release for release in stage.releases if release.name != "released"}
     release = list(last.values())[-1]
     spread = math.sqrt(2) if release.law in {"laplace", "discrete_laplace"} else 1.0
-    return spread * release.noise_multiplier / (_rate(part) * math.sqrt(part.n_steps))
+    return spread * release.noise_multiplier / (_rate(stage) * math.sqrt(stage.n_steps))
 
 
-def _rate(part: Part) -> float:
-    return max(part.sampling_rates.values())
+def _rate(stage: Stage) -> float:
+    return max(stage.sampling_rates.values())
 
 
 @dataclass(frozen=True)
-class GapPromise:
+class ExpectedGap:
     """What to expect of the gap between two groups beyond the tolerance, before anything is fitted.
 
     Attributes
@@ -79,14 +69,14 @@ class GapPromise:
 
     @classmethod
     def of_plan(
-        cls, plan: Plan, sizes: Floats, rates: Sequence[float] | float, people: Population
-    ) -> "GapPromise":
+        cls, plan: Plan, sizes: Float64Array, rates: Sequence[float] | float, people: Population
+    ) -> "ExpectedGap":
         """Return the promise for the worst pair of groups of these sizes, all of them fitted and held to the rates."""
         if len(sizes) != len(people.codes) or np.min(sizes) < 1:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected the size of each of {len(people.codes)} groups, at least 1, got {list(sizes)}."
             )
-        share = plan.part("rule").share
+        share = plan.stage("rule").share
         counted = np.maximum(np.asarray(sizes) * share, 1.0)
         r = np.broadcast_to(np.asarray(rates, dtype=float), counted.shape)
         noise = rule_noise(plan) if plan.is_private else 0.0
@@ -94,13 +84,13 @@ class GapPromise:
         noise_variance = noise**2 * (r**2 + (1 - r) ** 2) / counted**2
         single = np.array([dkw_mean(size) for size in counted]) + noise * math.sqrt(2 / math.pi) / counted
         variances = np.sort(people_variance + noise_variance)[-2:]
-        is_settled = people.n_classes == 2 and plan.part("rule").n_steps == 1
+        is_settled = people.n_classes == 2 and plan.stage("rule").n_steps == 1
         bound = float(np.sort(single)[-2:].sum()) if is_settled else None
         return cls(math.sqrt(2 / math.pi * variances.sum()), bound)
 
 
 @dataclass(frozen=True)
-class FlipPromise:
+class FlipGapBounds:
     """Theorem 3 and Proposition 4 of decoupled parity for a fitted flipping rule, put right.
 
     With public sizes they are as printed (but for the theta-bar that Proposition 4 lacks). From the noisy 2 x 2 table,

@@ -3,18 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.groups import Population
 from fairveil.methods.dp2dp.dual_steps import DualSteps
-from fairveil.methods.dp2dp.problem import RuleFitting
-from fairveil.methods.dp2dp.recipe import GivenScores, Postprocessed
+from fairveil.methods.dp2dp.problem import RuleSolver
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import WIDTH, ScoreHistogram
 from fairveil.training.recipe import Recipe
-
-__all__ = [
-    "ParityFitting",
-]
 
 CLASS_JITTER = 0.02
 """The lot that breaks ties of many classes, in units of probability."""
@@ -31,9 +27,9 @@ class ParityFitting:
         sensitive columns are no inputs.
     solver : ScoreHistogram, DualSteps or NoisyDescent, optional
         None is ScoreHistogram() for two classes and a rule that reads the group, DualSteps() otherwise.
-    part : float, optional
+    rule_fraction : float, optional
         The share of the units kept apart for the rule; None fits it on the training rows.
-    slice : float, optional
+    budget_share : float, optional
         The share of the precision that the rule takes on the training rows; None follows from public facts.
     headroom : float
         How many standard errors of the people to stay below each limit (at most headroom / 2 of it).
@@ -45,16 +41,18 @@ class ParityFitting:
     """
 
     aware: bool = True
-    solver: RuleFitting | None = None
-    part: float | None = None
-    slice: float | None = None
+    solver: RuleSolver | None = None
+    rule_fraction: float | None = None
+    budget_share: float | None = None
     headroom: float = 1.0
     jitter: float | None = None
     decoupled: bool = False
 
     def __post_init__(self) -> None:
         if self.decoupled and not self.aware:
-            raise InvalidParameter("Expected aware=True for one model a group, got aware=False; choose one.")
+            raise InvalidParameterError(
+                "Expected aware=True for one model a group, got aware=False; choose one."
+            )
 
     @property
     def predicts(self) -> str:
@@ -74,5 +72,7 @@ class ParityFitting:
         jitter = self.jitter
         if jitter is None:
             width = WIDTH if isinstance(solver, ScoreHistogram) else CLASS_JITTER
-            jitter = width if isinstance(base, GivenScores) else 0.0
-        return Postprocessed(base, solver, constraint, self.part, self.slice, self.headroom, jitter)
+            jitter = width if isinstance(base, PrefittedScores) else 0.0
+        return Postprocessed(
+            base, solver, constraint, self.rule_fraction, self.budget_share, self.headroom, jitter
+        )

@@ -9,30 +9,20 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.errors import InvalidParameter
+from fairveil._typing import Float32Array, Float64Array
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
 from fairveil.fairness.histogram import HistogramConstraints
-from fairveil.models.base import Array, Model
-from fairveil.models.rules import DecisionRule, ThresholdMixture
-from fairveil.privacy.plan import Part
+from fairveil.models.base import Model
+from fairveil.models.rules import DecisionRule, RandomizedThresholds
+from fairveil.privacy.plan import Stage
 from fairveil.privacy.queries import RuleDecisions
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.recipe import Task
 
-__all__ = [
-    "RuleFitting",
-    "Ruling",
-    "Scene",
-    "aims_for",
-    "check_counted",
-    "noise_of",
-]
-
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class RuleProblem:
     """A released model about whose decisions a rule is to be fitted.
 
     Attributes
@@ -51,7 +41,7 @@ class Scene:
     """
 
     model: Model
-    params: Array
+    params: Float32Array
     task: Task
     bounds: HistogramConstraints
     size: float
@@ -70,53 +60,55 @@ class Scene:
         pairs = np.stack([np.indices(coarse.shape)[0].ravel(), coarse.ravel()], axis=1)
         return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(coarse.shape)
 
-    def plain_rule(self) -> ThresholdMixture:
+    def plain_rule(self) -> RandomizedThresholds:
         """Return the model's own decisions between two classes, as thresholds of 0 for every group code."""
         n_groups = self.task.people.n_groups
-        return ThresholdMixture(np.zeros((n_groups, 1)), np.ones((n_groups, 1)), self.jitter)
+        return RandomizedThresholds(np.zeros((n_groups, 1)), np.ones((n_groups, 1)), self.jitter)
 
-    def count(self, batch: Batch, rule: DecisionRule, cells: NDArray[np.int64], name: str) -> Floats:
+    def count(self, batch: Batch, rule: DecisionRule, cells: NDArray[np.int64], name: str) -> Float64Array:
         """Release how many people of each cell a rule decides for each class, shape (cells, classes)."""
         n_cells = int(cells.max()) + 1
         function = RuleDecisions(self.model, self.params, rule, cells, n_cells)
         return batch.release_counts(function, name).reshape(n_cells, -1)
 
-    def check(self, batch: Batch, part: Part, rule: DecisionRule, name: str = "released") -> FinalCheck:
+    def check(self, batch: Batch, stage: Stage, rule: DecisionRule, name: str = "released") -> FinalCheck:
         """Release counts of the final rule, which no choice has looked at, and say what they tell of every bound."""
         counts = self.count(batch, rule, self.bounds.cells, name)
-        return FinalCheck.of_counts(self.bounds, counts, noise_of(part, name) ** 2, self.floor)
+        return FinalCheck.of_counts(self.bounds, counts, noise_of(stage, name) ** 2, self.floor)
 
 
 @dataclass(frozen=True, eq=False)
-class Ruling:
+class FittedRule:
     """A fitted rule, how its bounds went, what the last count says of them, and noisy group sizes if it needed any."""
 
     rule: DecisionRule
     check: FinalCheck | None = None
     trace: ConstraintTrace | None = None
-    sizes: Floats | None = None
+    sizes: Float64Array | None = None
 
 
-class RuleFitting(Protocol):
+class RuleSolver(Protocol):
     """A way to fit a rule: frozen public choices.
 
-    `smallest_slice` is the least share of the precision that it does well with on the training rows: steps on
+    `smallest_budget_share` is the least share of the precision that it does well with on the training rows: steps on
     multipliers ask for the rates of every class and group, a score histogram for thresholds alone.
     """
 
-    smallest_slice: ClassVar[float]
+    smallest_budget_share: ClassVar[float]
 
     def check(self, task: Task, bounds: HistogramConstraints) -> None:
         """Refuse what this fitting cannot do."""
 
-    def parts(self, noise_multiplier: float, share: float, piece: str, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, subset: str, task: Task) -> tuple[Stage, ...]:
         """Return what is asked of the piece; in all as telling as one count of everyone at this noise."""
 
-    def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
+    def fit(self, scene: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
         """Return the rule."""
 
 
-def aims_for(bounds: HistogramConstraints, counts: Floats, headroom: float, floor: float) -> Floats:
+def aims_for(
+    bounds: HistogramConstraints, counts: Float64Array, headroom: float, floor: float
+) -> Float64Array:
     """Return what each left side should come down to, so that people who were not seen keep all limits at once.
 
     Below the limit by `headroom` standard errors of the people, more where many comparisons must hold together (the
@@ -128,16 +120,16 @@ def aims_for(bounds: HistogramConstraints, counts: Floats, headroom: float, floo
     return np.where(bounds.limits > 0, np.maximum(bounds.limits - room, least), bounds.limits)
 
 
-def noise_of(part: Part, name: str) -> float:
+def noise_of(stage: Stage, name: str) -> float:
     """Return the noise multiplier of a planned release."""
-    return next(release.noise_multiplier for release in part.releases if release.name == name)
+    return next(release.noise_multiplier for release in stage.releases if release.name == name)
 
 
 def check_counted(bounds: HistogramConstraints) -> None:
     """Refuse rates whose denominator depends on the decisions: no tilt or threshold is optimal for those."""
     below = bounds.below.reshape(len(bounds.below), -1, bounds.n_classes)
     if (below != below[:, :, :1]).any():
-        raise InvalidParameter(
+        raise InvalidParameterError(
             "Expected rates of people who do not depend on the decisions, got precision; bound it with "
             "RateConstrainedClassifier."
         )

@@ -7,22 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
-from fairveil.methods.dp2dp.problem import RuleFitting, Ruling, Scene
+from fairveil.methods.dp2dp.problem import FittedRule, RuleProblem, RuleSolver
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
 from fairveil.models.base import Model
-from fairveil.models.prefitted import GivenProbabilities
-from fairveil.privacy.plan import Part
+from fairveil.models.prefitted import PrefittedProbabilities
+from fairveil.privacy.plan import Stage
 from fairveil.privacy.veil import Veil
-from fairveil.training.recipe import Fit, Progress, Recipe, Task, quiet
+from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
 from fairveil.training.run import precision_of
-
-__all__ = [
-    "GivenScores",
-    "Postprocessed",
-]
 
 TYPICAL_SLICE, LARGEST_SLICE = 0.1, 0.15
 ENOUGH_SIGNAL = 2000.0
@@ -32,22 +27,22 @@ value."""
 
 
 @dataclass(frozen=True)
-class GivenScores:
+class PrefittedScores:
     """No training: rows are the probabilities of a classifier that was fitted elsewhere."""
 
     def model_for(self, task: Task) -> Any:
         """Return the model that hands probabilities through."""
-        return GivenProbabilities(task.n_classes)
+        return PrefittedProbabilities(task.n_classes)
 
     def check(self, task: Task) -> None:
         """Refuse joint and decoupled models: what the classifier gives is what there is."""
         if task.predicts != "label":
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a classifier of the label that reads its own columns, got one to be wrapped into a joint or "
                 "decoupled model; leave the estimator out to train one."
             )
 
-    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return nothing: no row is asked for training."""
         return ()
 
@@ -57,7 +52,7 @@ class GivenScores:
         task: Task,
         size: float,
         rng: np.random.Generator,
-        progress: Progress = quiet,
+        progress: Progress = no_progress,
     ) -> Fit:
         """Return no parameters."""
         return Fit(np.empty(0, dtype=np.float32))
@@ -69,35 +64,35 @@ class Postprocessed:
 
     Parameters
     ----------
-    base : Descent, OutputPerturbation or GivenScores
+    base : Descent, OutputPerturbation or PrefittedScores
     fitting : ScoreHistogram, DualSteps, NoisyDescent or RateFlips
     constraint : constraint or sequence of constraints
-    part : float, optional
+    rule_fraction : float, optional
         The share of the units kept apart for the rule; its noise then has the whole budget. None fits the rule on the
         training rows, with a slice of it.
-    slice : float, optional
+    budget_share : float, optional
         The share of the precision (of 1 / noise^2) that the rule takes on the training rows. None follows from public
         facts: 0.05 to 0.15.
     headroom, jitter : float
-        As in a `Scene`.
+        As in a `RuleProblem`.
     """
 
     base: Recipe = field(default_factory=Descent)
-    fitting: RuleFitting = field(default_factory=ScoreHistogram)
+    fitting: RuleSolver = field(default_factory=ScoreHistogram)
     constraint: Constraint | Sequence[Constraint] = ()
-    part: float | None = None
-    slice: float | None = None
+    rule_fraction: float | None = None
+    budget_share: float | None = None
     headroom: float = 1.0
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.part is not None and not 0 < self.part < 1:
-            raise InvalidParameter(f"Expected 0 < part < 1, got {self.part!r}.")
-        if self.slice is not None and not 0 < self.slice < 1:
-            raise InvalidParameter(f"Expected 0 < slice < 1, got {self.slice!r}.")
+        if self.rule_fraction is not None and not 0 < self.rule_fraction < 1:
+            raise InvalidParameterError(f"Expected 0 < rule_fraction < 1, got {self.rule_fraction!r}.")
+        if self.budget_share is not None and not 0 < self.budget_share < 1:
+            raise InvalidParameterError(f"Expected 0 < budget_share < 1, got {self.budget_share!r}.")
         for name in ("headroom", "jitter"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidParameter(f"Expected {name} >= 0 and finite, got {getattr(self, name)!r}.")
+                raise InvalidParameterError(f"Expected {name} >= 0 and finite, got {getattr(self, name)!r}.")
 
     def model_for(self, task: Task) -> Model:
         """Return the model whose scores are used."""
@@ -106,36 +101,38 @@ class Postprocessed:
     def check(self, task: Task) -> None:
         """Refuse what base and fitting cannot do, before anything is booked."""
         self.base.check(task)
-        if self.part is not None and isinstance(self.base, GivenScores):
-            raise InvalidParameter(
+        if self.rule_fraction is not None and isinstance(self.base, PrefittedScores):
+            raise InvalidParameterError(
                 "Expected no part of the rows for a rule on a classifier fitted elsewhere, got one; leave it out: all "
                 "rows are the rule's."
             )
         self.fitting.check(task, constrain(self.constraint, task.people))
 
-    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return what base and rule ask, of one piece or of two."""
-        base = self.base.parts(noise_multiplier, self._training_share(share), task)
+        base = self.base.stages(noise_multiplier, self._training_share(share), task)
         if not base:
-            return self.fitting.parts(noise_multiplier, share, "train", task)
-        if self.part is not None:
-            return base + self.fitting.parts(noise_multiplier, share * self.part, "rule", task)
+            return self.fitting.stages(noise_multiplier, share, "train", task)
+        if self.rule_fraction is not None:
+            return base + self.fitting.stages(noise_multiplier, share * self.rule_fraction, "rule", task)
         precision = sum(map(precision_of, base))
-        part = self.slice_for(task)
+        part = self.budget_share_for(task)
         noise = math.sqrt((1 - part) / (part * precision)) if noise_multiplier else 0.0
-        return base + self.fitting.parts(noise, share, base[0].piece, task)
+        return base + self.fitting.stages(noise, share, base[0].subset, task)
 
-    def slice_for(self, task: Task) -> float:
+    def budget_share_for(self, task: Task) -> float:
         """Return the share of the precision that the rule takes on the training rows."""
-        if self.slice is not None:
-            return self.slice
+        if self.budget_share is not None:
+            return self.budget_share
         if task.n_public is None or not task.is_private:
             return TYPICAL_SLICE
         signal = task.epsilon * task.n_public / math.sqrt(self.model_for(task).n_params)
-        return min(LARGEST_SLICE, max(self.fitting.smallest_slice, LARGEST_SLICE * signal / ENOUGH_SIGNAL))
+        return min(
+            LARGEST_SLICE, max(self.fitting.smallest_budget_share, LARGEST_SLICE * signal / ENOUGH_SIGNAL)
+        )
 
     def _training_share(self, share: float) -> float:
-        return share if self.part is None else share * (1 - self.part)
+        return share if self.rule_fraction is None else share * (1 - self.rule_fraction)
 
     def train(
         self,
@@ -143,7 +140,7 @@ class Postprocessed:
         task: Task,
         size: float,
         rng: np.random.Generator,
-        progress: Progress = quiet,
+        progress: Progress = no_progress,
     ) -> Fit:
         """Return the base's parameters, the rule, and what is told of its bounds.
 
@@ -155,11 +152,11 @@ class Postprocessed:
         ruling = self.rule_for(trained, veils, task, size)
         return Fit(trained.params, ruling.trace, ruling.check, ruling.rule, ruling.sizes)
 
-    def rule_for(self, trained: Fit, veils: Mapping[str, Veil], task: Task, size: float) -> Ruling:
+    def rule_for(self, trained: Fit, veils: Mapping[str, Veil], task: Task, size: float) -> FittedRule:
         """Return the rule for a trained base of `size` people."""
-        own = 1.0 if self.part is None else self.part / (1 - self.part)
+        own = 1.0 if self.rule_fraction is None else self.rule_fraction / (1 - self.rule_fraction)
         bounds = constrain(self.constraint, task.people)
-        scene = Scene(
+        scene = RuleProblem(
             self.model_for(task), trained.params, task, bounds, size * own, self.headroom, self.jitter
         )
         return self.fitting.fit(scene, veils)

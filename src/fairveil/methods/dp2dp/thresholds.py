@@ -24,26 +24,15 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.special import expit
 
-from fairveil.errors import InvalidParameter
+from fairveil._typing import Float64Array
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
-from fairveil.methods.dp2dp.problem import Ruling, Scene, aims_for, check_counted, noise_of
-from fairveil.models.rules import ThresholdMixture
-from fairveil.privacy.plan import Part, Release
+from fairveil.methods.dp2dp.problem import FittedRule, RuleProblem, aims_for, check_counted, noise_of
+from fairveil.models.rules import RandomizedThresholds
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Margins
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Task
-
-__all__ = [
-    "EDGES",
-    "WIDTH",
-    "Observation",
-    "ScoreCurves",
-    "ScoreHistogram",
-    "accepted",
-    "smooth_curve",
-]
-
-Floats = NDArray[np.float64]
 
 ROUGHNESS = 0.05
 """The standard deviation of a second difference of log f, beforehand: set on public data sets, docs/defaults.md."""
@@ -61,12 +50,12 @@ N_STEPS = 60
 class Observation(NamedTuple):
     """Noisy sums `values` (m,) of a curve: `weights` (m, bins) @ curve, with noise of standard deviation `noise`."""
 
-    weights: Floats
-    values: Floats
+    weights: Float64Array
+    values: Float64Array
     noise: float
 
 
-def smooth_curve(observations: Sequence[Observation]) -> Floats:
+def smooth_curve(observations: Sequence[Observation]) -> Float64Array:
     """Return the most plausible numbers of people in each bin, all positive.
 
     Examples
@@ -131,10 +120,10 @@ class ScoreCurves:
         The group code of each cell and its cell among the bounds' (-1: no bound counts it).
     bounds : HistogramConstraints
     floor, headroom : float
-        As in a `Scene`.
+        As in a `RuleProblem`.
     """
 
-    bins: Floats
+    bins: Float64Array
     size_noise: float
     group_of: NDArray[np.int64]
     coarse_of: NDArray[np.int64]
@@ -142,7 +131,7 @@ class ScoreCurves:
     floor: float
     headroom: float
 
-    def counts_under(self, rule: ThresholdMixture) -> Floats:
+    def counts_under(self, rule: RandomizedThresholds) -> Float64Array:
         """Return the (cell x decision) table of the bounds' cells that a rule would give."""
         above = accepted(rule)[self.group_of]
         table = np.stack([self.bins * (1 - above), self.bins * above], axis=1).sum(axis=2)
@@ -151,8 +140,8 @@ class ScoreCurves:
         return totals[:-1]
 
     def best_rule(
-        self, start: ThresholdMixture, groups: NDArray[np.int64], *, in_bins: bool
-    ) -> ThresholdMixture:
+        self, start: RandomizedThresholds, groups: NDArray[np.int64], *, in_bins: bool
+    ) -> RandomizedThresholds:
         """Return the rule with the fewest errors under the bounds; groups not named keep their thresholds of `start`.
 
         With `in_bins` a bin that is decided in part is decided by lot; else by a threshold inside it.
@@ -160,7 +149,7 @@ class ScoreCurves:
         weights = _Program(self, start, groups, self._limits(start)).solve()
         return start if weights is None else _rule_of(weights, start, groups, in_bins)
 
-    def _limits(self, start: ThresholdMixture) -> Floats:
+    def _limits(self, start: RandomizedThresholds) -> Float64Array:
         """Return what each left side should come down to; infinite for bounds on too few people to speak of."""
         counts = self.counts_under(start)
         aims = aims_for(self.bounds, counts, self.headroom, self.floor)
@@ -177,11 +166,11 @@ class _Program:
     """The linear program over the weights e of thresholds (one more than bins: the last decides nobody for class 1)."""
 
     curves: ScoreCurves
-    start: ThresholdMixture
+    start: RandomizedThresholds
     groups: NDArray[np.int64]
-    limits: Floats
+    limits: Float64Array
 
-    def solve(self) -> Floats | None:
+    def solve(self) -> Float64Array | None:
         """Return e, shape (named groups, bins + 1); None if the solver gives up, which was never seen."""
         told = np.isfinite(self.limits)
         slopes, fixed = self._slopes()
@@ -206,14 +195,14 @@ class _Program:
         return np.maximum(answer.x[:n_free], 0.0).reshape(self.errors.shape)
 
     @property
-    def errors(self) -> Floats:
+    def errors(self) -> Float64Array:
         """The share of errors that each threshold adds, compared with deciding nobody for class 1."""
         gains = 1 - 2 * expit((LOWER + UPPER) / 2)
         by_group = np.zeros((len(self.start.thresholds), self.curves.bins.shape[1]))
         np.add.at(by_group, self.curves.group_of, self.curves.bins)
         return _from_above(by_group[self.groups] * gains) / max(self.curves.bins.sum(), 1.0)
 
-    def _slopes(self) -> tuple[Floats, Floats]:
+    def _slopes(self) -> tuple[Float64Array, Float64Array]:
         """Return each bound's left side as slopes along e, shape (J, groups x (bins + 1)), and what is fixed."""
         curves, bounds = self.curves, self.curves.bounds
         counted = curves.coarse_of >= 0
@@ -236,21 +225,21 @@ class _Program:
         return np.concatenate(slopes, axis=1), fixed
 
 
-def accepted(rule: ThresholdMixture) -> Floats:
+def accepted(rule: RandomizedThresholds) -> Float64Array:
     """Return the share of each bin that a rule decides for class 1, shape (groups, bins)."""
-    parts = (UPPER - rule.thresholds[:, :, None]) / (UPPER - LOWER)
-    return (np.clip(parts, 0.0, 1.0) * rule.weights[:, :, None]).sum(axis=1)
+    stages = (UPPER - rule.thresholds[:, :, None]) / (UPPER - LOWER)
+    return (np.clip(stages, 0.0, 1.0) * rule.weights[:, :, None]).sum(axis=1)
 
 
-def _from_above(values: Floats) -> Floats:
+def _from_above(values: Float64Array) -> Float64Array:
     """Return sums over each bin and all above it, and 0 for no bin at all."""
     tails = np.cumsum(values[..., ::-1], axis=-1)[..., ::-1]
     return np.concatenate([tails, np.zeros((*values.shape[:-1], 1))], axis=-1)
 
 
 def _rule_of(
-    weights: Floats, start: ThresholdMixture, groups: NDArray[np.int64], in_bins: bool
-) -> ThresholdMixture:
+    weights: Float64Array, start: RandomizedThresholds, groups: NDArray[np.int64], in_bins: bool
+) -> RandomizedThresholds:
     """Return the mixture; two neighbouring thresholds become one between them unless bins are decided by lot."""
     rows = {int(code): _thresholds(row, in_bins) for code, row in zip(groups, weights, strict=True)}
     for code in range(len(start.thresholds)):
@@ -261,10 +250,10 @@ def _rule_of(
     for code, pair in rows.items():
         for layer, values in zip(table, pair, strict=True):
             layer[code, : len(values)] = values
-    return ThresholdMixture(table[0], table[1], start.jitter)
+    return RandomizedThresholds(table[0], table[1], start.jitter)
 
 
-def _thresholds(row: Floats, in_bins: bool) -> tuple[Floats, Floats]:
+def _thresholds(row: Float64Array, in_bins: bool) -> tuple[Float64Array, Float64Array]:
     used = np.flatnonzero(row > TINY)
     weights = row[used] / row[used].sum()
     if len(used) == 2 and used[1] == used[0] + 1 and not in_bins:
@@ -293,58 +282,60 @@ class ScoreHistogram:
         inside the bin.
     """
 
-    smallest_slice: ClassVar[float] = 0.05
+    smallest_budget_share: ClassVar[float] = 0.05
 
     in_bins: bool = False
 
     def check(self, task: Task, bounds: HistogramConstraints) -> None:
         """Refuse more than two classes, joint models, and rates whose denominator moves."""
         if task.n_classes != 2:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected two classes for thresholds on a score, got {task.n_classes}; use DualSteps()."
             )
         if not len(task.people.codes):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected groups to set thresholds for, got none; name a sensitive column."
             )
         if task.predicts == "joint":
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a rule that reads the group, got one that does not; use DualSteps()."
             )
         check_counted(bounds)
 
-    def parts(self, noise_multiplier: float, share: float, piece: str, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, subset: str, task: Task) -> tuple[Stage, ...]:
         """Return one look at the piece: histogram and counts."""
-        releases = [Release(name, "gaussian", noise_multiplier / part**0.5) for name, part in SHARES.items()]
-        return (Part("rule", tuple(releases), share, piece=piece),)
+        releases = [
+            Release(name, "gaussian", noise_multiplier / stage**0.5) for name, stage in SHARES.items()
+        ]
+        return (Stage("rule", tuple(releases), share, subset=subset),)
 
-    def fit(self, scene: Scene, veils: Mapping[str, Veil]) -> Ruling:
+    def fit(self, scene: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
         """Return thresholds for every group that is large enough to speak of; all others keep the model's own."""
-        batch, part = veils["rule"].draw(), veils["rule"].part
+        batch, stage = veils["rule"].draw(), veils["rule"].stage
         cells, rule = scene.group_cells, scene.plain_rule()
         n_cells, codes = int(cells.max()) + 1, scene.task.people.codes
         margins = Margins(scene.model, scene.params, cells.ravel(), n_cells, EDGES, scene.jitter)
         bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
-        noise = noise_of(part, "histogram")
+        noise = noise_of(stage, "histogram")
         known = [[Observation(np.eye(bins.shape[1]), row, noise)] for row in bins]
         size_noise = noise * bins.shape[1] ** 0.5
         for name in ("counts 1", "counts 2", "counts 3"):
             rule = _curves(scene, known, size_noise).best_rule(rule, codes, in_bins=self.in_bins)
-            counts, noise = scene.count(batch, rule, cells, name), noise_of(part, name)
+            counts, noise = scene.count(batch, rule, cells, name), noise_of(stage, name)
             above = accepted(rule)[_first_atoms(scene) // 2]
             for told, shares, pair in zip(known, above, counts, strict=True):
                 told.append(Observation(np.stack([1 - shares, shares]), pair, noise))
             size_noise = min(size_noise, noise * 2**0.5)
         rule = _curves(scene, known, size_noise).best_rule(rule, codes, in_bins=self.in_bins)
-        return Ruling(rule, scene.check(batch, part, rule))
+        return FittedRule(rule, scene.check(batch, stage, rule))
 
 
-def _first_atoms(scene: Scene) -> NDArray[np.int64]:
+def _first_atoms(scene: RuleProblem) -> NDArray[np.int64]:
     """Return the first (group, label) of each cell, flat."""
     return np.unique(scene.group_cells.ravel(), return_index=True)[1]
 
 
-def _curves(scene: Scene, known: list[list[Observation]], size_noise: float) -> ScoreCurves:
+def _curves(scene: RuleProblem, known: list[list[Observation]], size_noise: float) -> ScoreCurves:
     """Return the curves that all counts so far make most plausible."""
     first = _first_atoms(scene)
     bins = np.stack([smooth_curve(told) for told in known])

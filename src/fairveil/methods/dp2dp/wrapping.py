@@ -6,23 +6,15 @@ from typing import Any
 
 from fairveil._keys import Key
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter
-from fairveil.methods.dp2dp.recipe import GivenScores
+from fairveil.errors import InvalidParameterError
+from fairveil.methods.dp2dp.recipe import PrefittedScores
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.inputs import Front
 from fairveil.methods.output_perturbation import OutputPerturbation
-from fairveil.methods.predictor import Decider
-from fairveil.methods.prefitted import given_classifier
-from fairveil.models import GivenProbabilities
+from fairveil.methods.predictor import Predictor
+from fairveil.methods.prefitted import prefitted_classifier
+from fairveil.models import PrefittedProbabilities
 from fairveil.training.recipe import Recipe
-
-__all__ = [
-    "base_recipe",
-    "coverage",
-    "keyed_rule",
-    "load_decider",
-    "wrapped_front",
-]
 
 _RECIPES = (Descent, OutputPerturbation)
 
@@ -31,14 +23,14 @@ def base_recipe(estimator: Any) -> Recipe:
     """Return how probabilities come about: training here, or none."""
     if estimator is None:
         return Descent()
-    return estimator if isinstance(estimator, _RECIPES) else GivenScores()
+    return estimator if isinstance(estimator, _RECIPES) else PrefittedScores()
 
 
 def wrapped_front(front: Front, estimator: Any, predicts: str) -> Front:
     """Return the public side with the sensitive columns declared; a joint model has none of them as an input."""
     given = None
     if estimator is not None and not isinstance(estimator, _RECIPES):
-        given = given_classifier(estimator, front.schema.target.classes)
+        given = prefitted_classifier(estimator, front.schema.target.classes)
     schema = _declared(front)
     if predicts == "joint":
         schema = schema.without(*(e.column for e in front.sensitive if e.column in schema.columns))
@@ -62,19 +54,19 @@ def coverage(front: Front) -> str:
     )
 
 
-def keyed_rule(decider: Decider, key: Key | str | Path | None) -> Decider:
+def keyed_rule(decider: Predictor, key: Key | str | Path | None) -> Predictor:
     """Return the decider with another key, read from its file where a path is given."""
     return replace(decider, key=key if isinstance(key, Key) or key is None else Key.read(key))
 
 
-def load_decider(rule: Any, estimator: Any) -> Decider:
+def load_decider(rule: Any, estimator: Any) -> Predictor:
     """Return the decider of a rule that was just read from its folder."""
-    schema, is_wrapped = rule.schema_, isinstance(rule.model_, GivenProbabilities)
+    schema, is_wrapped = rule.schema_, isinstance(rule.model_, PrefittedProbabilities)
     if is_wrapped and estimator is None:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             "Expected the classifier that this rule was fitted to, got none; load it and hand it over as estimator."
         )
-    given = given_classifier(estimator, schema.target.classes) if is_wrapped else None
+    given = prefitted_classifier(estimator, schema.target.classes) if is_wrapped else None
     entries = tuple(schema.sensitive_named(name) for name in rule.sensitive)
     front = Front(schema, entries, rule.epsilon, rule.delta, rule._predicts, given)
-    return Decider(front, rule.model_, rule.params_, rule.rule_)
+    return Predictor(front, rule.model_, rule.params_, rule.rule_)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairveil.certificates.holdout import certify_measured, check_confidence
-from fairveil.errors import InvalidParameter, ToleranceNotMet
+from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning
 from fairveil.fairness.constraints import (
     DemographicParity,
     EqualizedOdds,
@@ -18,7 +18,7 @@ from fairveil.fairness.constraints import (
     constrain,
 )
 from fairveil.methods.base import PrivateClassifier
-from fairveil.methods.fairdp.early_stopping import Lookout
+from fairveil.methods.fairdp.early_stopping import StoppingCheck
 from fairveil.methods.fairdp.noise_certificate import (
     FAILURE,
     LastStep,
@@ -36,12 +36,6 @@ from fairveil.methods.fairdp.recipe import Groupwise
 from fairveil.methods.inputs import Front
 from fairveil.privacy.plan import Plan
 from fairveil.training.run import Trained
-
-__all__ = [
-    "NO_LOOK_PASSED",
-    "RATES_OF_CLASS_1",
-    "GroupwiseClassifier",
-]
 
 RATES_OF_CLASS_1 = (
     DemographicParity,
@@ -87,7 +81,7 @@ class GroupwiseClassifier(PrivateClassifier):
     ----------
     last_step_ : LastStep or None
         The public and released numbers of the last step.
-    looks_ : tuple of Lookout
+    looks_ : tuple of StoppingCheck
         What a stopping rule saw, look by look; empty without one.
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
         As in `PrivateClassifier`.
@@ -110,7 +104,7 @@ class GroupwiseClassifier(PrivateClassifier):
     def _recipe_for(self, front: Front) -> Groupwise:
         training = Groupwise() if self.training is None else self.training
         if not isinstance(training, Groupwise):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected training to be a Groupwise, got {type(training).__name__}; PrivateClassifier takes other "
                 "recipes."
             )
@@ -119,11 +113,11 @@ class GroupwiseClassifier(PrivateClassifier):
     def _keep(self, front: Front, trained: Trained) -> None:
         super()._keep(front, trained)
         self.last_step_: LastStep | None = trained.fit.sheet
-        self.looks_: tuple[Lookout, ...] = trained.fit.sheet.looks
+        self.looks_: tuple[StoppingCheck, ...] = trained.fit.sheet.looks
         self._norm_bound = self._recipe_for(front).largest_norm
         self._smooth_sums: SmoothSums | None = trained.evidence
         if self.looks_ and not any(look.passed for look in self.looks_):
-            warnings.warn(NO_LOOK_PASSED, ToleranceNotMet, stacklevel=4)
+            warnings.warn(NO_LOOK_PASSED, ToleranceNotMetWarning, stacklevel=4)
 
     @property
     def has_noise_certificate(self) -> bool:
@@ -148,7 +142,7 @@ class GroupwiseClassifier(PrivateClassifier):
         several = asked if isinstance(asked, Sequence) else (asked,)
         if not several or not all(isinstance(one, RATES_OF_CLASS_1) and one.ratio is None for one in several):
             names = ", ".join(kind.__name__ for kind in RATES_OF_CLASS_1)
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected differences in how often class 1 is decided ({names}), got another bound; the theorems are "
                 "about these."
             )
@@ -168,7 +162,7 @@ class GroupwiseClassifier(PrivateClassifier):
     def _evidence(self) -> tuple[LastStep, SmoothSums, Any]:
         last, sums = getattr(self, "last_step_", None), getattr(self, "_smooth_sums", None)
         if last is None or sums is None or not self.has_noise_certificate:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a classifier of two classes fitted here with people held out, got none: certificates over "
                 "the training noise are shown beside that of the released model; fit with holdout=0.15."
             )

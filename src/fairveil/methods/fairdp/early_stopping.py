@@ -13,29 +13,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_integer
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.histogram import HistogramConstraints
-from fairveil.models.base import Array
 from fairveil.models.last_layer import LayeredModel
-from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import SmoothRates
 from fairveil.privacy.veil import ROUNDING, Veil
 from fairveil.training.recipe import Task
 
-__all__ = [
-    "Lookout",
-    "Stopping",
-    "Watch",
-    "largest_gap",
-    "smooth_histogram",
-]
 
-Floats = NDArray[np.float64]
-
-
-def smooth_histogram(bounds: HistogramConstraints, sizes: Floats, sums: Floats) -> Floats:
+def smooth_histogram(bounds: HistogramConstraints, sizes: Float64Array, sums: Float64Array) -> Float64Array:
     """Return (cell x class) sums from the people of each (group, label) and sums of P(class 1) - 1/2 among them.
 
     Examples
@@ -56,7 +46,11 @@ def smooth_histogram(bounds: HistogramConstraints, sizes: Floats, sums: Floats) 
 
 
 def largest_gap(
-    bounds: HistogramConstraints, sizes: Floats, sums: Floats, size_variance: float, sum_variance: float
+    bounds: HistogramConstraints,
+    sizes: Float64Array,
+    sums: Float64Array,
+    size_variance: float,
+    sum_variance: float,
 ) -> tuple[float | None, float | None]:
     """Return the largest left side among bounds on enough people to speak of, and its error from noise and people.
 
@@ -84,7 +78,7 @@ REACH = 0.5
 
 
 @dataclass(frozen=True)
-class Stopping:
+class EarlyStopping:
     """When to stop: at the first of `n_looks` noisy looks at which the smooth rates break a bound, having kept it once.
 
     The smooth rates are those of Proposition 3.3 around released weights: how often the noise of a last step would
@@ -108,16 +102,20 @@ class Stopping:
     def check(self, task: Task) -> None:
         """Refuse more than two classes, whose decisions have no margin, and bounds that do not fit the people."""
         if task.n_classes != 2:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected two classes to watch smooth rates of, got {task.n_classes}; leave stopping out."
             )
         constrain(self.constraint, task.people)
 
-    def part(self, precision: float, share: float) -> Part:
+    def stage(self, precision: float, share: float) -> Stage:
         """Return the looks as a part of a plan beside steps that are so telling."""
         noise = math.sqrt(self.n_looks / (LOOK_SHARE * precision))
-        return Part(
-            "looks", (Release("smooth rates", "gaussian", noise),), share, n_steps=self.n_looks, piece="train"
+        return Stage(
+            "looks",
+            (Release("smooth rates", "gaussian", noise),),
+            share,
+            n_steps=self.n_looks,
+            subset="train",
         )
 
     def steps(self, n_steps: int) -> frozenset[int]:
@@ -127,7 +125,7 @@ class Stopping:
 
 
 @dataclass(frozen=True)
-class Lookout:
+class StoppingCheck:
     """What one look told: after which step, the largest left side over its limit, and whether that was passed.
 
     An infinite excess says that too few people are behind every bound to tell.
@@ -139,28 +137,28 @@ class Lookout:
 
 
 @dataclass(frozen=True, eq=False)
-class Watch:
+class EarlyStoppingState:
     """A training under watch: what the looks so far told, and the parameters of the last one that was passed."""
 
-    stopping: Stopping | None
+    stopping: EarlyStopping | None
     model: LayeredModel
     task: Task
     std: float
     sizes: NDArray[np.float64] | None
     steps: frozenset[int] = frozenset()
-    looks: tuple[Lookout, ...] = ()
-    kept: Array | None = None
+    looks: tuple[StoppingCheck, ...] = ()
+    kept: Float32Array | None = None
 
     @classmethod
     def start(
         cls,
-        stopping: Stopping | None,
+        stopping: EarlyStopping | None,
         model: LayeredModel,
         task: Task,
         sizes: NDArray[np.float64] | None,
         std: float,
         n_steps: int,
-    ) -> "Watch":
+    ) -> "EarlyStoppingState":
         """Return a watch that has seen nothing; `sizes` are noisy counts by (group code, label)."""
         steps = frozenset() if stopping is None else stopping.steps(n_steps)
         return cls(stopping, model, task, std, sizes, steps)
@@ -170,29 +168,29 @@ class Watch:
         """Whether a bound was seen broken that had been seen kept."""
         return self.kept is not None and not self.looks[-1].passed
 
-    def after(self, step: int, params: Array, veils: Mapping[str, Veil]) -> "Watch":
+    def after(self, step: int, params: Float32Array, veils: Mapping[str, Veil]) -> "EarlyStoppingState":
         """Return the watch after a step, with one look more if one is planned here."""
         if step not in self.steps:
             return self
         excess = self._excess(params, veils["looks"])
-        look = Lookout(step, excess, excess <= 0)
+        look = StoppingCheck(step, excess, excess <= 0)
         return replace(self, looks=(*self.looks, look), kept=params if look.passed else self.kept)
 
-    def chosen(self, params: Array) -> Array:
+    def chosen(self, params: Float32Array) -> Float32Array:
         """Return what training ends with: the last parameters that passed a look, or the last ones of all."""
         return params if self.kept is None else self.kept
 
-    def _excess(self, params: Array, veil: Veil) -> float:
+    def _excess(self, params: Float32Array, veil: Veil) -> float:
         """Return by how much the smooth rates break the bound that they break most, among groups large enough."""
-        rates = SmoothRates(self.model, params, self.std, self.task.people.n_groups, is_steady=False)
+        rates = SmoothRates(self.model, params, self.std, self.task.people.n_groups, is_row_stable=False)
         sums = veil.draw().release_histogram(rates, REACH, "smooth rates").reshape(-1, self.model.n_classes)
         bounds: HistogramConstraints = constrain(self._asked.constraint, self.task.people)
         histogram = smooth_histogram(bounds, np.asarray(self.sizes), sums)
-        told = bounds.is_told(histogram, (REACH * ROUNDING * veil.part.releases[0].noise_multiplier) ** 2)
+        told = bounds.is_told(histogram, (REACH * ROUNDING * veil.stage.releases[0].noise_multiplier) ** 2)
         return float(np.max(bounds.violation(histogram)[told])) if told.any() else math.inf
 
     @property
-    def _asked(self) -> Stopping:
+    def _asked(self) -> EarlyStopping:
         if self.stopping is None:
-            raise InvalidParameter("Expected a stopping rule to look for, got none.")
+            raise InvalidParameterError("Expected a stopping rule to look for, got none.")
         return self.stopping

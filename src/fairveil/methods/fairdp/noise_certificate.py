@@ -16,40 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from fairveil._typing import Float32Array
 from fairveil._validation import check_integer, check_positive, check_probability
 from fairveil.certificates.holdout import Certificate
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.histogram import HistogramConstraints
-from fairveil.methods.fairdp.early_stopping import REACH, Lookout, largest_gap
-from fairveil.models.base import Array
+from fairveil.methods.fairdp.early_stopping import REACH, StoppingCheck, largest_gap
 from fairveil.models.last_layer import LayeredModel
 from fairveil.models.linear import LinearSoftmax
-from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import ShareOfModels, SmoothRates
 from fairveil.privacy.veil import ROUNDING, Veil
 from fairveil.training.recipe import Fit
-
-__all__ = [
-    "OVER_NOISE",
-    "LastStep",
-    "NoiseCertificate",
-    "SmoothSums",
-    "Statement",
-    "batch_bound",
-    "finite_models_gap",
-    "monte_carlo_error",
-    "paper_worst_case_gap",
-    "parted",
-    "read_smooth_sums",
-    "several_statements",
-    "smooth_gap",
-    "smooth_part",
-    "smooth_statement",
-    "widened",
-    "worst_case_gap",
-    "worst_case_statement",
-]
 
 OVER_NOISE = "over the training noise, not for this model"
 FAILURE = 1e-6
@@ -90,7 +69,7 @@ def worst_case_gap(
     if noise_std == 0:
         return 1.0
     if not 0 < threshold < 1:
-        raise InvalidParameter(f"Expected 0 < threshold < 1, got {threshold!r}.")
+        raise InvalidParameterError(f"Expected 0 < threshold < 1, got {threshold!r}.")
     shift = abs(math.log(threshold / (1 - threshold)))
     farthest = norm_bound + learning_rate * reach * n_batch + shift / math.sqrt(2)
     return math.erf(farthest / (math.sqrt(2) * learning_rate * noise_std))
@@ -281,18 +260,18 @@ class LastStep:
         The public or noisy number of people trained on.
     several : tuple of arrays
         The models that Algorithm 3 made, none where it was not asked for.
-    looks : tuple of Lookout
+    looks : tuple of StoppingCheck
         What a stopping rule saw. A step whose own noise had a say in whether it was the last has another law.
     """
 
-    before: Array
+    before: Float32Array
     learning_rate: float
     noise_std: float
     reach: float
     sampling_rate: float
     size: float
-    several: tuple[Array, ...] = ()
-    looks: tuple[Lookout, ...] = ()
+    several: tuple[Float32Array, ...] = ()
+    looks: tuple[StoppingCheck, ...] = ()
 
     @property
     def is_unwatched(self) -> bool:
@@ -324,17 +303,17 @@ class SmoothSums:
     noise_std: float
 
 
-def smooth_part(noise_multiplier: float, share: float, *, has_several: bool) -> Part:
+def smooth_stage(noise_multiplier: float, share: float, *, has_several: bool) -> Stage:
     """Return one look at the people held out: sums of smooth decisions, and of those of several models."""
     names = ("smooth rates", "several models")[: 1 + has_several]
     releases = tuple(Release(name, "gaussian", SMOOTH_NOISE * noise_multiplier) for name in names)
-    return Part("smooth rates", releases, share, piece="holdout")
+    return Stage("smooth rates", releases, share, subset="holdout")
 
 
 def read_smooth_sums(veil: Veil, model: LayeredModel, n_groups: int, fit: Fit) -> SmoothSums:
     """Return noisy sums of smooth decisions at the released parameters, by (group code, label)."""
     batch, last = veil.draw(), fit.sheet
-    noise_std = REACH * ROUNDING * veil.part.releases[0].noise_multiplier
+    noise_std = REACH * ROUNDING * veil.stage.releases[0].noise_multiplier
     rates = SmoothRates(model, fit.params, last.margin_std, n_groups)
     smooth = batch.release_histogram(rates, REACH, "smooth rates").reshape(n_groups, 2)
     if not last.several:
@@ -343,21 +322,21 @@ def read_smooth_sums(veil: Veil, model: LayeredModel, n_groups: int, fit: Fit) -
     return SmoothSums(smooth, votes.reshape(n_groups, 2), noise_std)
 
 
-def widened(model: LayeredModel, params: Array, n_models: int) -> Array:
+def widened(model: LayeredModel, params: Float32Array, n_models: int) -> Float32Array:
     """Return parameters with the last layer repeated: class weights first, then class biases."""
-    hidden, weights, biases = _pieces(model, params)
+    hidden, weights, biases = _subsets(model, params)
     return np.concatenate([hidden, np.tile(weights, n_models), np.tile(biases, n_models)])
 
 
 def parted(model: LayeredModel, gradient: NDArray[np.float64], n_models: int) -> list[NDArray[np.float64]]:
     """Return the gradient of each model: what comes before the last layer is common to all."""
     wide = replace(model, n_classes=n_models * model.n_classes)
-    hidden, weights, biases = _pieces(wide, gradient)
+    hidden, weights, biases = _subsets(wide, gradient)
     rows = zip(weights.reshape(n_models, -1), biases.reshape(n_models, -1), strict=True)
     return [np.concatenate([hidden, *own]) for own in rows]
 
 
-def _pieces(model: LayeredModel, flat: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+def _subsets(model: LayeredModel, flat: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     """Return what comes before the last layer, the class weights and the class biases."""
     n_biases = model.n_classes
     if isinstance(model, LinearSoftmax):

@@ -14,32 +14,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array
 from fairveil._validation import check_choice, check_integer, check_positive
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.fairdp.early_stopping import Stopping, Watch
+from fairveil.methods.fairdp.early_stopping import EarlyStopping, EarlyStoppingState
 from fairveil.methods.fairdp.noise_certificate import (
     LastStep,
     SmoothSums,
     parted,
     read_smooth_sums,
-    smooth_part,
+    smooth_stage,
     widened,
 )
 from fairveil.models import Adam, Average, Model, Optimizer, Sgd
-from fairveil.models.base import Array
 from fairveil.models.last_layer import LayeredModel, bounded_last_layer, check_layered
-from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import CrossEntropy, GroupWeighted, InCells, InSubsets
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
-from fairveil.training.recipe import Fit, Progress, Task, quiet
+from fairveil.training.recipe import Fit, Progress, Task, no_progress
 from fairveil.training.run import precision_of
-
-__all__ = [
-    "Finish",
-    "GroupScale",
-    "Groupwise",
-]
 
 N_STEPS = 600
 """If none is given: with 300 the accuracy at an equal gap is .001 lower."""
@@ -58,7 +52,7 @@ SMALLEST_GROUP = 0.02
 
 
 @dataclass(frozen=True)
-class Finish:
+class FinalSteps:
     """The last steps, by plain gradient descent: what is certified over the training noise is about the very last.
 
     Parameters
@@ -81,11 +75,11 @@ class Finish:
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise InvalidParameter(f"Expected 0 < share < 1, got {self.share!r}.")
+            raise InvalidParameterError(f"Expected 0 < share < 1, got {self.share!r}.")
         check_positive("learning_rate", self.learning_rate)
         check_integer("n_models", self.n_models)
         if self.sampling_rate is not None and not 0 < self.sampling_rate <= 1:
-            raise InvalidParameter(f"Expected 0 < sampling_rate <= 1, got {self.sampling_rate!r}.")
+            raise InvalidParameterError(f"Expected 0 < sampling_rate <= 1, got {self.sampling_rate!r}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +89,7 @@ class GroupScale:
     `weights` has one entry for each group code, at most 1, 0 for people of no known group.
     """
 
-    weights: Array
+    weights: Float32Array
     total: float
 
     @cached_property
@@ -138,9 +132,9 @@ class Groupwise:
     released : {"average", "groups"}
         Whether only the average leaves the veil, or every group's sum does (at one group's price, with more noise in
         the average).
-    finish : Finish
+    finish : FinalSteps
         The last steps.
-    stopping : Stopping, optional
+    stopping : EarlyStopping, optional
         Stop as soon as a noisy look shows that a bound is broken (Remark 2); all looks are paid for beforehand.
     """
 
@@ -149,8 +143,8 @@ class Groupwise:
     divisors: str = "group"
     group_sizes: tuple[float, ...] | None = None
     released: str = "average"
-    finish: Finish = field(default_factory=Finish)
-    stopping: Stopping | None = None
+    finish: FinalSteps = field(default_factory=FinalSteps)
+    stopping: EarlyStopping | None = None
 
     def __post_init__(self) -> None:
         if self.norm_bound is not None:
@@ -160,7 +154,7 @@ class Groupwise:
         if self.group_sizes is not None:
             object.__setattr__(self, "group_sizes", _sizes(self.group_sizes))
         if self.descent.group_clipping:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a descent without group clipping, got one with it; leave it out."
             )
 
@@ -182,25 +176,27 @@ class Groupwise:
         """Refuse people without groups, sizes that do not fit them, and what the descent cannot do."""
         n_groups = len(task.people.codes)
         if not n_groups:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a sensitive column whose groups are trained side by side, got none; name one."
             )
         if self.group_sizes is not None and (
             len(self.group_sizes) != n_groups or not all(0 < size < math.inf for size in self.group_sizes)
         ):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected a public size above 0 for each of {n_groups} groups, got {self.group_sizes}."
             )
         if self.finish.n_models > 1 and (self.released == "groups" or task.n_classes != 2):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected several models only for two classes and with released='average', got something else."
             )
         if self.stopping is not None:
             self.stopping.check(task)
             if self.finish.n_models > 1:
-                raise InvalidParameter("Expected a stopping rule or several models, got both; choose one.")
+                raise InvalidParameterError(
+                    "Expected a stopping rule or several models, got both; choose one."
+                )
         if self.length < 2:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected at least 2 steps, one by Adam and a last one, got {self.length}."
             )
         self.descent.check(task)
@@ -208,22 +204,22 @@ class Groupwise:
 
     # --- the plan -----------------------------------------------------------------------------------------
 
-    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return the steps by Adam, the last ones, and what they need to know: sizes of groups, looks on the way."""
         name = "gradient" if self.released == "average" else "gradients"
         releases = (Release(name, "gaussian", noise_multiplier),)
-        first = Part("train", releases, share, {-1: self.descent.rate_for(task)}, self.n_first)
+        first = Stage("train", releases, share, {-1: self.descent.rate_for(task)}, self.n_first)
         rates = {-1: self.finish_rate(task)}
-        finish = Part("finish", releases, share, rates, self.length - self.n_first, piece="train")
+        finish = Stage("finish", releases, share, rates, self.length - self.n_first, subset="train")
         precision = precision_of(first) + precision_of(finish)
-        parts: tuple[Part, ...] = (first, finish)
+        stages: tuple[Stage, ...] = (first, finish)
         if self._buys_sizes:
             noise = 1 / math.sqrt(SIZE_SHARE * precision) if noise_multiplier else 0.0
             sizes = Release("group sizes", "discrete_gaussian", noise)
-            parts = (Part("groups", (sizes,), share, piece="train"), *parts)
+            stages = (Stage("groups", (sizes,), share, subset="train"), *stages)
         if self.stopping is not None:
-            parts = (*parts, self.stopping.part(precision if noise_multiplier else math.inf, share))
-        return parts
+            stages = (*stages, self.stopping.stage(precision if noise_multiplier else math.inf, share))
+        return stages
 
     @property
     def n_first(self) -> int:
@@ -247,7 +243,7 @@ class Groupwise:
         task: Task,
         size: float,
         rng: np.random.Generator,
-        progress: Progress = quiet,
+        progress: Progress = no_progress,
     ) -> Fit:
         """Return the parameters after the last step (Algorithm 1), or those of the last look that was passed.
 
@@ -256,9 +252,9 @@ class Groupwise:
         Everything here is computed from noisy sums: the guarantee is that of the veils' plan.
         """
         model, cells = self.model_for(task), self._cell_sizes(veils, task)
-        scale = self._scale(task, size, cells, veils["train"].part.share)
+        scale = self._scale(task, size, cells, veils["train"].stage.share)
         std = math.sqrt(2) * self.finish.learning_rate * self.last_step_noise(veils, task, scale)
-        watch = Watch.start(self.stopping, model, task, cells, std, self.length)
+        watch = EarlyStoppingState.start(self.stopping, model, task, cells, std, self.length)
         divisors = {name: self._divisor(name, scale, task) for name in ("train", "finish")}
         params = model.initial(rng)
         phase, optimizer = "train", self._optimizer("train")
@@ -305,7 +301,7 @@ class Groupwise:
         return GroupScale.by_group(task, np.asarray(cells).sum(axis=1)[task.people.codes])
 
     def _average(
-        self, batch: Batch, model: Model, params: Array, scale: GroupScale, task: Task
+        self, batch: Batch, model: Model, params: Float32Array, scale: GroupScale, task: Task
     ) -> NDArray[np.float64]:
         """Return the noisy weighted sum of clipped gradients over all groups (Algorithm 1, lines 6 to 14)."""
         clip_norm = self.descent.clip_norm_for(task)
@@ -324,7 +320,7 @@ class Groupwise:
         self,
         batch: Batch,
         model: LayeredModel,
-        before: Array,
+        before: Float32Array,
         scale: GroupScale,
         veils: Mapping[str, Veil],
         task: Task,
@@ -338,15 +334,15 @@ class Groupwise:
         gradient = batch.release_gradient(wide, widened(model, before, n_models), objective, bound)
         step = self.finish.learning_rate / self._divisor("finish", scale, task)
         several = tuple(
-            bounded_last_layer(model, (before - step * part).astype(np.float32), self.largest_norm)
-            for part in parted(model, gradient, n_models)
+            bounded_last_layer(model, (before - step * stage).astype(np.float32), self.largest_norm)
+            for stage in parted(model, gradient, n_models)
         )
         params = bounded_last_layer(model, np.mean(several, axis=0, dtype=np.float32), self.largest_norm)
         last = replace(self._last_step(before, veils, task, scale, size), several=several)
         return Fit(params, sheet=last)
 
     def _last_step(
-        self, before: Array, veils: Mapping[str, Veil], task: Task, scale: GroupScale, size: float
+        self, before: Float32Array, veils: Mapping[str, Veil], task: Task, scale: GroupScale, size: float
     ) -> LastStep:
         reach = self.descent.clip_norm_for(task) / self._divisor("finish", scale, task)
         noise = self.last_step_noise(veils, task, scale)
@@ -354,7 +350,7 @@ class Groupwise:
 
     def last_step_noise(self, veils: Mapping[str, Veil], task: Task, scale: GroupScale) -> float:
         """Return the deviation of the noise on each coordinate of the average gradient of the last step."""
-        (release,) = veils["finish"].part.releases
+        (release,) = veils["finish"].stage.releases
         if not release.noise_multiplier:
             return 0.0
         spread = 1.0 if self.released == "average" else float(np.linalg.norm(scale.weights))
@@ -363,11 +359,11 @@ class Groupwise:
 
     # --- people held out ----------------------------------------------------------------------------------
 
-    def holdout_parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def holdout_stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return one look at smooth decisions of the people held out, where there are two classes."""
         if task.n_classes != 2:
             return ()
-        return (smooth_part(noise_multiplier, share, has_several=self.finish.n_models > 1),)
+        return (smooth_stage(noise_multiplier, share, has_several=self.finish.n_models > 1),)
 
     def read_holdout(self, veils: Mapping[str, Veil], task: Task, fit: Fit) -> SmoothSums | None:
         """Return noisy sums of smooth decisions at the released parameters, by (group code, label)."""
@@ -380,6 +376,6 @@ def _sizes(given: Any) -> tuple[float, ...]:
     try:
         return tuple(float(size) for size in given)
     except (TypeError, ValueError):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected group_sizes as numbers in the order of the schema's groups, got {given!r}."
         ) from None

@@ -10,19 +10,14 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.base import PrivateClassifier
-from fairveil.methods.functional.recipe import Functional, Sheet
+from fairveil.methods.functional.recipe import Functional, ReleasedStatistics
 from fairveil.methods.inputs import Front
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.run import Trained
-
-__all__ = [
-    "FrontierModel",
-    "FunctionalClassifier",
-]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +79,8 @@ class FunctionalClassifier(PrivateClassifier):
     ----------
     final_check_ : FinalCheck or None
         What noisy counts say of the released rule on the people trained on; where a bound is surely broken, fit warns
-        with `ToleranceNotMet`.
-    sheet_ : Sheet or None
+        with `ToleranceNotMetWarning`.
+    sheet_ : ReleasedStatistics or None
         Everything released, from which `frontier` derives models.
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
         As in `PrivateClassifier`.
@@ -125,7 +120,7 @@ class FunctionalClassifier(PrivateClassifier):
     def _recipe_for(self, front: Front) -> Functional:
         training = Functional() if self.training is None else self.training
         if not isinstance(training, Functional):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected training to be a Functional, got {type(training).__name__}; "
                 "PrivateClassifier takes other recipes."
             )
@@ -133,7 +128,7 @@ class FunctionalClassifier(PrivateClassifier):
 
     def _keep(self, front: Front, trained: Trained) -> None:
         super()._keep(front, trained)
-        self.sheet_: Sheet | None = trained.fit.sheet
+        self.sheet_: ReleasedStatistics | None = trained.fit.sheet
         told, announced = trained.evidence, self._recipe_for(front).announced
         self._measured: dict[float, Evaluation] = {}
         if told is not None:
@@ -170,7 +165,7 @@ class FunctionalClassifier(PrivateClassifier):
 
     def _derived(self, tolerance: float, regularisation: float) -> FrontierModel:
         if self.sheet_ is None:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a classifier fitted here under a constraint, got one that was loaded or has none; fit with a "
                 "constraint, and call frontier on that classifier: a folder keeps one rule, not what was released."
             )
@@ -210,4 +205,4 @@ def _numbers(name: str, given: Any) -> list[float]:
     try:
         return [float(one) for one in given]
     except (TypeError, ValueError):
-        raise InvalidParameter(f"Expected several {name}, such as [0.0, 0.05], got {given!r}.") from None
+        raise InvalidParameterError(f"Expected several {name}, such as [0.0, 0.05], got {given!r}.") from None

@@ -17,27 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_positive
 from fairveil.methods.functional.quadratic import CellRates, CellSums, Quadratic, design_of
 from fairveil.models import LinearSoftmax
-from fairveil.models.base import Array
 from fairveil.privacy.rows import Rows, row_function
-
-__all__ = [
-    "Belief",
-    "Choice",
-    "Derived",
-    "Outlook",
-    "PathBins",
-    "ScorePath",
-    "Sheet",
-    "choose",
-    "line_of",
-    "margin_params",
-    "merged_bins",
-]
-
-Floats = NDArray[np.float64]
 
 MIDDLE = 0.75
 """The point of the line whose score is binned: fair models lie about it."""
@@ -99,15 +83,15 @@ class ScorePath:
     `centres`, one a cell.
     """
 
-    start: Floats
-    move: Floats
+    start: Float64Array
+    move: Float64Array
     tilt: float
     unit: float
-    centres: Floats
+    centres: Float64Array
     width: float
 
     @classmethod
-    def between(cls, quadratic: Quadratic, directions: Floats, known: CellSums) -> "ScorePath":
+    def between(cls, quadratic: Quadratic, directions: Float64Array, known: CellSums) -> "ScorePath":
         """Return the line from the minimiser to the one with equal mean scores; for two groups it goes on as such."""
         start = quadratic.minimiser
         move = quadratic.minimiser_under(directions) - start if len(directions) else np.zeros_like(start)
@@ -119,21 +103,23 @@ class ScorePath:
         return cls(start, move, tilt, float(stds[0]), known.means @ second, float(stds[1]))
 
     @property
-    def binned(self) -> tuple[Floats, Floats]:
+    def binned(self) -> tuple[Float64Array, Float64Array]:
         """The weights of the two scores that are binned."""
         first = self.weights_at(MIDDLE)
         return first, self.move - self.tilt * first
 
-    def weights_at(self, shift: float) -> Floats:
+    def weights_at(self, shift: float) -> Float64Array:
         """Return the weights at a point of the line."""
         return self.start + shift * self.move
 
     @property
-    def thresholds(self) -> Floats:
+    def thresholds(self) -> Float64Array:
         """The thresholds that are tried."""
         return THRESHOLDS * self.unit
 
-    def above(self, cell: int, shifts: Floats = SHIFTS, thresholds: Floats | None = None) -> Floats:
+    def above(
+        self, cell: int, shifts: Float64Array = SHIFTS, thresholds: Float64Array | None = None
+    ) -> Float64Array:
         """Return the share of each bin of a cell above thresholds at points: shape (shifts, thresholds, bins)."""
         edges, moves, limits = SCORES * self.unit, MOVES * self.width, self.thresholds
         if thresholds is not None:
@@ -148,7 +134,7 @@ class ScorePath:
         shares = _rectangle(middles[:, None] - limits[:, None, None], first[:, None], second[:, None])
         return shares.reshape(*shares.shape[:2], -1)
 
-    def expected(self, known: CellSums) -> Floats:
+    def expected(self, known: CellSums) -> Float64Array:
         """Return about how many people of each cell are in each bin, shape (cells, u, v), from the moments alone.
 
         Scores have longer tails than a normal law: it is mixed with wider ones.
@@ -163,14 +149,14 @@ class ScorePath:
         return np.stack(chances)
 
 
-def _within(edges: Floats, mean: float, std: float) -> Floats:
+def _within(edges: Float64Array, mean: float, std: float) -> Float64Array:
     """Return the chances of a normal number to lie between edges, the outermost holding all beyond."""
     below = ndtr((edges - mean) / std)
     below[0], below[-1] = 0.0, 1.0
     return np.diff(below)
 
 
-def _rectangle(x: Floats, a: Floats, b: Floats) -> Floats:
+def _rectangle(x: Float64Array, a: Float64Array, b: Float64Array) -> Float64Array:
     """Return P(x + A + B > 0) for A and B uniform and centred, of widths a and b."""
     corners = [np.square(np.maximum(x + sign / 2, 0)) / 2 for sign in (a + b, a - b, b - a, -a - b)]
     return np.clip((corners[0] - corners[1] - corners[2] + corners[3]) / (a * b), 0.0, 1.0)
@@ -198,7 +184,7 @@ def merged_bins(path: ScorePath, known: CellSums, noise: float) -> NDArray[np.in
     return np.stack(places)
 
 
-def _even_parts(weights: Floats, fewest: int, scale: float) -> NDArray[np.int64]:
+def _even_parts(weights: Float64Array, fewest: int, scale: float) -> NDArray[np.int64]:
     """Return to which of some runs of about equal weight each bin belongs."""
     n_parts = max(fewest, round(min(scale, 1.0) * len(weights)))
     if n_parts >= len(weights):
@@ -238,7 +224,7 @@ class PathBins:
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
+class BinPosterior:
     """What is believed of the numbers of people in the bins of each cell: a normal law, sharper with every count.
 
     Attributes
@@ -248,11 +234,11 @@ class Belief:
         Their covariances; all 0 where counts have no noise.
     """
 
-    means: Floats
-    spreads: Floats
+    means: Float64Array
+    spreads: Float64Array
 
     @classmethod
-    def before(cls, path: ScorePath, known: CellSums) -> "Belief":
+    def before(cls, path: ScorePath, known: CellSums) -> "BinPosterior":
         """Return what the moments tell: normal scores, but for smooth deviations in proportion, and the sizes."""
         people = path.expected(known)
         kernels = [
@@ -266,15 +252,19 @@ class Belief:
         everyone = np.ones((1, means.shape[1]))
         return belief.told([everyone] * len(means), list(known.sizes[:, None]), known.size_noise)
 
-    def told_histogram(self, histogram: Floats, places: NDArray[np.int64], noise: float) -> "Belief":
+    def told_histogram(
+        self, histogram: Float64Array, places: NDArray[np.int64], noise: float
+    ) -> "BinPosterior":
         """Return the belief after one noisy histogram over `places`; without noise, the histogram."""
         if not noise:
-            return Belief(histogram[places], np.zeros_like(self.spreads))
+            return BinPosterior(histogram[places], np.zeros_like(self.spreads))
         own = [np.unique(row) for row in places]
         weights = [(row == each[:, None]).astype(float) for row, each in zip(places, own, strict=True)]
         return self.told(weights, [histogram[each] for each in own], noise)
 
-    def told(self, weights: Sequence[Floats], values: Sequence[Floats], noise: float) -> "Belief":
+    def told(
+        self, weights: Sequence[Float64Array], values: Sequence[Float64Array], noise: float
+    ) -> "BinPosterior":
         """Return the belief after noisy sums of each cell's bins, weighted by the rows of its `weights`."""
         means, spreads = self.means.copy(), self.spreads.copy()
         for cell, (rows, told) in enumerate(zip(weights, values, strict=True)):
@@ -282,24 +272,24 @@ class Belief:
             gain = np.linalg.solve(along @ rows.T + max(noise, LEAST_NOISE) ** 2 * np.eye(len(rows)), along)
             means[cell] += gain.T @ (told - rows @ means[cell])
             spreads[cell] -= along.T @ gain
-        return Belief(means, spreads)
+        return BinPosterior(means, spreads)
 
 
 @dataclass(frozen=True, eq=False)
-class Outlook:
+class DecisionCounts:
     """How many people of each cell are decided for class 1, at each point and threshold of a line.
 
     `accepted` and its standard errors `noises` have the shape (shifts, thresholds, cells); `is_counted` says whether
     decisions were counted or follow from means and variances.
     """
 
-    accepted: Floats
-    noises: Floats
-    sizes: Floats
+    accepted: Float64Array
+    noises: Float64Array
+    sizes: Float64Array
     is_counted: bool
 
     @classmethod
-    def counted(cls, path: ScorePath, belief: Belief) -> "Outlook":
+    def counted(cls, path: ScorePath, belief: BinPosterior) -> "DecisionCounts":
         """Return what counts tell."""
         sizes = np.maximum(belief.means.sum(axis=1), 0.0)
         hats = [_hats(len(every), step) for every, step in zip((SHIFTS, THRESHOLDS), EVERY, strict=True)]
@@ -314,7 +304,7 @@ class Outlook:
         return cls(accepted, noises, sizes, True)
 
     @classmethod
-    def normal(cls, path: ScorePath, known: CellSums) -> "Outlook":
+    def normal(cls, path: ScorePath, known: CellSums) -> "DecisionCounts":
         """Return what the moments alone tell, as if scores were normal in every cell, with one covariance."""
         means, inside = known.within(np.stack([path.start, path.move], axis=1))
         points = np.stack([np.ones_like(SHIFTS), SHIFTS])
@@ -324,14 +314,14 @@ class Outlook:
         return cls(accepted, np.broadcast_to(MISFIT * known.sizes, accepted.shape), known.sizes, False)
 
 
-def _hats(n_points: int, step: int) -> Floats:
+def _hats(n_points: int, step: int) -> Float64Array:
     """Return the weights, (points x some), that put points between every so many of them."""
     some = np.arange(0, n_points, step)
     return np.stack([np.interp(np.arange(n_points), some, unit) for unit in np.eye(len(some))], axis=1)
 
 
 @dataclass(frozen=True)
-class Choice:
+class PathPoint:
     """A point and threshold of a line, with its estimated accuracy and largest left side of a bound.
 
     `gap_error` is the standard error of the left side, from noise and sampling; the largest one, where several bounds
@@ -346,8 +336,13 @@ class Choice:
 
 
 def choose(
-    outlook: Outlook, path: ScorePath, rates: CellRates, limits: Floats, headroom: float, known: CellSums
-) -> Choice:
+    outlook: DecisionCounts,
+    path: ScorePath,
+    rates: CellRates,
+    limits: Float64Array,
+    headroom: float,
+    known: CellSums,
+) -> PathPoint:
     """Return the most accurate point that keeps every limit by some room, or the one that comes nearest to it.
 
     Room is `headroom` standard errors of noise and people, at most headroom / 2 of the limit. Between two points of the
@@ -367,11 +362,11 @@ def choose(
     ]
     best = max(range(len(found)), key=lambda column: found[column][0])
     _, shift, accuracy, gap, error = found[best]
-    return Choice(shift, float(path.thresholds[best]), accuracy, gap, error)
+    return PathPoint(shift, float(path.thresholds[best]), accuracy, gap, error)
 
 
 def _best_of_column(
-    left: Floats, errors: Floats, aims: Floats, right: Floats
+    left: Float64Array, errors: Float64Array, aims: Float64Array, right: Float64Array
 ) -> tuple[tuple[bool, float], float, float, float, float]:
     """Return rank, shift, accuracy, gap and its error of the best point at one threshold: kept ones by accuracy."""
     at, between = _points(left - aims)
@@ -390,7 +385,7 @@ def _best_of_column(
     return rank, float(shifts[best]), float(accuracies[best]), float(gap), float(error)
 
 
-def _points(excess: Floats) -> tuple[NDArray[np.intp], Floats]:
+def _points(excess: Float64Array) -> tuple[NDArray[np.intp], Float64Array]:
     """Return all points of the line and, between them, where a bound is just met: a place and how far beyond it."""
     before, after = excess[:-1], excess[1:]
     place, bound = np.nonzero(before * after < 0)
@@ -399,13 +394,13 @@ def _points(excess: Floats) -> tuple[NDArray[np.intp], Floats]:
     return np.concatenate([grid, place]), np.concatenate([np.zeros(len(grid)), roots])
 
 
-class Derived(NamedTuple):
+class DerivedModel(NamedTuple):
     """A model derived from what was released, its place on the line, and what is told of it.
 
     Accuracy and gap are estimates, the gap with its standard error; `counted` says whether decisions were counted.
     """
 
-    params: Array
+    params: Float32Array
     shift: float
     threshold: float
     accuracy: float
@@ -415,7 +410,7 @@ class Derived(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
+class ReleasedStatistics:
     """Everything released about a task, from which a model for any limits and regularisation follows at no cost.
 
     Attributes
@@ -431,7 +426,7 @@ class Sheet:
     headroom : float
     path : ScorePath
         The line whose decisions were counted.
-    outlook : Outlook
+    outlook : DecisionCounts
         What was counted.
     model : LinearSoftmax
     """
@@ -439,15 +434,17 @@ class Sheet:
     quadratic: Quadratic
     known: CellSums
     rates: CellRates
-    limits: Floats
+    limits: Float64Array
     headroom: float
     path: ScorePath
-    outlook: Outlook
+    outlook: DecisionCounts
     model: LinearSoftmax
 
     def rule_at(
-        self, limits: float | Sequence[float] | Floats | None = None, regularisation: float | None = None
-    ) -> Derived:
+        self,
+        limits: float | Sequence[float] | Float64Array | None = None,
+        regularisation: float | None = None,
+    ) -> DerivedModel:
         """Return the model for these limits, one number for all or one a bound; None is what the fit was asked for.
 
         Decisions were counted on one line only. For another regularisation the line is another, and its point is chosen
@@ -461,14 +458,16 @@ class Sheet:
         path, outlook = self._known_of(regularisation)
         at = choose(outlook, path, self.rates, np.asarray(asked, float), self.headroom, self.known)
         params = margin_params(self.model, path.weights_at(at.shift), at.threshold, self.known.norm)
-        return Derived(params, at.shift, at.threshold, at.accuracy, at.gap, at.gap_error, outlook.is_counted)
+        return DerivedModel(
+            params, at.shift, at.threshold, at.accuracy, at.gap, at.gap_error, outlook.is_counted
+        )
 
-    def _known_of(self, regularisation: float | None) -> tuple[ScorePath, Outlook]:
+    def _known_of(self, regularisation: float | None) -> tuple[ScorePath, DecisionCounts]:
         if regularisation is None or regularisation == self.quadratic.regularisation:
             return self.path, self.outlook
         level = check_positive("regularisation", regularisation)
         path = line_of(self.quadratic.regularised(level), self.rates, self.known)
-        return path, Outlook.normal(path, self.known)
+        return path, DecisionCounts.normal(path, self.known)
 
 
 def line_of(quadratic: Quadratic, rates: CellRates, known: CellSums) -> ScorePath:
@@ -476,7 +475,7 @@ def line_of(quadratic: Quadratic, rates: CellRates, known: CellSums) -> ScorePat
     return ScorePath.between(quadratic, rates.directions(known)[rates.is_told(known)], known)
 
 
-def margin_params(model: LinearSoftmax, weights: Floats, threshold: float, norm: float) -> Array:
+def margin_params(model: LinearSoftmax, weights: Float64Array, threshold: float, norm: float) -> Float32Array:
     """Return the parameters whose margin is w.z - threshold, half of it in each class."""
     slopes, offset = weights[:-1] / norm, weights[-1] / norm - threshold
     return model.pack(np.stack([-slopes / 2, slopes / 2]), np.array([-offset / 2, offset / 2]))

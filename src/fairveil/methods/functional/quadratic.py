@@ -14,26 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from fairveil._typing import Float64Array
 from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
 from fairveil.privacy.moments import Moments, coefficient_sensitivity
 from fairveil.privacy.rows import RowMoments, Rows, row_function
-
-__all__ = [
-    "NEWTON_SENSITIVITY",
-    "START_SENSITIVITY",
-    "AroundWeights",
-    "AtZero",
-    "CellRates",
-    "CellSums",
-    "Layout",
-    "Quadratic",
-    "design_of",
-    "heard",
-    "known_from",
-    "laplace_bound",
-]
-
-Floats = NDArray[np.float64]
 
 START_SENSITIVITY = coefficient_sensitivity(1.0, 1.0)
 """The L2 norm of what one record adds at 0, with u = 1 - 2y and v = 1."""
@@ -61,7 +45,7 @@ def laplace_bound(n_values: int) -> float:
     return n_values**2 / 4 + 3 * n_values
 
 
-def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Floats:
+def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Float64Array:
     """Return z = [x, 1] / norm in double precision, with every |x_j| <= 1 if asked for."""
     design = np.empty((len(X), X.shape[1] + 1))
     design[:, :-1] = np.clip(X, -1.0, 1.0) if clips else X
@@ -70,7 +54,7 @@ def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Floa
     return design
 
 
-class Layout(NamedTuple):
+class CellLayout(NamedTuple):
     """Where the moments of each (group code, label) are summed, and what the cells of first moments are."""
 
     cells: NDArray[np.int64]
@@ -126,7 +110,7 @@ class AroundWeights:
     """The Newton step around released weights: u = p - y and v = 4 p (1 - p), both summed by table."""
 
     norm: float
-    weights: Floats
+    weights: Float64Array
     tables: NDArray[np.int64]
     n_tables: int
 
@@ -161,15 +145,15 @@ class Quadratic:
         Times half the edge: where eigenvalues are trimmed from below.
     """
 
-    slope: Floats
-    curvature: Floats
-    centre: Floats
+    slope: Float64Array
+    curvature: Float64Array
+    centre: Float64Array
     edge: float
     regularisation: float = 1.0
 
     @classmethod
     def at_zero(
-        cls, moments: Moments, shares: Floats, cell_tables: NDArray[np.int64], step: AtZero
+        cls, moments: Moments, shares: Float64Array, cell_tables: NDArray[np.int64], step: AtZero
     ) -> "Quadratic":
         """Return the expansion at 0 of the tables' losses, each times its share."""
         by_table = _by_table(moments.first, cell_tables, step.n_tables)
@@ -177,13 +161,13 @@ class Quadratic:
         return cls._of(moments, shares, slope, 1 / (4 * step.weight), np.zeros(step.n_values))
 
     @classmethod
-    def around(cls, moments: Moments, shares: Floats, step: AroundWeights) -> "Quadratic":
+    def around(cls, moments: Moments, shares: Float64Array, step: AroundWeights) -> "Quadratic":
         """Return the Newton quadratic around released weights."""
         return cls._of(moments, shares, shares @ moments.first, 0.25, step.weights)
 
     @classmethod
     def _of(
-        cls, moments: Moments, shares: Floats, slope: Floats, scale: float, centre: Floats
+        cls, moments: Moments, shares: Float64Array, slope: Float64Array, scale: float, centre: Float64Array
     ) -> "Quadratic":
         curvature = scale * np.tensordot(shares, moments.second, axes=1)
         noise = scale * moments.diagonal_noise * float(np.linalg.norm(shares))
@@ -194,23 +178,23 @@ class Quadratic:
         return replace(self, regularisation=regularisation)
 
     @cached_property
-    def _spectrum(self) -> tuple[Floats, Floats]:
+    def _spectrum(self) -> tuple[Float64Array, Float64Array]:
         values, vectors = np.linalg.eigh(self.curvature)
         level = TRIM * self.regularisation * self.edge
         least = max(level, LEAST_CURVATURE * float(np.abs(values).max()), np.finfo(float).tiny)
         return np.maximum(values, least), vectors
 
-    def inverse(self, vectors: Floats) -> Floats:
+    def inverse(self, vectors: Float64Array) -> Float64Array:
         """Return the inverse of the trimmed curvature times these columns."""
         values, basis = self._spectrum
         return basis @ ((basis.T @ vectors).T / values).T
 
     @cached_property
-    def minimiser(self) -> Floats:
+    def minimiser(self) -> Float64Array:
         """Where the trimmed quadratic is least."""
         return self.centre - self.inverse(self.slope)
 
-    def minimiser_under(self, directions: Floats) -> Floats:
+    def minimiser_under(self, directions: Float64Array) -> Float64Array:
         """Return where it is least among all w with directions @ w = 0; directions (J, d) may depend on each other."""
         steered = self.inverse(directions.T)
         pressure = np.linalg.pinv(directions @ steered, rcond=1e-9, hermitian=True) @ (
@@ -237,14 +221,14 @@ class CellSums:
         The least number of people that is divided by.
     """
 
-    sums: Floats
-    squares: Floats
+    sums: Float64Array
+    squares: Float64Array
     norm: float
     size_noise: float
     floor: float
 
     @cached_property
-    def means(self) -> Floats:
+    def means(self) -> Float64Array:
         """The mean of z in each cell: that of everyone, but where the cell's own clearly differs."""
         common = self.sums.sum(axis=0) / self.everyone
         parts = np.maximum(self.sizes, self.floor)[:, None]
@@ -253,7 +237,7 @@ class CellSums:
         return common + np.where(np.abs(apart) > CLEAR * noise, apart, 0.0)
 
     @cached_property
-    def sizes(self) -> Floats:
+    def sizes(self) -> Float64Array:
         """The number of people in each cell, never negative."""
         return np.maximum(self.sums[:, -1] * self.norm, 0.0)
 
@@ -262,19 +246,19 @@ class CellSums:
         """The number of people in all cells."""
         return max(float(self.sizes.sum()), self.floor)
 
-    def spread(self, weights: Floats) -> tuple[Floats, Floats]:
+    def spread(self, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
         """Return mean and standard deviation of each score w.z over everyone, for the columns of `weights`."""
         means = self.sums.sum(axis=0) @ weights / self.everyone
         squares = np.einsum("dk,de,ek->k", weights, self.squares, weights) / self.everyone
         return means, np.sqrt(np.maximum(squares - means**2, 1e-12))
 
-    def tilt(self, score: Floats, other: Floats) -> float:
+    def tilt(self, score: Float64Array, other: Float64Array) -> float:
         """Return the slope of the regression of another score on a first one, over everyone."""
         means, stds = self.spread(np.stack([score, other], axis=1))
         together = score @ self.squares @ other / self.everyone - means[0] * means[1]
         return float(together / stds[0] ** 2)
 
-    def within(self, weights: Floats) -> tuple[Floats, Floats]:
+    def within(self, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
         """Return the mean scores of each cell, shape (cells, k), and their covariance inside cells, shape (k, k)."""
         means = self.means @ weights
         between = (means * self.sizes[:, None]).T @ means
@@ -295,10 +279,10 @@ class CellRates:
     labels : array of shape (cells,)
     """
 
-    gain: Floats
-    base: Floats
-    below: Floats
-    weights: Floats
+    gain: Float64Array
+    base: Float64Array
+    below: Float64Array
+    weights: Float64Array
     labels: NDArray[np.int64]
 
     @classmethod
@@ -314,7 +298,7 @@ class CellRates:
         )
         return cls(above[..., 1] - above[..., 0], above[..., 0], below[..., 0], bounds.weights, labels)
 
-    def directions(self, known: CellSums) -> Floats:
+    def directions(self, known: CellSums) -> Float64Array:
         """Return d_j with d_j.w the left side of bound j, had decisions been scores; shape (J, d)."""
         parts = np.maximum(self.below @ known.sizes, known.floor)
         # a ratio other than 1 bends the bound, not what would be fair
@@ -326,12 +310,14 @@ class CellRates:
         is_small = self.below @ known.sizes < SMALLEST_GROUP + 3 * noise
         return ~((self.weights != 0) & is_small).any(axis=1)
 
-    def accuracy(self, accepted: Floats, sizes: Floats) -> Floats:
+    def accuracy(self, accepted: Float64Array, sizes: Float64Array) -> Float64Array:
         """Return the share of right decisions."""
         right = accepted @ (2.0 * self.labels - 1) + sizes[self.labels == 0].sum()
         return right / max(float(sizes.sum()), 1.0)
 
-    def sides(self, accepted: Floats, noises: Floats, sizes: Floats, floor: float) -> tuple[Floats, Floats]:
+    def sides(
+        self, accepted: Float64Array, noises: Float64Array, sizes: Float64Array, floor: float
+    ) -> tuple[Float64Array, Float64Array]:
         """Return left sides and their standard errors, because people are a sample and counts noisy, each (..., J)."""
         parts = np.maximum(self.below @ sizes, floor)
         rates = np.clip((accepted @ self.gain.T + self.base @ sizes) / parts, 0.0, 1.0)
@@ -347,7 +333,7 @@ def heard(moments: Moments, norm: float) -> Moments:
     return replace(moments, first=np.where(sizes[:, None] > HEARD * noise, moments.first, 0.0))
 
 
-def known_from(moments: Moments, start: AtZero, layout: Layout, size: float) -> CellSums:
+def known_from(moments: Moments, start: AtZero, layout: CellLayout, size: float) -> CellSums:
     """Return the sums of z in cells (first moments have the sign of the label) and of z z^T over everyone."""
     sums = moments.first * (1 - 2 * layout.labels)[:, None] / start.pull
     squares = moments.second.sum(axis=0) / start.weight
@@ -355,7 +341,7 @@ def known_from(moments: Moments, start: AtZero, layout: Layout, size: float) -> 
     return CellSums(sums, squares, start.norm, noise, max(1.0, 1e-3 * size))
 
 
-def _by_table(first: Floats, cell_tables: NDArray[np.int64], n_tables: int) -> Floats:
+def _by_table(first: Float64Array, cell_tables: NDArray[np.int64], n_tables: int) -> Float64Array:
     """Return first moments of cells added up to their tables."""
     sums = np.zeros((n_tables, first.shape[1]))
     np.add.at(sums, cell_tables, first)

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_integer, check_positive
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     Constraint,
     DemographicParity,
@@ -32,11 +33,10 @@ from fairveil.fairness.constraints import (
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.functional.path import (
-    Belief,
-    Derived,
-    Outlook,
+    BinPosterior,
+    DecisionCounts,
     PathBins,
-    Sheet,
+    ReleasedStatistics,
     line_of,
     margin_params,
     merged_bins,
@@ -46,33 +46,22 @@ from fairveil.methods.functional.quadratic import (
     START_SENSITIVITY,
     AroundWeights,
     AtZero,
+    CellLayout,
     CellRates,
     CellSums,
-    Layout,
     Quadratic,
     heard,
     known_from,
     laplace_bound,
 )
-from fairveil.models.base import Array
 from fairveil.models.linear import LinearSoftmax
-from fairveil.models.row_stable import steady_logits
-from fairveil.privacy.noise import law_named
-from fairveil.privacy.plan import Part, Release
+from fairveil.models.row_stable import row_stable_logits
+from fairveil.privacy.noise import noise_distribution
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Decisions
-from fairveil.privacy.rows import Floats, Rows, row_function
+from fairveil.privacy.rows import Rows, row_function
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
-from fairveil.training.recipe import Fit, Progress, Task, quiet
-
-__all__ = [
-    "AnnouncedCounts",
-    "DecisionsOfSeveral",
-    "Derived",
-    "Functional",
-    "Sheet",
-    "announced_part",
-    "read_announced",
-]
+from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
 NAME = "announced"
 NOISE = 0.5
@@ -84,7 +73,7 @@ NOISE = 0.5
 class DecisionsOfSeveral:
     """The decision of each of several linear models of two classes, one-hot, added to the record's (group, label)."""
 
-    several: tuple[Floats, ...]
+    several: tuple[Float32Array, ...]
     n_features: int
     n_groups: int
 
@@ -103,16 +92,16 @@ class DecisionsOfSeveral:
         group = np.where(rows.cells >= 0, rows.cells, self.n_groups - 1).astype(np.int64)
         return 2 * group + rows.y
 
-    def values_of(self, rows: Rows) -> Floats:
+    def values_of(self, rows: Rows) -> Float32Array:
         """Return one column a record."""
-        logits = steady_logits(
+        logits = row_stable_logits(
             LinearSoftmax(self.n_features, self.n_values), _stacked(self.several), rows.X
         ).reshape(len(self.several), 2, -1)
         decided = logits[:, 1] > logits[:, 0]
         return np.stack([~decided, decided], axis=1).reshape(self.n_values, -1).astype(np.float32)
 
 
-def _stacked(several: Sequence[Array]) -> Array:
+def _stacked(several: Sequence[Float32Array]) -> Float32Array:
     """Return the parameters of all models as one model: class weights of each in turn, then their biases."""
     weights, biases = zip(*((params[:-2], params[-2:]) for params in several), strict=True)
     return np.concatenate([*weights, *biases])
@@ -126,22 +115,22 @@ class AnnouncedCounts:
     noise_variance: float
 
 
-def announced_part(noise_multiplier: float, share: float) -> Part:
+def announced_stage(noise_multiplier: float, share: float) -> Stage:
     """Return one look at the people held out, beside the outcomes of the fitted model at this noise."""
-    return Part(NAME, (Release(NAME, "gaussian", NOISE * noise_multiplier),), share, piece="holdout")
+    return Stage(NAME, (Release(NAME, "gaussian", NOISE * noise_multiplier),), share, subset="holdout")
 
 
-def read_announced(veil: Veil, several: Sequence[Array], n_features: int, n_groups: int) -> AnnouncedCounts:
+def read_announced(
+    veil: Veil, several: Sequence[Float32Array], n_features: int, n_groups: int
+) -> AnnouncedCounts:
     """Return how each model decides the people held out."""
     function = DecisionsOfSeveral(tuple(several), n_features, n_groups)
     bound = math.sqrt(len(several))
     sums = veil.draw().release_histogram(function, bound, NAME)
     counts = sums.reshape(n_groups, 2, len(several), 2).transpose(2, 0, 1, 3)
-    (release,) = veil.part.releases
+    (release,) = veil.stage.releases
     return AnnouncedCounts(counts, (release.noise_multiplier * bound * ROUNDING) ** 2)
 
-
-Floats = NDArray[np.float64]
 
 PARITIES = (
     DemographicParity,
@@ -201,16 +190,16 @@ class Functional:
         if isinstance(self.constraint, list):
             object.__setattr__(self, "constraint", tuple(self.constraint))
         if self.headroom is not None and not 0 <= self.headroom < math.inf:
-            raise InvalidParameter(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
+            raise InvalidParameterError(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
         object.__setattr__(self, "announced", _tolerances(self.announced))
         if self.law == "laplace" and self.rounds > 1:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected one round with law='laplace', got {self.rounds}; use law='gaussian' for more."
             )
         if self.threshold_share is not None and not 0 < self.threshold_share < 1:
-            raise InvalidParameter(f"Expected 0 < threshold_share < 1, got {self.threshold_share!r}.")
+            raise InvalidParameterError(f"Expected 0 < threshold_share < 1, got {self.threshold_share!r}.")
         if self.threshold_share is not None and not self._is_bound:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a constraint beside threshold_share, got none; name one, or leave the share out."
             )
 
@@ -234,43 +223,43 @@ class Functional:
     def check(self, task: Task) -> None:
         """Refuse what has no quadratic or no line: more classes, other models, other constraints."""
         if task.n_classes != 2:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected two classes for the functional mechanism, got {task.n_classes}. Only binary classification "
                 "is supported. Use RateConstrainedClassifier or PrivateClassifier for more."
             )
         if task.predicts != "label":
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected one model of the label for the functional mechanism, got a {task.predicts} one; use "
                 "Descent()."
             )
         if self.weighting == "groups" and not len(task.people.codes):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected groups to weigh the same, got none; name a sensitive column, or take weighting='people'."
             )
         several = self.constraint if isinstance(self.constraint, Sequence) else (self.constraint,)
         for one in several:
             if not isinstance(one, PARITIES):
                 names = ", ".join(kind.__name__ for kind in PARITIES)
-                raise InvalidParameter(
+                raise InvalidParameterError(
                     f"Expected a parity that mean scores can follow ({names}), got {type(one).__name__}; bound it with "
                     "RateConstrainedClassifier."
                 )
         if several:
             constrain(self.constraint, task.people)
 
-    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return the moments of every round and, under a constraint, the counts on the line, of the same people."""
         counts = (self.threshold_share or THRESHOLD_SHARE) if self._is_bound else 0.0
-        each = noise_multiplier * math.sqrt(self.rounds / (1 - counts) / law_named(self.law).spread)
+        each = noise_multiplier * math.sqrt(self.rounds / (1 - counts) / noise_distribution(self.law).spread)
         moments = tuple(Release(_name(step), self.law, each) for step in range(1, self.rounds + 1))
-        train = Part("train", moments, share)
+        train = Stage("train", moments, share)
         if not counts:
             return (train,)
         looks = [
             Release(name, "gaussian", noise_multiplier / math.sqrt(counts * part))
             for name, part in LOOKS.items()
         ]
-        return (train, Part("rule", tuple(looks), share, piece="train"))
+        return (train, Stage("rule", tuple(looks), share, subset="train"))
 
     def train(
         self,
@@ -278,7 +267,7 @@ class Functional:
         task: Task,
         size: float,
         rng: np.random.Generator,
-        progress: Progress = quiet,
+        progress: Progress = no_progress,
     ) -> Fit:
         """Return the minimiser, or under a constraint the point of the line that keeps its limits.
 
@@ -308,17 +297,17 @@ class Functional:
             return Fit(margin_params(model, quadratic.minimiser, 0.0, start.norm))
         rates = CellRates.of(bounds, layout.coarse, layout.labels)
         path = line_of(quadratic, rates, known)
-        sheet = Sheet(
-            quadratic, known, rates, bounds.limits, self.room, path, Outlook.normal(path, known), model
+        sheet = ReleasedStatistics(
+            quadratic, known, rates, bounds.limits, self.room, path, DecisionCounts.normal(path, known), model
         )
-        look = Look(veils["rule"].draw(), veils["rule"].part, model, layout)
+        look = PathCounts(veils["rule"].draw(), veils["rule"].stage, model, layout)
         sheet = look.counted(sheet, self._clips)
         params = sheet.rule_at().params
         return Fit(params, check=look.checked(bounds, params, known.floor), sheet=sheet)
 
-    def holdout_parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def holdout_stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return one look at the people held out for all announced tolerances."""
-        return (announced_part(noise_multiplier, share),) if self.announced and self._is_bound else ()
+        return (announced_stage(noise_multiplier, share),) if self.announced and self._is_bound else ()
 
     def read_holdout(self, veils: Mapping[str, Veil], task: Task, fit: Fit) -> AnnouncedCounts | None:
         """Return how the models of the announced tolerances decide the people held out."""
@@ -331,14 +320,14 @@ class Functional:
         """Return what one record may add to the first release, in the norm of its law."""
         return laplace_bound(task.n_features + 1) if self.law == "laplace" else START_SENSITIVITY
 
-    def _start_for(self, task: Task, layout: Layout) -> AtZero:
+    def _start_for(self, task: Task, layout: CellLayout) -> AtZero:
         """Return the expansion at 0, in the scale of the paper under its law."""
         where = (task.n_features + 1, layout.cells, layout.tables, len(layout.labels), layout.n_tables)
         if self.law == "laplace":
             return AtZero(1.0, *where, pull=0.5, weight=0.125, clips=True)
         return AtZero(task.input_norm, *where)
 
-    def layout_for(self, task: Task, bounds: HistogramConstraints | None) -> Layout:
+    def layout_for(self, task: Task, bounds: HistogramConstraints | None) -> CellLayout:
         """Return cells no finer than bounds and weighting need: each one adds noise to the pooled slope."""
         shape = (task.people.n_groups, 2)
         tables = np.zeros(shape, dtype=np.int64)
@@ -351,9 +340,9 @@ class Functional:
             labels = np.zeros(shape, dtype=np.int64)
         atoms = np.stack([one.ravel() for one in (coarse, tables, labels)], axis=1)
         kinds, cells = np.unique(atoms, axis=0, return_inverse=True)
-        return Layout(cells.reshape(shape), tables, kinds[:, 2], kinds[:, 0], kinds[:, 1])
+        return CellLayout(cells.reshape(shape), tables, kinds[:, 2], kinds[:, 0], kinds[:, 1])
 
-    def _shares(self, known: CellSums, layout: Layout) -> Floats:
+    def _shares(self, known: CellSums, layout: CellLayout) -> Float64Array:
         """Return the weight of each table: 1, or what makes every known group count the same, and nobody else."""
         if self.weighting == "people":
             return np.ones(1)
@@ -364,44 +353,44 @@ class Functional:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class PathCounts:
     """The one look at the people for counts: a batch, its plan, and where it counts them."""
 
     batch: Batch
-    part: Part
+    stage: Stage
     model: LinearSoftmax
-    layout: Layout
+    layout: CellLayout
 
-    def counted(self, sheet: Sheet, clips: bool) -> Sheet:
+    def counted(self, sheet: ReleasedStatistics, clips: bool) -> ReleasedStatistics:
         """Return the sheet with scores counted along the line, then decisions of the model that is chosen, twice."""
         path, known = sheet.path, sheet.known
         noise = self._noise("scores")
         bins = PathBins(path, known.norm, self.layout.cells, merged_bins(path, known, noise), clips)
         histogram = self.batch.release_counts(bins, "scores")
-        belief = Belief.before(path, known).told_histogram(histogram, bins.places, noise)
+        belief = BinPosterior.before(path, known).told_histogram(histogram, bins.places, noise)
         for name in ("counts 1", "counts 2"):
-            sheet = replace(sheet, outlook=Outlook.counted(path, belief))
+            sheet = replace(sheet, outlook=DecisionCounts.counted(path, belief))
             rule = sheet.rule_at()
             counts = self._decided(rule.params, self.layout.cells, name)
             where = np.array([rule.shift]), np.array([rule.threshold])
             shares = [path.above(cell, *where)[0] for cell in range(len(counts))]
             rows = [np.concatenate([1 - share, share]) for share in shares]
             belief = belief.told(rows, list(counts), self._noise(name))
-        return replace(sheet, outlook=Outlook.counted(path, belief))
+        return replace(sheet, outlook=DecisionCounts.counted(path, belief))
 
-    def checked(self, bounds: HistogramConstraints, params: Array, floor: float) -> FinalCheck:
+    def checked(self, bounds: HistogramConstraints, params: Float32Array, floor: float) -> FinalCheck:
         """Count the final rule, which no choice has looked at, and say what that tells of every bound."""
         counts = self._decided(params, bounds.cells, "released")
         return FinalCheck.of_counts(bounds, counts, self._noise("released") ** 2, floor)
 
-    def _decided(self, params: Array, cells: NDArray[np.int64], name: str) -> Floats:
+    def _decided(self, params: Float32Array, cells: NDArray[np.int64], name: str) -> Float64Array:
         """Release how many people of each cell are decided for each class."""
         n_cells = int(cells.max()) + 1
         function = Decisions(self.model, params, cells.ravel(), n_cells)
         return self.batch.release_counts(function, name).reshape(n_cells, 2)
 
     def _noise(self, name: str) -> float:
-        return next(each.noise_multiplier for each in self.part.releases if each.name == name)
+        return next(each.noise_multiplier for each in self.stage.releases if each.name == name)
 
 
 def _tolerances(given: Any) -> tuple[float, ...]:
@@ -411,7 +400,7 @@ def _tolerances(given: Any) -> tuple[float, ...]:
     except (TypeError, ValueError):
         several = (-1.0,)
     if len(set(several)) < len(several) or not all(0 <= one <= 1 for one in several):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected announced tolerances that differ, each from 0 to 1, got {given!r}; write (0.0, 0.02, 0.05)."
         )
     return several

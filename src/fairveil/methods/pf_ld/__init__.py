@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity, Parity
 from fairveil.fairness.diagnostics import ConstraintTrace
 from fairveil.methods.base import PrivateClassifier
@@ -15,10 +15,6 @@ from fairveil.methods.inputs import Front
 from fairveil.methods.pf_ld.recipe import LagrangianDual
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.run import Trained
-
-__all__ = [
-    "LagrangianClassifier",
-]
 
 
 class LagrangianClassifier(PrivateClassifier):
@@ -68,8 +64,8 @@ class LagrangianClassifier(PrivateClassifier):
     Fitted attributes and predictions together are (epsilon, delta)-differentially private for neighbours that differ in
     whether the sensitive attribute of one record (one person, if the schema names an id column) is known, all features
     and labels being the same; the change from one group to another is stated beside it
-    (``epsilon_of(plan_.charges(), delta, Neighbours.REPLACE_ONE)``). Nothing else is hidden. Assumes that nobody reads
-    this process's memory. Timing is not covered. No gap is guaranteed.
+    (``epsilon_of(plan_.charges(), delta, NeighboringRelation.REPLACE_ONE)``). Nothing else is hidden. Assumes
+    that nobody reads this process's memory. Timing is not covered. No gap is guaranteed.
 
     Examples
     --------
@@ -100,14 +96,14 @@ class LagrangianClassifier(PrivateClassifier):
     def _recipe_for(self, front: Front) -> LagrangianDual:
         training = LagrangianDual() if self.training is None else self.training
         if not isinstance(training, LagrangianDual):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected training to be a LagrangianDual, got {type(training).__name__}; PrivateClassifier takes "
                 "other recipes."
             )
         asked = DemographicParity() if self.constraint is None else self.constraint
         several = asked if isinstance(asked, Sequence) else (asked,)
         if any(isinstance(one, Parity) and one.tolerance for one in several):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected parities without a tolerance, because gaps are brought towards 0 and not bounded, got one "
                 "with it; leave it out (the knob is lambda_max)."
             )

@@ -1,8 +1,8 @@
 """The side of PF-LD that reads the attribute: released numbers in, the rates of groups and what pulls at them out.
 
-`Estimated` reads it a few times: once sums of gradients, from which the chance of every public row to be in every cell
-follows, and counts of decisions at each look, which put the rates right. Between looks all steps are public.
-`Released` reads it at every step, as the paper does: counts, then the weighted gradient of the groups.
+`EstimatedMembership` reads it a few times: once sums of gradients, from which the chance of every public row to be in
+every cell follows, and counts of decisions at each look, which put the rates right. Between looks all steps are public.
+`NoisyGroupGradients` reads it at every step, as the paper does: counts, then the weighted gradient of the groups.
 
 What a clip norm costs: the bias of cut gradients and the noise they need (PF-LD, Theorems 4 and 5, put right).
 
@@ -19,39 +19,26 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.errors import InvalidParameter
+from fairveil._typing import Float32Array, Float64Array
+from fairveil.errors import InvalidParameterError
 from fairveil.methods.pf_ld.membership import basis_for, memberships, public_lengths
 from fairveil.methods.pf_ld.rates import AgainstAll
-from fairveil.models.base import Array, Model
+from fairveil.models.base import Model
 from fairveil.models.losses import softmax
 from fairveil.privacy.attribute import PublicRows
-from fairveil.privacy.plan import Part
+from fairveil.privacy.plan import Stage
 from fairveil.privacy.queries import (
     SHARPNESS,
     BasisSums,
     Decisions,
     GroupPull,
     LongGradients,
+    RowStableDecisions,
     SoftDecisions,
-    SteadyDecisions,
     gradient_lengths,
 )
 from fairveil.privacy.rows import CellFunction
 from fairveil.privacy.veil import Batch, Veil
-
-__all__ = [
-    "Estimated",
-    "GroupSide",
-    "Rates",
-    "Released",
-    "Schedule",
-    "Tails",
-    "best_clip_norm",
-    "gradient_error",
-    "violation_error",
-]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,21 +53,21 @@ class Tails:
         The share of each group beyond each edge, falling.
     """
 
-    edges: Floats
-    above: Floats
+    edges: Float64Array
+    above: Float64Array
 
     @classmethod
-    def from_counts(cls, edges: Floats, counts: Floats) -> "Tails":
+    def from_counts(cls, edges: Float64Array, counts: Float64Array) -> "Tails":
         """Return the tails of noisy counts between edges, shape (groups, E + 1), made to fall from 1 to 0."""
         if counts.shape[1] != len(edges) + 1:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected one count more than the {len(edges)} edges, got {counts.shape[1]}."
             )
         sizes = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
         beyond = counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:] / sizes
         return cls(edges, np.minimum.accumulate(np.clip(beyond, 0.0, 1.0), axis=1))
 
-    def excess(self, clip_norm: float) -> Floats:
+    def excess(self, clip_norm: float) -> Float64Array:
         """Return by how much gradients are too long on average, max(0, norm - clip_norm), at most: one a group.
 
         The mean excess is the area under the tail beyond the clip norm; between edges the tail is at most its left end.
@@ -91,7 +78,9 @@ class Tails:
         return heights @ widths
 
 
-def gradient_error(clip_norm: float, tails: Tails, multipliers: Floats, noise: float, n_params: int) -> float:
+def gradient_error(
+    clip_norm: float, tails: Tails, multipliers: Float64Array, noise: float, n_params: int
+) -> float:
     """Return a bound on E|G - G~|, the error of the constraints' gradient from clipping and noise (Theorem 4).
 
     Parameters
@@ -116,7 +105,7 @@ def violation_error(bound: float, excess: float, noise_multiplier: float, size: 
     return math.sqrt(2 / math.pi) * noise_multiplier * bound / size + excess
 
 
-def best_clip_norm(tails: Tails, multipliers: Floats, noise: float, n_params: int) -> float:
+def best_clip_norm(tails: Tails, multipliers: Float64Array, noise: float, n_params: int) -> float:
     """Return the edge where `gradient_error` is least: beyond it noise grows faster than bias falls.
 
     The bound is convex in the clip norm; its slope is sqrt(n_params) noise less the weighted share of gradients that
@@ -170,8 +159,8 @@ class Rates:
     sample of all people there could be, once more `rate` r (1 - r) / n.
     """
 
-    counts: Floats
-    errors: Floats
+    counts: Float64Array
+    errors: Float64Array
     rate: float = 1.0
     scatter: float = 0.0
 
@@ -195,21 +184,21 @@ class GroupSide(Protocol):
     def clip_norm(self) -> float:
         """The primal bound that is used."""
 
-    def before(self, step: int, params: Array) -> "GroupSide":
+    def before(self, step: int, params: Float32Array) -> "GroupSide":
         """Return what is known before this step, for which the attribute is read as the plan allows."""
 
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
         """Return counts of the groups for the decisions about all public rows."""
 
-    def tilts(self, pull: Floats) -> Floats | None:
+    def tilts(self, pull: Float64Array) -> Float64Array | None:
         """Return what pulls at each public row for the groups' sake, (rows, classes); None: `gradient` says it."""
 
-    def gradient(self, params: Array, pull: Floats) -> Floats | None:
+    def gradient(self, params: Float32Array, pull: Float64Array) -> Float64Array | None:
         """Return the groups' part of the gradient of the mean objective; None: `tilts` says it."""
 
 
 @dataclass(frozen=True, eq=False)
-class Estimated:
+class EstimatedMembership:
     """Chances of public rows, put right by counts.
 
     `shares` is the part that each public row makes up of each cell by its label, `residual` what looks counted beyond
@@ -224,10 +213,10 @@ class Estimated:
     bound: float | None
     clip_norm: float
     n_looks: int
-    seen: Floats
-    residual: Floats
-    shares: Floats
-    pulled: Floats
+    seen: Float64Array
+    residual: Float64Array
+    shares: Float64Array
+    pulled: Float64Array
 
     @classmethod
     def start(
@@ -238,7 +227,7 @@ class Estimated:
         sides: AgainstAll,
         schedule: Schedule,
         bound: float | None,
-    ) -> "Estimated":
+    ) -> "EstimatedMembership":
         """Return what is known before the first look: nothing."""
         seen, residual = np.zeros(sides.n_cells), np.zeros((sides.n_cells, model.n_classes))
         shares = np.zeros((sides.n_cells, len(public.y)))
@@ -247,10 +236,10 @@ class Estimated:
     @property
     def _noise(self) -> float:
         """The standard deviation of each count of a look."""
-        return self.veils["train"].part.releases[0].noise_multiplier
+        return self.veils["train"].stage.releases[0].noise_multiplier
 
     @property
-    def _sizes(self) -> Floats:
+    def _sizes(self) -> Float64Array:
         """The noisy number of units in each cell, at least what can be told from noise."""
         n_looks = max(1, self.n_looks)
         return _at_least(self.seen / n_looks, self._noise_of_sizes)
@@ -260,18 +249,18 @@ class Estimated:
         return self._noise * math.sqrt(self.model.n_classes / max(1, self.n_looks))
 
     @property
-    def _errors(self) -> Floats:
+    def _errors(self) -> Float64Array:
         """The standard error of what looks say of each cell's shares."""
         return self._noise / math.sqrt(max(1.0, AVERAGED * self.n_looks)) / self._sizes
 
-    def before(self, step: int, params: Array) -> "Estimated":
+    def before(self, step: int, params: Float32Array) -> "EstimatedMembership":
         """Return what is known after a look, where one is due."""
         return self.look(params) if self.schedule.is_due(step) else self
 
-    def look(self, params: Array) -> "Estimated":
+    def look(self, params: Float32Array) -> "EstimatedMembership":
         """Release the decisions of each cell; the first time the sums of gradients too."""
         sides, model = self.sides, self.model
-        asked = SteadyDecisions(model, params, sides.groups.cells, sides.n_cells)
+        asked = RowStableDecisions(model, params, sides.groups.cells, sides.n_cells)
         counts = self.veils["train"].draw().release_counts(asked, "decisions").reshape(-1, model.n_classes)
         known = replace(self, n_looks=self.n_looks + 1, seen=self.seen + counts.sum(axis=1))
         if known.n_looks == 1:
@@ -282,15 +271,15 @@ class Estimated:
         weight = min(1.0, RECENT / (known.n_looks + RECENT - 1))
         return replace(known, residual=(1 - weight) * self.residual + weight * newest)
 
-    def _decided(self, decisions: NDArray[np.integer]) -> Floats:
+    def _decided(self, decisions: NDArray[np.integer]) -> Float64Array:
         """Return the weight of each public row in the column of its decision."""
         return (decisions[:, None] == np.arange(self.model.n_classes)) * self.public.weights[:, None]
 
-    def _estimated(self, params: Array) -> "Estimated":
+    def _estimated(self, params: Float32Array) -> "EstimatedMembership":
         """Release the sums of each cell and work out what part of it each public row makes up."""
         sides, public = self.sides, self.public
         sums = basis_for(public, self.model, params, sides.groups.cells, sides.n_cells)
-        noise = self.veils["sums"].part.releases[0].noise_multiplier
+        noise = self.veils["sums"].stage.releases[0].noise_multiplier
         clip_norm = self._usual_length(sums) if self.bound is None else self.bound
         released = self.veils["sums"].draw().release_histogram(sums, clip_norm, "sums")
         chances = memberships(
@@ -304,7 +293,7 @@ class Estimated:
         pulled = self._parts(chances * (by_heart * expected + (1 - by_heart) * own))
         return replace(self, clip_norm=clip_norm, shares=self._parts(chances * own), pulled=pulled)
 
-    def _parts(self, chances: Floats) -> Floats:
+    def _parts(self, chances: Float64Array) -> Float64Array:
         """Return what part each row makes up of each cell."""
         return chances / np.maximum(chances @ self.public.weights, 1.0)[:, None]
 
@@ -323,16 +312,16 @@ class Estimated:
         told = (found > 0) & (found >= TOLD * self._noise_of_sizes)
         return Rates(shares * self._sizes[:, None], np.where(told, errors, np.inf))
 
-    def tilts(self, pull: Floats) -> Floats:
+    def tilts(self, pull: Float64Array) -> Float64Array:
         """Return the pull on each row: that of its cells, by the part that it makes up of them."""
         return (self.pulled * self._sizes[:, None]).T @ pull
 
-    def gradient(self, params: Array, pull: Floats) -> None:
+    def gradient(self, params: Float32Array, pull: Float64Array) -> None:
         """Return nothing: tilts say it."""
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
+class NoisyGroupGradients:
     """The gradient of the groups at every step (Equations 8 and 10, put right), and counts of its batch or of everyone.
 
     `total` and `weight` smooth counts over batches of about `expected` people, or over looks at everyone; `squares`
@@ -348,7 +337,7 @@ class Released:
     clip_norm: float
     dual_bound: float | None
     batch: Batch | None
-    total: Floats
+    total: Float64Array
     weight: float = 0.0
     squares: float = 0.0
 
@@ -362,14 +351,14 @@ class Released:
         schedule: Schedule,
         clip_norm: float,
         dual_bound: float | None,
-    ) -> "Released":
+    ) -> "NoisyGroupGradients":
         """Return what is known before the first step: nothing. A clip norm that is NaN is chosen at the first one."""
-        (rate,) = veils["train"].part.sampling_rates.values()
+        (rate,) = veils["train"].stage.sampling_rates.values()
         nothing = np.zeros((sides.n_cells, model.n_classes))
         expected = max(1.0, rate * public.n_units)
         return cls(veils, expected, public, model, sides, schedule, clip_norm, dual_bound, None, nothing)
 
-    def before(self, step: int, params: Array) -> "Released":
+    def before(self, step: int, params: Float32Array) -> "NoisyGroupGradients":
         """Draw the batch of the step, and count it, or everyone where a look is due."""
         known = self if not math.isnan(self.clip_norm) else replace(self, clip_norm=self._chosen(params))
         known = replace(known, batch=self.veils["train"].draw())
@@ -377,7 +366,7 @@ class Released:
             return known
         return known.look(params)
 
-    def look(self, params: Array) -> "Released":
+    def look(self, params: Float32Array) -> "NoisyGroupGradients":
         """Release the decisions of each cell, or their soft scores."""
         batch = self.veils["looks"].draw() if self.schedule.n_looks else self.batch
         assert batch is not None
@@ -390,11 +379,11 @@ class Released:
         )
 
     @property
-    def _counting(self) -> Part:
+    def _counting(self) -> Stage:
         """The part of the plan that counts."""
-        return self.veils["looks" if self.schedule.n_looks else "train"].part
+        return self.veils["looks" if self.schedule.n_looks else "train"].stage
 
-    def _chosen(self, params: Array) -> float:
+    def _chosen(self, params: Float32Array) -> float:
         """Return the primal bound with the least error of the groups' mean gradients over the run (Theorem 4).
 
         By noisy counts of long gradients in each cell where the plan has them, else by those of all rows.
@@ -408,15 +397,15 @@ class Released:
             asked = LongGradients(self.model, params, self.sides.groups.cells, self.sides.n_cells, edges)
             released = self.veils["lengths"].draw().release_counts(asked, "lengths")
             counts = released.reshape(-1, len(edges) + 1)
-            noise = self.veils["lengths"].part.releases[0].noise_multiplier * math.sqrt(len(edges) + 1)
+            noise = self.veils["lengths"].stage.releases[0].noise_multiplier * math.sqrt(len(edges) + 1)
             sizes = float(_at_least(counts.sum(axis=1), noise).min())
-        part = self.veils["train"].part
-        (rate,) = part.sampling_rates.values()
-        noise = part.releases[-1].noise_multiplier / (rate * math.sqrt(part.n_steps) * max(1.0, sizes))
+        stage = self.veils["train"].stage
+        (rate,) = stage.sampling_rates.values()
+        noise = stage.releases[-1].noise_multiplier / (rate * math.sqrt(stage.n_steps) * max(1.0, sizes))
         tails = Tails.from_counts(edges, counts)
         return best_clip_norm(tails, np.full(len(counts), 1 / len(counts)), noise, self.model.n_params)
 
-    def _measured(self, batch: Batch, params: Array) -> Floats:
+    def _measured(self, batch: Batch, params: Float32Array) -> Float64Array:
         cells, n_cells = self.sides.groups.cells, self.sides.n_cells
         if self.dual_bound is not None:
             soft = SoftDecisions(self.model, params, cells.ravel(), n_cells, SHARPNESS)
@@ -425,26 +414,26 @@ class Released:
         hard: CellFunction = (
             Decisions(self.model, params, cells.ravel(), n_cells)
             if self.weight and not self.schedule.n_looks
-            else SteadyDecisions(self.model, params, cells, n_cells)
+            else RowStableDecisions(self.model, params, cells, n_cells)
         )
         return batch.release_counts(hard, "decisions").reshape(self.total.shape)
 
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
         """Return the smoothed counts of released batches."""
-        counts, part = self.total / self.weight, self._counting
-        (rate,) = part.sampling_rates.values()
+        counts, stage = self.total / self.weight, self._counting
+        (rate,) = stage.sampling_rates.values()
         bound = 1.0 if self.dual_bound is None else self.dual_bound
         kept = self.squares / self.weight**2
-        noise = part.releases[0].noise_multiplier * bound * math.sqrt(kept)
+        noise = stage.releases[0].noise_multiplier * bound * math.sqrt(kept)
         sizes, of_sizes = counts.sum(axis=1), noise * math.sqrt(self.model.n_classes)
         errors = noise / _at_least(sizes, of_sizes)
         told = (sizes > 0) & (sizes >= TOLD * of_sizes)
         return Rates(counts, np.where(told, errors, np.inf), rate, (1 - rate) * kept)
 
-    def tilts(self, pull: Floats) -> None:
+    def tilts(self, pull: Float64Array) -> None:
         """Return nothing: the gradient says it."""
 
-    def gradient(self, params: Array, pull: Floats) -> Floats:
+    def gradient(self, params: Float32Array, pull: Float64Array) -> Float64Array:
         """Release sum_i w_i clip(grad h_i, C_p) over the batch, w public: no record adds more than max |w| C_p."""
         assert self.batch is not None
         (counted,) = self._counting.sampling_rates.values()
@@ -458,6 +447,6 @@ class Released:
         return self.batch.release_gradient(self.model, params, objective, bound) / self.expected
 
 
-def _at_least(sizes: Floats, noise: float) -> Floats:
+def _at_least(sizes: Float64Array, noise: float) -> Float64Array:
     """Return the sizes of cells, at least what can be told from noise of this standard deviation."""
     return np.maximum(sizes, 1 + LEAST * noise)

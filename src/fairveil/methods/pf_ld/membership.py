@@ -13,17 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.models.base import Array, Model
+from fairveil._typing import Float32Array, Float64Array
+from fairveil.models.base import Model
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.queries import BasisSums
-
-__all__ = [
-    "basis_for",
-    "memberships",
-    "public_lengths",
-]
-
-Floats = NDArray[np.float64]
 
 POWER = 0.25
 """The basis is Sigma^-POWER times the centred features: halfway between as they are and whitened."""
@@ -39,7 +32,7 @@ SHARES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 def basis_for(
-    public: PublicRows, model: Model, params: Array, cells: NDArray[np.int64], n_cells: int
+    public: PublicRows, model: Model, params: Float32Array, cells: NDArray[np.int64], n_cells: int
 ) -> BasisSums:
     """Return the vectors to be summed, in a basis that follows from features and parameters alone."""
     if not len(public.y):
@@ -57,11 +50,11 @@ def basis_for(
     return BasisSums(model, params, cells, n_cells, centre, axes, constant)
 
 
-def _slopes(public: PublicRows, model: Model, params: Array) -> Floats:
+def _slopes(public: PublicRows, model: Model, params: Float32Array) -> Float64Array:
     return BasisSums.slopes_of(model.logits(params, public.X))
 
 
-def public_lengths(public: PublicRows, sums: BasisSums) -> Floats:
+def public_lengths(public: PublicRows, sums: BasisSums) -> Float64Array:
     """Return the length of every row's vector: no secret, unlike whose it is."""
     slopes = _slopes(public, sums.model, sums.params)
     return slopes * np.sqrt(np.square(sums.basis_of(public.X)).sum(axis=1))
@@ -71,16 +64,21 @@ def public_lengths(public: PublicRows, sums: BasisSums) -> Floats:
 class _Stratum:
     """The public side of all rows whose label a cell may hold: clipped vectors summed in two ways, and features."""
 
-    cross: Floats
-    total: Floats
-    spread: Floats
+    cross: Float64Array
+    total: Float64Array
+    spread: Float64Array
     n_rows: float
 
 
 def memberships(
-    public: PublicRows, sums: BasisSums, released: Floats, noise_std: float, clip_norm: float, sizes: Floats,
+    public: PublicRows,
+    sums: BasisSums,
+    released: Float64Array,
+    noise_std: float,
+    clip_norm: float,
+    sizes: Float64Array,
     cell_labels: NDArray[np.bool_],
-) -> Floats:  # fmt: skip
+) -> Float64Array:
     """Return the chance that each public row is in each cell, had it a label that the cell holds, shape (cells, rows).
 
     Parameters
@@ -111,7 +109,7 @@ def memberships(
 
 
 def _stratum(
-    public: PublicRows, sums: BasisSums, basis: Floats, clip_norm: float, rows: NDArray[np.int64]
+    public: PublicRows, sums: BasisSums, basis: Float64Array, clip_norm: float, rows: NDArray[np.int64]
 ) -> _Stratum:
     slopes = BasisSums.slopes_of(sums.model.logits(sums.params, public.X[rows]))
     lengths = slopes * np.sqrt(np.square(basis).sum(axis=1))
@@ -122,7 +120,7 @@ def _stratum(
     return _Stratum((basis * held[:, None]).T @ basis, held @ basis, spread + ridge, n_rows)
 
 
-def _posterior(stratum: _Stratum, released: Floats, share: float, noise_std: float) -> Floats:
+def _posterior(stratum: _Stratum, released: Float64Array, share: float, noise_std: float) -> Float64Array:
     """Return the slope of the chance in the basis: its posterior mean under the prior with the largest evidence."""
     n_values = len(released)
     variance = max(noise_std, 1e-9 * np.sqrt(max(stratum.n_rows, 1.0))) ** 2

@@ -7,18 +7,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.errors import InvalidParameter
+from fairveil._typing import Float64Array
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, Parity, groups_of
 from fairveil.fairness.groups import Population
 from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bounds
 from fairveil.fairness.rates import CLASSLESS, Rate
-
-__all__ = [
-    "AgainstAll",
-    "against_all",
-]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +52,9 @@ class AgainstAll:
         """The cell of each label in the histogram of everyone, -1 for a label that is not counted."""
         return self.everyone.cells[-1]
 
-    def violations(self, group_counts: Floats, all_counts: Floats, floor: float = 1.0) -> Floats:
+    def violations(
+        self, group_counts: Float64Array, all_counts: Float64Array, floor: float = 1.0
+    ) -> Float64Array:
         """Return everyone's rate less the group's, for each difference."""
         ours = self.groups.weights @ self.groups.rates(group_counts, floor)
         theirs = self.everyone.weights @ self.everyone.rates(all_counts, floor)
@@ -78,7 +74,7 @@ def against_all(constraint: Constraint | Sequence[Constraint], people: Populatio
     """
     several = list(constraint) if isinstance(constraint, Sequence) else [constraint]
     if not several or not all(isinstance(one, Parity) and one.ratio is None for one in several):
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected differences between groups such as DemographicParity(), got {constraint!r}; caps, ratios and "
             "rules go with RateConstrainedClassifier."
         )
@@ -94,7 +90,7 @@ def _pairs(parity: Constraint, people: Population) -> list[tuple[Rate, Rate]]:
     assert isinstance(parity, Parity)
     groups = groups_of(people, parity.attribute)
     if len(groups) < 2:
-        raise InvalidParameter(
+        raise InvalidParameterError(
             f"Expected at least two groups to compare for {parity.name}, got fewer; name more."
         )
     found = []

@@ -12,29 +12,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_integer, check_positive
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import ConstraintTrace, quantile
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.pf_ld.group_gradients import Estimated, GroupSide, Rates, Released, Schedule
+from fairveil.methods.pf_ld.group_gradients import (
+    EstimatedMembership,
+    GroupSide,
+    NoisyGroupGradients,
+    Rates,
+    Schedule,
+)
 from fairveil.methods.pf_ld.rates import AgainstAll, against_all
 from fairveil.models import Adam, Average, Model
-from fairveil.models.base import Array
 from fairveil.models.losses import logits_pull
 from fairveil.privacy.attribute import PublicRows
-from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import soft_pull
 from fairveil.privacy.veil import Veil
-from fairveil.training.recipe import Fit, Progress, Task, quiet
+from fairveil.training.recipe import Fit, Progress, Task, no_progress
 from fairveil.training.run import precision_of
-
-__all__ = [
-    "DualSheet",
-    "LagrangianDual",
-]
-
-Floats = NDArray[np.float64]
 
 PRIMALS = ("memberships", "gradients")
 N_STEPS, WARM_UP = 600, 400
@@ -66,18 +65,18 @@ COUNT_NOISE = 1.5
 """Noise on counts over that on the gradient, where both are released at every step."""
 
 
-class Dual(NamedTuple):
+class SignedMultipliers(NamedTuple):
     """Where the multipliers stand: past differences added up, and what pulls now."""
 
-    sums: Floats
-    multipliers: Floats
+    sums: Float64Array
+    multipliers: Float64Array
 
 
-class DualSheet(NamedTuple):
+class LagrangianResult(NamedTuple):
     """What else a training tells: the primal bound it used, and the last multipliers."""
 
     clip_norm: float
-    multipliers: Floats
+    multipliers: Float64Array
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class LagrangianDual:
             object.__setattr__(self, "constraint", tuple(self.constraint))
         object.__setattr__(self, "lambda_max", check_positive("lambda_max", self.lambda_max))
         if not 0 <= self.slack < 1:
-            raise InvalidParameter(f"Expected 0 <= slack < 1, got {self.slack!r}.")
+            raise InvalidParameterError(f"Expected 0 <= slack < 1, got {self.slack!r}.")
         if self.n_looks is not None:
             check_integer("n_looks", self.n_looks)
         if self.primal is not None:
@@ -137,7 +136,7 @@ class LagrangianDual:
         if self.dual_bound is not None:
             object.__setattr__(self, "dual_bound", check_positive("dual_bound", self.dual_bound))
         if self.descent.clip_norm is not None or self.descent.group_clipping:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a descent without clipping, because the loss is public here, got one with it; primal_bound "
                 "is what bounds the groups' gradients."
             )
@@ -151,15 +150,15 @@ class LagrangianDual:
         against_all(self.constraint, task.people)
         self.descent.check(task)
         if self.primal_for(task) == "memberships" and self.dual_bound is not None:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 'Expected dual_bound with primal="gradients" only, got it with "memberships", which counts decisions.'
             )
         if self.n_looks is not None and self.dual_bound is not None:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected dual_bound or n_looks, got both; looks at everyone count decisions, which are bounded."
             )
         if self.primal_for(task) == "memberships" and self.primal_bound == "private":
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 'Expected primal_bound="private" with primal="gradients" only, got it with "memberships", to which '
                 "clipping costs no bias; leave it open."
             )
@@ -180,26 +179,26 @@ class LagrangianDual:
         own = N_LOOKS[self.primal_for(task)] if self.n_looks is None else self.n_looks
         return min(own, self.length)
 
-    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return what is asked of the people whose attribute is known, at this noise."""
         n_looks = self.looks_for(task)
         if self.primal_for(task) == "memberships":
             looks = Release("decisions", "gaussian", noise_multiplier * math.sqrt(n_looks / LOOK_SHARE))
             sums = Release("sums", "gaussian", noise_multiplier / math.sqrt(1 - LOOK_SHARE))
             return (
-                Part("train", (looks,), share, n_steps=n_looks, by_group=True),
-                Part("sums", (sums,), share, piece="train", by_group=True),
+                Stage("train", (looks,), share, n_steps=n_looks, by_group=True),
+                Stage("sums", (sums,), share, subset="train", by_group=True),
             )
         counts = Release("decisions", "gaussian", COUNT_NOISE * noise_multiplier)
         gradient = Release("gradient", "gaussian", noise_multiplier)
         releases = (gradient,) if n_looks else (counts, gradient)
-        steps = Part("train", releases, share, {-1: self.descent.rate_for(task)}, self.length)
-        parts = [steps]
+        steps = Stage("train", releases, share, {-1: self.descent.rate_for(task)}, self.length)
+        stages = [steps]
         if n_looks:
-            parts.append(_part_of_all("looks", "decisions", n_looks, LOOK_SHARE, steps))
+            stages.append(_part_of_all("looks", "decisions", n_looks, LOOK_SHARE, steps))
         if self.primal_bound == "private":
-            parts.append(_part_of_all("lengths", "lengths", 1, LENGTH_SHARE, steps))
-        return tuple(parts)
+            stages.append(_part_of_all("lengths", "lengths", 1, LENGTH_SHARE, steps))
+        return tuple(stages)
 
     def train(
         self,
@@ -207,7 +206,7 @@ class LagrangianDual:
         task: Task,
         size: float,
         rng: np.random.Generator,
-        progress: Progress = quiet,
+        progress: Progress = no_progress,
     ) -> Fit:
         """Return averaged parameters, and the course of all differences and multipliers.
 
@@ -218,7 +217,7 @@ class LagrangianDual:
         """
         public = veils["train"].public
         if public is None:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected people of whom the attribute alone is secret, got whole records; use LagrangianClassifier."
             )
         model, sides = self.model_for(task), against_all(self.constraint, task.people)
@@ -233,18 +232,18 @@ class LagrangianDual:
         bound = self.primal_bound if isinstance(self.primal_bound, float) else None
         looks = Schedule(self.looks_for(task), self.length)
         if self.primal_for(task) == "memberships":
-            return Estimated.start(veils, public, model, sides, looks, bound)
+            return EstimatedMembership.start(veils, public, model, sides, looks, bound)
         if bound is None:
             bound = math.nan if task.is_private else math.inf
-        return Released.start(veils, public, model, sides, looks, bound, self.dual_bound)
+        return NoisyGroupGradients.start(veils, public, model, sides, looks, bound, self.dual_bound)
 
 
-def _part_of_all(name: str, release: str, n_steps: int, part: float, steps: Part) -> Part:
+def _part_of_all(name: str, release: str, n_steps: int, stage: float, steps: Stage) -> Stage:
     """Return looks at everyone, at this part of the precision of the steps."""
-    precision = part * precision_of(steps)
+    precision = stage * precision_of(steps)
     noise = math.sqrt(n_steps / precision) if precision else 0.0
     asked = Release(release, "gaussian", noise)
-    return Part(name, (asked,), steps.share, n_steps=n_steps, piece=steps.piece, by_group=True)
+    return Stage(name, (asked,), steps.share, n_steps=n_steps, subset=steps.subset, by_group=True)
 
 
 def _falling(rate: float, passed: float) -> Adam:
@@ -261,7 +260,7 @@ class _Course:
     model: Model
     sides: AgainstAll
 
-    def warm_up(self, rng: np.random.Generator, size: float) -> Array:
+    def warm_up(self, rng: np.random.Generator, size: float) -> Float32Array:
         """Return parameters of the loss alone; a little public chance keeps them off every edge."""
         params = self.model.initial(rng)
         params = params + rng.normal(0.0, 1e-3, len(params)).astype(params.dtype)
@@ -274,11 +273,11 @@ class _Course:
         return average.value()
 
     def run(
-        self, params: Array, side: GroupSide, size: float, rng: np.random.Generator, progress: Progress
+        self, params: Float32Array, side: GroupSide, size: float, rng: np.random.Generator, progress: Progress
     ) -> Fit:
         """Return averaged parameters after all steps, from those of the warm-up."""
         length, nothing = self.recipe.length, np.zeros(len(self.sides))
-        dual, trace, state = Dual(nothing, nothing), [], Adam(RATE).start(params)
+        dual, trace, state = SignedMultipliers(nothing, nothing), [], Adam(RATE).start(params)
         average, pull, tilts = Average.start(params), np.zeros(0), None
         for step in progress(range(length)):
             side = side.before(step, params)
@@ -291,12 +290,16 @@ class _Course:
             params, state = optimizer.step(params, gradient if own is None else gradient + own, state)
             if step >= length - max(1, round(LAST * length)):
                 average = average.add(params)
-        return Fit(average.value(), self._told(trace), sheet=DualSheet(side.clip_norm, dual.multipliers))
+        return Fit(
+            average.value(), self._told(trace), sheet=LagrangianResult(side.clip_norm, dual.multipliers)
+        )
 
     def _decay(self, size: float) -> float:
         return min(DECAY * self.model.n_params / size, LARGEST_DECAY)
 
-    def _gradient(self, params: Array, tilts: Floats | None, rng: np.random.Generator) -> Floats:
+    def _gradient(
+        self, params: Float32Array, tilts: Float64Array | None, rng: np.random.Generator
+    ) -> Float64Array:
         """Return the gradient of the mean public objective on a batch of public coins: loss, and what tilts pull."""
         rows = self.public.sample(BATCH, rng)
         X = self.public.X[rows]
@@ -307,7 +310,9 @@ class _Course:
         total = self.model.clipped_gradient(params, X, dlogits, math.inf, activations=activations)
         return total.astype(np.float64) / max(1, len(rows))
 
-    def _ascended(self, dual: Dual, params: Array, side: GroupSide) -> tuple[Dual, Floats, Floats, tuple]:
+    def _ascended(
+        self, dual: SignedMultipliers, params: Float32Array, side: GroupSide
+    ) -> tuple[SignedMultipliers, Float64Array, Float64Array, tuple]:
         """Return the multipliers after one dual step, their pull on each cell, on each public row, and what to tell."""
         decisions = self.model.logits(params, self.public.X).argmax(axis=0)
         rates, everyone = side.rates(decisions), self._count(decisions)
@@ -324,9 +329,9 @@ class _Course:
         of_label = np.where(is_counted, of_all.take(self.sides.label_cells, axis=0, mode="wrap"), 0.0)
         tilts, own = of_label.take(self.public.y, axis=0), side.tilts(pull)
         tilts = self.public.n_units * (tilts if own is None else tilts + own)
-        return Dual(sums, multipliers), pull, tilts, (differences, errors, multipliers)
+        return SignedMultipliers(sums, multipliers), pull, tilts, (differences, errors, multipliers)
 
-    def _count(self, decisions: NDArray[np.integer]) -> Floats:
+    def _count(self, decisions: NDArray[np.integer]) -> Float64Array:
         """Return everyone's counts by cell of their label and decision; public, and exact."""
         n_cells, n_classes = self.sides.everyone.n_cells, self.model.n_classes
         cells = self.sides.label_cells[self.public.y]
@@ -335,7 +340,7 @@ class _Course:
         counts = np.bincount(places, self.public.weights[counted], n_cells * n_classes)
         return counts.reshape(n_cells, n_classes).astype(np.float64)
 
-    def _errors(self, rates: Rates, scatter: float) -> Floats:
+    def _errors(self, rates: Rates, scatter: float) -> Float64Array:
         """Return the standard error of each difference: of its group's rate, over all cells that this is made of."""
         groups = self.sides.groups
         below = groups.below.reshape(-1, self.sides.n_cells, self.model.n_classes).any(axis=2)

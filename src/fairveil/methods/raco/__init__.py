@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import ConstraintTrace
 from fairveil.methods.base import PrivateClassifier
@@ -14,10 +14,6 @@ from fairveil.methods.inputs import Front
 from fairveil.methods.raco.recipe import RateConstrained
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.run import Trained
-
-__all__ = [
-    "RateConstrainedClassifier",
-]
 
 
 class RateConstrainedClassifier(PrivateClassifier):
@@ -52,7 +48,7 @@ class RateConstrainedClassifier(PrivateClassifier):
         The course of every bound and its multiplier over the steps, private; ``constraint_trace_.frame()`` to plot it.
     final_check_ : FinalCheck or None
         What noisy counts say of the released rule on the people trained on; where a bound is surely broken, fit warns
-        with `ToleranceNotMet`.
+        with `ToleranceNotMetWarning`.
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
         As in `PrivateClassifier`.
 
@@ -89,12 +85,12 @@ class RateConstrainedClassifier(PrivateClassifier):
 
     def _recipe_for(self, front: Front) -> RateConstrained:
         if self.constraint is None:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a constraint, got none; write for example constraint=DemographicParity(tolerance=0.05)."
             )
         training = RateConstrained() if self.training is None else self.training
         if not isinstance(training, RateConstrained):
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected training to be a RateConstrained, got {type(training).__name__}; "
                 "PrivateClassifier takes other recipes."
             )

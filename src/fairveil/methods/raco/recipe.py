@@ -8,25 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array
 from fairveil._validation import check_choice, check_positive
-from fairveil.errors import InvalidParameter
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, quantile
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.raco.threshold import Look, look_part
+from fairveil.methods.raco.threshold import ThresholdAdjustment, adjustment_stage
 from fairveil.models import Average, Model, Sgd
-from fairveil.models.base import Array
-from fairveil.privacy.noise import Law, law_named
-from fairveil.privacy.plan import Part, Release
+from fairveil.privacy.noise import NoiseDistribution, noise_distribution
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Decisions, Lagrangian, SoftDecisions
 from fairveil.privacy.veil import Batch, Veil
-from fairveil.training.multipliers import PULL_EVERY, Ascent, Dual
-from fairveil.training.recipe import Fit, Progress, Task, quiet
-
-__all__ = [
-    "RateConstrained",
-]
+from fairveil.training.multipliers import PULL_EVERY, Ascent, DualState
+from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
 HISTOGRAM_NOISE = 2.0
 """Noise on the histogram over the noise on the gradient: it takes a fifth of a step's budget."""
@@ -87,16 +83,16 @@ class RateConstrained:
 
     def __post_init__(self) -> None:
         check_positive("temperature", self.temperature)
-        law_named(self.histogram)
+        noise_distribution(self.histogram)
         if isinstance(self.constraint, list):
             object.__setattr__(self, "constraint", tuple(self.constraint))
         if self.laplace_scale is not None:
             check_positive("laplace_scale", self.laplace_scale)
             check_choice("histogram (with a laplace_scale)", self.histogram, ("laplace",))
         if not 0 <= self.headroom < math.inf:
-            raise InvalidParameter(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
+            raise InvalidParameterError(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
         if self.descent.group_clipping:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 "Expected a descent without group clipping under constraints, got one with it."
             )
 
@@ -109,18 +105,20 @@ class RateConstrained:
         constrain(self.constraint, task.people)
         self.descent_for(task).check(task)
         if self.soft_rates and self._law.is_whole:
-            raise InvalidParameter(
+            raise InvalidParameterError(
                 f"Expected a law of real noise for soft rates, got {self.histogram!r}; take gaussian or laplace."
             )
 
-    def parts(self, noise_multiplier: float, share: float, task: Task) -> tuple[Part, ...]:
+    def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return the steps, each with histogram and gradient of one batch, and the last look at the same people."""
         releases = (
             Release("histogram", self.histogram, self._histogram_noise(noise_multiplier)),
             Release("gradient", "gaussian", noise_multiplier),
         )
-        steps = Part("train", releases, share, {-1: self._rate(task)}, self.descent_for(task).length)
-        return (steps, look_part(noise_multiplier, steps, task.n_classes)) if self.last_look else (steps,)
+        steps = Stage("train", releases, share, {-1: self._rate(task)}, self.descent_for(task).length)
+        return (
+            (steps, adjustment_stage(noise_multiplier, steps, task.n_classes)) if self.last_look else (steps,)
+        )
 
     def _rate(self, task: Task) -> float:
         """Return the sampling rate; an open one is a tenth at most, because each batch also pays for its histogram."""
@@ -146,7 +144,7 @@ class RateConstrained:
         task: Task,
         size: float,
         rng: np.random.Generator,
-        progress: Progress = quiet,
+        progress: Progress = no_progress,
     ) -> Fit:
         """Return averaged parameters with settled thresholds, the trace of all bounds, and what the last look says.
 
@@ -157,7 +155,7 @@ class RateConstrained:
         """
         constraints = constrain(self.constraint, task.people)
         descent, model = self.descent_for(task), self.model_for(task)
-        ascent = self._ascent(constraints, veils["train"].part, size)
+        ascent = self._ascent(constraints, veils["train"].stage, size)
         optimizer, clip_norm = self._optimizer(descent, task, size), descent.clip_norm_for(task)
         params, dual, trace = model.initial(rng), ascent.start(), []
         state, average = optimizer.start(params), Average.start(params)
@@ -174,8 +172,10 @@ class RateConstrained:
         params, told = average.value(), self._told(trace, ascent)
         if not self.last_look:
             return Fit(params, told)
-        watched = Look.watching(constraints, task.people)
-        look = Look(veils["look"].draw(), veils["look"].part, watched, model, params, size, self.headroom)
+        watched = ThresholdAdjustment.watching(constraints, task.people)
+        look = ThresholdAdjustment(
+            veils["look"].draw(), veils["look"].stage, watched, model, params, size, self.headroom
+        )
         params, check = look.settle(objective, clip_norm)
         return Fit(params, told, check)
 
@@ -184,21 +184,21 @@ class RateConstrained:
         rate = descent.learning_rate_for(task, size, TRAVEL_PER_SIGNAL)
         if descent.learning_rate is None:
             rate = min(rate, RATE_OVER_STABLE * descent.stable_rate_for(task))
-        return Sgd(rate, descent.inertia)
+        return Sgd(rate, descent.momentum_used)
 
-    def _ascent(self, constraints: HistogramConstraints, part: Part, size: float) -> Ascent:
-        (rate,) = part.sampling_rates.values()
-        noise = part.releases[0].noise_multiplier
+    def _ascent(self, constraints: HistogramConstraints, stage: Stage, size: float) -> Ascent:
+        (rate,) = stage.sampling_rates.values()
+        noise = stage.releases[0].noise_multiplier
         return Ascent(
-            constraints, part.n_steps, rate * size, rate, self._law.spread * noise**2, self.headroom
+            constraints, stage.n_steps, rate * size, rate, self._law.spread * noise**2, self.headroom
         )
 
     @property
-    def _law(self) -> Law:
-        return law_named(self.histogram)
+    def _law(self) -> NoiseDistribution:
+        return noise_distribution(self.histogram)
 
     def histogram_of(
-        self, batch: Batch, model: Model, params: Array, constraints: HistogramConstraints
+        self, batch: Batch, model: Model, params: Float32Array, constraints: HistogramConstraints
     ) -> NDArray[np.float64]:
         """Release how many people of each cell are decided for each class (Equation 9, hard or soft)."""
         cells, n_cells = constraints.cells.ravel(), constraints.n_cells
@@ -208,14 +208,14 @@ class RateConstrained:
         hard = Decisions(model, params, cells, n_cells)
         return batch.release_counts(hard, "histogram").reshape(n_cells, model.n_classes)
 
-    def objective_of(self, ascent: Ascent, dual: Dual) -> Lagrangian:
+    def objective_of(self, ascent: Ascent, dual: DualState) -> Lagrangian:
         """Return the loss with the pull of each atom's cell; atoms that no rate counts feel none (Equation 10)."""
         constraints = ascent.constraints
         pull = np.zeros((constraints.n_cells + 1, constraints.n_classes), dtype=np.float32)
         pull[:-1] = ascent.pull(dual)
         return Lagrangian(pull.take(constraints.cells.ravel(), axis=0, mode="wrap"), self.temperature)
 
-    def _told(self, duals: list[Dual], ascent: Ascent) -> ConstraintTrace:
+    def _told(self, duals: list[DualState], ascent: Ascent) -> ConstraintTrace:
         width = quantile("laplace" if self._law.norm == 1 else "gaussian", 0.95)
         return ConstraintTrace(
             np.arange(len(duals)),

@@ -13,23 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil._typing import Float32Array, Float64Array
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.groups import Population
 from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bounds
 from fairveil.fairness.rates import Rate
-from fairveil.models.base import Array, Model
-from fairveil.privacy.plan import Part, Release
+from fairveil.models.base import Model
+from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Clipped, Decisions, Margins
 from fairveil.privacy.rows import Objective
 from fairveil.privacy.veil import Batch
 from fairveil.training.multipliers import aims_of, prices_of
-
-__all__ = [
-    "Look",
-    "look_part",
-]
-
-Floats = NDArray[np.float64]
 
 _HALF = (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0)
 EDGES = np.array([*(-edge for edge in reversed(_HALF)), 0.0, *_HALF])
@@ -53,10 +47,10 @@ class _Table:
     """Counts (cell x decision) at a threshold."""
 
     threshold: float
-    counts: Floats
+    counts: Float64Array
 
 
-def look_part(noise_multiplier: float, steps: Part, n_classes: int) -> Part:
+def adjustment_stage(noise_multiplier: float, steps: Stage, n_classes: int) -> Stage:
     """Return the look as a part of a plan, at the same people as the training steps.
 
     Fewer or more thinly sampled steps cost less at the same noise; the look's noise grows so that its share stays.
@@ -67,18 +61,18 @@ def look_part(noise_multiplier: float, steps: Part, n_classes: int) -> Part:
     releases = [
         Release(name, "gaussian", thinner * ratio * noise_multiplier) for name, ratio in noises.items()
     ]
-    return Part("look", tuple(releases), steps.share, piece=steps.piece)
+    return Stage("look", tuple(releases), steps.share, subset=steps.subset)
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class ThresholdAdjustment:
     """The look at one released model of about `size` people.
 
     Parameters
     ----------
     batch : Batch
     part : Part
-        As `look_part` made it.
+        As `adjustment_stage` made it.
     watched : HistogramConstraints
         The bounds and, last, `ACCURACY` (see `watching`).
     model : Model
@@ -90,10 +84,10 @@ class Look:
     """
 
     batch: Batch
-    part: Part
+    stage: Stage
     watched: HistogramConstraints
     model: Model
-    params: Array
+    params: Float32Array
     size: float
     headroom: float = 1.0
 
@@ -102,7 +96,7 @@ class Look:
         """Return the bounds with the accuracy beside them."""
         return compile_bounds([*constraints.bounds, ACCURACY], people)
 
-    def settle(self, objective: Objective, clip_norm: float) -> tuple[Array, FinalCheck]:
+    def settle(self, objective: Objective, clip_norm: float) -> tuple[Float32Array, FinalCheck]:
         """Return the parameters with a settled threshold, and what the counts say of them."""
         offsets = np.zeros(self.model.n_classes)
         if self.model.n_classes == 2:
@@ -155,7 +149,7 @@ class Look:
         prices = prices_of(self.watched.smallest_parts(table.counts, self._floor) / self.size)
         return float((prices * broken)[is_told].max())
 
-    def _decisions(self, params: Array, name: str) -> Floats:
+    def _decisions(self, params: Float32Array, name: str) -> Float64Array:
         cells = self.watched.cells.ravel()
         function = Decisions(self.model, params, cells, self.watched.n_cells)
         return self.batch.release_counts(function, name).reshape(-1, self.model.n_classes)
@@ -183,7 +177,7 @@ class Look:
 
     def _variance(self, name: str) -> float:
         """Return the variance of the noise on each count of a release."""
-        return next(release.noise_multiplier for release in self.part.releases if release.name == name) ** 2
+        return next(release.noise_multiplier for release in self.stage.releases if release.name == name) ** 2
 
     @property
     def _floor(self) -> float:
