@@ -106,7 +106,7 @@ class Run:
 def measured(bias: float, tolerance: float, options: argparse.Namespace) -> dict:
     """Return means and deviations of all curves at one setting."""
     figures: dict[str, list[tuple[float, float]]] = {}
-    differences, paper = [], ParityFitting(solver=NoisyDescent(), part=POOL / FIT, headroom=0.0)
+    differences, paper = [], ParityFitting(solver=NoisyDescent(), rule_fraction=POOL / FIT, headroom=0.0)
     for seed in range(options.runs):
         run = Run(bias, seed)
         whole, part = run.scores(FIT), run.scores(FIT - POOL)

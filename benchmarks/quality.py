@@ -140,7 +140,7 @@ class Setting:
                 Descent(model=self.model), self.asked, *budget, how, schema, sensitive, ledger=Ledger()
             )
         if self.method == "parity":
-            flips = FlipFitting(self.mode, self.decoupled, part=self.stage)
+            flips = FlipFitting(self.mode, self.decoupled, rule_fraction=self.stage)
             return RandomizedParityPostprocessor(
                 Descent(model=self.model), self.asked, *budget, flips, schema, sensitive, ledger=Ledger()
             )

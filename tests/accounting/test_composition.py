@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of, loss_distribution
+from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of
 from fairveil.accounting.events import (
     ApproximateDP,
     Charge,
@@ -29,7 +29,7 @@ from fairveil.accounting.events import (
 )
 from fairveil.accounting.magnitude import normal_delta, normal_epsilon
 from fairveil.accounting.pld import compose, power
-from fairveil.accounting.pricing import composed
+from fairveil.accounting.pricing import composed, loss_distribution
 from fairveil.errors import InvalidParameterError, UnsupportedEventError
 from fairveil.research.accountants import gdp_epsilon, rdp_epsilon
 

@@ -8,7 +8,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as dp_pld
 from scipy import stats
 
-from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of, loss_distribution
+from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of
 from fairveil.accounting.events import (
     ApproximateDP,
     DiscreteGaussianRelease,
@@ -24,6 +24,7 @@ from fairveil.accounting.events import (
 )
 from fairveil.accounting.magnitude import normal_epsilon
 from fairveil.accounting.pld import compose, power
+from fairveil.accounting.pricing import loss_distribution
 
 DELTA = 1e-5
 GRID = 2.0**-10

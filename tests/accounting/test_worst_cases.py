@@ -12,7 +12,6 @@ from fairveil.accounting.composition import (
     NeighboringRelation,
     compositions_of,
     epsilon_of,
-    loss_distribution,
 )
 from fairveil.accounting.events import (
     ApproximateDP,
@@ -27,6 +26,7 @@ from fairveil.accounting.events import (
     Repeated,
 )
 from fairveil.accounting.pld import is_dominated
+from fairveil.accounting.pricing import loss_distribution
 
 DELTA = 1e-5
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE

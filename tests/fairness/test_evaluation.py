@@ -31,7 +31,6 @@ from fairveil.fairness.constraints import (
 from fairveil.fairness.evaluation import (
     CONSTRAINTS,
     Evaluation,
-    Verdict,
     accuracy_of,
     gap_of,
     rate_of,
@@ -39,7 +38,7 @@ from fairveil.fairness.evaluation import (
     ratio_of,
 )
 from fairveil.fairness.groups import Attribute, Population
-from fairveil.fairness.intervals import estimate_ratio, left_side
+from fairveil.fairness.intervals import Verdict, estimate_ratio, left_side
 from fairveil.fairness.rates import RATES, Rate
 from fairveil.fairness.rule_parser import Rule
 

@@ -134,7 +134,7 @@ def test_one_model_for_each_group_costs_no_more(people):
 
 
 def test_a_part_of_its_own_for_the_rule(people):
-    clf = flipping(people, fitting=FlipFitting(part=0.2)).fit(people.X, people.y).use_key(KEY)
+    clf = flipping(people, fitting=FlipFitting(rule_fraction=0.2)).fit(people.X, people.y).use_key(KEY)
     subsets = {part.name: (part.subset, round(part.share, 6)) for part in clf.plan_.stages}
     assert subsets == {"train": ("train", 0.8), "rule": ("rule", 0.2)}
     assert 0.98 < clf.epsilon_spent_ <= 1.0
@@ -338,7 +338,7 @@ def test_a_given_classifier_is_flipped_too(people, few, tmp_path):
         ({"constraint": Rule("selection_rate <= 0.2")}, "ParityPostprocessor takes others"),
         ({"fitting": ParityFitting()}, "fitting to be a FlipFitting, got ParityFitting"),
         ({"fitting": FlipFitting(group_sizes=(0, 5))}, "two group sizes"),
-        ({"fitting": FlipFitting(part=0.0)}, "0 < part < 1"),
+        ({"fitting": FlipFitting(rule_fraction=0.0)}, "0 < part < 1"),
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])

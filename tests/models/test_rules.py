@@ -196,7 +196,7 @@ def test_the_law_equals_an_exact_count_of_lots(rng):
             for lot in middles
             for jitter in middles
         )
-        law = JITTERED.law(margins_to_logits([margin]), np.zeros(1, dtype=int))[0, 1]
+        law = JITTERED.distribution(margins_to_logits([margin]), np.zeros(1, dtype=int))[0, 1]
         assert law == pytest.approx(n_above / 10_000, abs=0.01)
         assert 0.05 < law < 0.95
 
@@ -313,7 +313,7 @@ def test_the_most_likely_class_has_the_highest_logit(rng, n_classes):
     logits, groups, uniforms = a_crowd(rng, n_outputs=n_classes)
     decided = Argmax().decide(logits, groups, uniforms)
     assert decided.tolist() == [max(range(n_classes), key=lambda k: column[k]) for column in logits.T]
-    assert np.array_equal(Argmax().law(logits, groups), np.eye(n_classes)[decided])
+    assert np.array_equal(Argmax().distribution(logits, groups), np.eye(n_classes)[decided])
 
 
 @pytest.mark.parametrize("n_tables", [1, 3])
@@ -323,7 +323,7 @@ def test_identity_tables_decide_for_the_most_likely_class(rng, n_classes, n_tabl
     rule = TiltedArgmax(np.tile(np.eye(n_classes), (n_tables, 1, 1)))
     for kind in (np.float32, np.float64):
         assert np.array_equal(rule.decide(logits.astype(kind), groups, uniforms), logits.argmax(axis=0))
-    assert np.array_equal(rule.distribution(logits, groups), Argmax().law(logits, groups))
+    assert np.array_equal(rule.distribution(logits, groups), Argmax().distribution(logits, groups))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
@@ -396,7 +396,7 @@ def test_renaming_groups_changes_nothing(order, logits, groups, uniforms):
         (TiltedArgmax(TABLES, 0.05), TiltedArgmax(TABLES[place], 0.05)),
     ):
         assert np.array_equal(rule.decide(logits, groups, uniforms), other.decide(logits, renamed, uniforms))
-        assert np.array_equal(rule.distribution(logits, groups), other.law(logits, renamed))
+        assert np.array_equal(rule.distribution(logits, groups), other.distribution(logits, renamed))
 
 
 # --- probabilities of labels --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.raco.recipe import RateConstrained
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.records import MemoryRecords
-from fairveil.training import ascent
+from fairveil.training import multipliers as ascent
 from fairveil.training.multipliers import Ascent, aims_of, prices_of
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan, run_plan

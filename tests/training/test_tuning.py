@@ -27,7 +27,7 @@ EPSILON = 1.0
 PRIVATE = replace(TASK, epsilon=EPSILON)
 PARITY = DemographicParity(0.05)
 SHORT, LONG = Descent(n_steps=10, sampling_rate=0.5), Descent(n_steps=50, sampling_rate=0.2)
-RULED = Postprocessed(SHORT, ScoreHistogram(), PARITY, part=0.25)
+RULED = Postprocessed(SHORT, ScoreHistogram(), PARITY, rule_fraction=0.25)
 TUNING = Tuning((SHORT, LONG, RULED), mean_runs=4.0, share=0.2)
 sizes = pytest.mark.parametrize("n_public", [400, None])
 holdouts = pytest.mark.parametrize("holdout", [0.0, 0.3])

@@ -75,7 +75,7 @@ class Stage:
     by_group: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "piece", self.subset or self.name)
+        object.__setattr__(self, "subset", self.subset or self.name)
         check_probability("share", self.share)
         check_integer("n_steps", self.n_steps)
         object.__setattr__(self, "rates", tuple(dict(self.rates).items()))

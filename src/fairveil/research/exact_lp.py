@@ -55,7 +55,7 @@ class ExactProblem:
         )
         return np.concatenate([steps, np.zeros((len(steps), 1, bounds.n_classes))], axis=1)
 
-    def law(self) -> Float64Array:
+    def distribution(self) -> Float64Array:
         """Return the best decisions, one distribution a row, by linear programming (HiGHS)."""
         return np.asarray(self._solved.x).reshape(self.probabilities.shape)
 

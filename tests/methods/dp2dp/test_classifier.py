@@ -261,7 +261,7 @@ def test_other_solvers_for_two_classes(seeded, people, solver):
 
 
 def test_a_part_of_its_own_for_the_rule(people):
-    clf = parity(people, fitting=ParityFitting(part=0.2), holdout=0.1).fit(people.X, people.y)
+    clf = parity(people, fitting=ParityFitting(rule_fraction=0.2), holdout=0.1).fit(people.X, people.y)
     shares = {part.name: (part.subset, round(part.share, 6)) for part in clf.plan_.stages}
     assert shares == {"train": ("train", 0.72), "rule": ("rule", 0.18), "holdout": ("holdout", 0.1)}
     assert 0.98 < clf.epsilon_spent_ <= 1.0
@@ -270,7 +270,7 @@ def test_a_part_of_its_own_for_the_rule(people):
     assert clf.evaluation_.gap().low < 0.05
 
 
-@pytest.mark.parametrize("fitting", [ParityFitting(), UNAWARE, ParityFitting(part=0.3)])
+@pytest.mark.parametrize("fitting", [ParityFitting(), UNAWARE, ParityFitting(rule_fraction=0.3)])
 def test_without_privacy_it_repeats(people, few, fitting):
     fits = [parity(people, fitting=fitting, epsilon=math.inf, random_state=3).fit(*few) for _ in range(2)]
     assert np.array_equal(fits[0].params_, fits[1].params_)
@@ -435,8 +435,8 @@ def test_a_classifier_of_this_house_can_be_given(people, few):
         ({"constraint": Rule("selection_rate[sex=Other] <= 0.2")}, "group of 'sex'"),
         ({"constraint": Rule("selection_rate <= -0.1")}, "rates between 0 and 1 can meet"),
         ({"fitting": FlipFitting()}, "fitting to be a ParityFitting, got FlipFitting"),
-        ({"fitting": ParityFitting(part=1.0)}, "0 < part < 1"),
-        ({"fitting": ParityFitting(slice=0.0)}, "0 < slice < 1"),
+        ({"fitting": ParityFitting(rule_fraction=1.0)}, "0 < part < 1"),
+        ({"fitting": ParityFitting(budget_share=0.0)}, "0 < slice < 1"),
         ({"fitting": ParityFitting(jitter=-1.0)}, "jitter >= 0"),
         ({"fitting": ParityFitting(headroom=math.nan)}, "headroom >= 0"),
         ({"fitting": ParityFitting(aware=False, solver=NoisyDescent())}, "reads the group"),
@@ -674,7 +674,7 @@ HOW = [
 ]  # fmt: skip
 FITTINGS = {
     "histogram": ParityFitting(),
-    "decoupled": ParityFitting(decoupled=True, part=0.3),
+    "decoupled": ParityFitting(decoupled=True, rule_fraction=0.3),
     "joint": ParityFitting(aware=False, solver=DualSteps(n_steps=5)),
     "descent": ParityFitting(solver=NoisyDescent(n_steps=5)),
 }

@@ -153,8 +153,8 @@ def test_the_largest_rate_of_any_group_is_accounted_for(make_people, make_task):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Postprocessed(part=1.0),
-        lambda: Postprocessed(slice=0.0),
+        lambda: Postprocessed(rule_fraction=1.0),
+        lambda: Postprocessed(budget_share=0.0),
         lambda: Postprocessed(jitter=-1.0),
         lambda: DualSteps(n_steps=1),
         lambda: DualSteps(smoothing=0.0),

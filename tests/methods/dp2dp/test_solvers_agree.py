@@ -26,7 +26,7 @@ def exact_figures(probabilities, groups, y, people, constraint):
     """Expected accuracy and largest left side of the program's own (randomised) solution, by the scores themselves."""
     bounds = constrain(constraint, people)
     cells = bounds.cells[groups, y]
-    law = ExactProblem(probabilities, cells, bounds).law()
+    law = ExactProblem(probabilities, cells, bounds).distribution()
     return expected_figures(law, probabilities, cells, bounds)
 
 
@@ -169,7 +169,7 @@ def test_program_and_hard_max_dual_have_one_value(rng, make_people, make_rows):
     probabilities, groups, y = make_rows(rng, 1500, people)
     bounds = constrain(DemographicParity(0.03), people)
     problem = ExactProblem(probabilities, bounds.cells[groups, y], bounds)
-    law = problem.law()
+    law = problem.distribution()
     value = (law * probabilities).sum(axis=1).mean()
     assert problem.dual(problem.multipliers())[0] == pytest.approx(value, abs=1e-7)
     assert problem.dual(problem.hard_max_multipliers())[0] == pytest.approx(value, abs=1e-4)

@@ -15,6 +15,7 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.fairdp import recipe as groupwise
 from fairveil.methods.fairdp.early_stopping import EarlyStopping
 from fairveil.methods.fairdp.recipe import FinalSteps, GroupScale, Groupwise
 from fairveil.models import Sgd
@@ -24,7 +25,6 @@ from fairveil.privacy.plan import Plan
 from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
-from fairveil.training import groupwise
 
 PRIVATE = replace(TASK, epsilon=1.0)
 FEW = Descent(n_steps=10, sampling_rate=1.0, clip_norm=0.5, learning_rate=0.1)

@@ -23,7 +23,7 @@ from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.raco.recipe import MOMENTUM, RateConstrained
 from fairveil.privacy.records import MemoryRecords
-from fairveil.training import ascent
+from fairveil.training import multipliers as ascent
 from fairveil.training.recipe import Task
 
 # --- against constrained optima -------------------------------------------------------------------------------------

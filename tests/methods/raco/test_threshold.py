@@ -20,6 +20,7 @@ from fairveil.fairness.constraints import (
 from fairveil.fairness.diagnostics import MUCH_CLIPPED, FinalCheck
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.raco import threshold as look
 from fairveil.methods.raco.recipe import RateConstrained
 from fairveil.methods.raco.threshold import (
     EDGES,
@@ -34,7 +35,6 @@ from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import CrossEntropy, Margins
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
-from fairveil.training import look
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan, run_plan
 

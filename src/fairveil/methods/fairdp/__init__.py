@@ -174,7 +174,7 @@ class GroupwiseClassifier(PrivateClassifier):
         shares = plan.shares if isinstance(plan, Plan) else {}
         share = shares.get("train", 1.0)
         everyone = last.size / share
-        noisy = [part for part in getattr(plan, "parts", ()) if part.name == "size"]
+        noisy = [part for part in getattr(plan, "stages", ()) if part.name == "size"]
         if (
             noisy
         ):  # more than this below the true size a discrete Laplace falls with probability below FAILURE
