@@ -135,12 +135,12 @@ class Setting:
             return PrivateClassifier(self.epsilon, self.delta, recipe, schema, sensitive, ledger=Ledger())
         budget = (self.epsilon, self.delta)
         if self.method == "dp2dp":
-            how = ParityFitting(self.aware, SOLVERS[self.solver], self.stage, decoupled=self.decoupled)
+            how = ParityFitting(self.aware, SOLVERS[self.solver], self.part, decoupled=self.decoupled)
             return ParityPostprocessor(
                 Descent(model=self.model), self.asked, *budget, how, schema, sensitive, ledger=Ledger()
             )
         if self.method == "parity":
-            flips = FlipFitting(self.mode, self.decoupled, rule_fraction=self.stage)
+            flips = FlipFitting(self.mode, self.decoupled, rule_fraction=self.part)
             return RandomizedParityPostprocessor(
                 Descent(model=self.model), self.asked, *budget, flips, schema, sensitive, ledger=Ledger()
             )
@@ -363,7 +363,7 @@ def settings_of(options: argparse.Namespace) -> list[Setting]:
     return [
         Setting(
             options.method, options.model, options.constraint, options.against, epsilon, options.delta, tolerance,
-            clip_norm, not options.no_look, options.aware, options.solver, options.stage, options.decoupled,
+            clip_norm, not options.no_look, options.aware, options.solver, options.part, options.decoupled,
             options.mode, norm_bound, options.divisors, options.weighting, int(rounds), most, slack,
         )
         for epsilon, tolerance, clip_norm, norm_bound, rounds, most, slack in itertools.product(*several)

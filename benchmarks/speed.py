@@ -380,10 +380,10 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS), help="with commas")
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
     options = parser.parse_args()
-    if not set(options.stages.split(",")) <= set(PARTS):
+    if not set(options.parts.split(",")) <= set(PARTS):
         parser.error(f"Expected some of {', '.join(PARTS)}, got {options.parts!r}.")
     figures: dict[str, float] = {}
-    for name in options.stages.split(","):
+    for name in options.parts.split(","):
         figures |= PARTS[name]()
         if not options.json:
             print(f"# {name} done", file=sys.stderr)

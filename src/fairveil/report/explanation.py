@@ -106,7 +106,7 @@ def _part(stage: dict[str, Any]) -> list[str]:
     kind = "look" if set(stage["sampling_rates"].values()) == {1} else "Poisson draw"
     many = f"{stage['n_steps']} {kind}s" if stage["n_steps"] > 1 else f"one {kind}"
     draws = f"{many} (rate {rates})"
-    return [f"  stage       {stage['stage']}: {whom}; {draws}; {cost} by itself"] + [
+    return [f"  stage       {stage['part']}: {whom}; {draws}; {cost} by itself"] + [
         f"             releases {release['name']}: {release['law']} noise, "
         f"{release['noise_multiplier']:.6g} x sensitivity"
         for release in stage["releases"]
