@@ -4,16 +4,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 export OPENBLAS_NUM_THREADS ?= 1
+# the real data sets, which are not ours to ship; without them their tests are skipped
+export FAIRVEIL_DATA ?= $(wildcard $(CURDIR)/../shared/data)
 # where the browser tests keep their screenshots
 export FAIRVEIL_ARTEFACTS ?= $(CURDIR)/build/artefacts
 
-.PHONY: demo test check speed clean
+.PHONY: demo test test-fast check speed clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/fairveil train adult --aware --epsilon 1 --delta 1e-5 --tolerance 0.02 --out fairveil-demo
 
 test: check
 	$(BIN)/python -m pytest -q -rs -n auto --dist loadscope
+
+# while you work: no large samples, no browser, no long trainings
+test-fast: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not (statistical or browser or slow or sklearn or attack)"
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Shared by all tests: coins seeded by the test's own name, and the folder of real data sets."""
+"""Shared by all tests: marks, coins seeded by the test's own name, and the folder of real data sets."""
 
 import os
 import zlib
@@ -9,8 +9,22 @@ import pytest
 
 from fairveil._random import seeded_for_tests
 
-REPOSITORY = Path(__file__).parent.parent
-DATA = Path(os.environ.get("FAIRVEIL_DATA", REPOSITORY.parent / "shared" / "data"))
+FOLDER_MARKS = {"attack": pytest.mark.attack}
+"""Marks of all tests in a folder."""
+
+FIXTURE_MARKS = {"browser": pytest.mark.browser}
+"""Marks of all tests that use a fixture."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their folder and by the fixtures they use."""
+    for item in items:
+        for folder, mark in FOLDER_MARKS.items():
+            if folder in item.path.parts:
+                item.add_marker(mark)
+        for fixture, mark in FIXTURE_MARKS.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
 
 
 @pytest.fixture
@@ -28,10 +42,11 @@ def seeded(request: pytest.FixtureRequest):
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real data sets, which are not ours to ship: without it their tests are skipped, and say so."""
-    if not DATA.is_dir():
-        pytest.skip(f"the real data sets are not at {DATA}; set FAIRVEIL_DATA")
-    return DATA
+    """The folder of real data sets, which are not ours to ship: without it their tests are skipped."""
+    folder = os.environ.get("FAIRVEIL_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip(f"the real data sets are not there: FAIRVEIL_DATA is {folder!r}")
+    return Path(folder)
 
 
 @pytest.fixture

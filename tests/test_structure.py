@@ -357,6 +357,7 @@ def test_the_python_of_the_documents_runs(path, tmp_path, monkeypatch, small_tab
     names["people"] = fairveil.load_dataset("adult")
     for block in blocks:
         exec(compile(block, path, "exec"), names)
+    assert path != "README.md" or (tmp_path / "model" / "model.json").exists()
 
 
 def test_the_schema_of_the_guide_can_be_read(tmp_path):

@@ -20,6 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 import fairveil
+from _support.benchmarking import last_line
 from fairveil.cli import main
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -278,14 +279,6 @@ def benchmark(name: str) -> Iterator[ModuleType]:
         for stem in own:
             sys.modules.pop(stem, None)
         sys.modules.update(before)
-
-
-def last_line(module: ModuleType, *words: str) -> Any:
-    """Run a benchmark and return the JSON object on its last line."""
-    out = io.StringIO()
-    with redirect_stdout(out), patch.object(sys, "argv", [f"{module.__name__}.py", *words, "--json"]):
-        module.main()
-    return json.loads(out.getvalue().splitlines()[-1])
 
 
 def few_people(n_rows: int) -> SimpleNamespace:

@@ -1,31 +1,26 @@
 """What the benchmarks of PF-LD add: its epsilon, what chance shows, its claims and figures, and that they run."""
 
 import argparse
-import importlib
 import json
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import attribute
+import attribute_figures
+import figures
+import measuring
+import quality
+from _support.benchmarking import last_line
 from fairveil import DemographicParity, EqualizedOdds, ErrorRateParity, LagrangianDual
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.pricing import NeighboringRelation
 from fairveil.data.datasets import dataset_schema
 from fairveil.errors import BadStructureError
 from fairveil.privacy.plan import Plan, Release, Stage
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(BENCHMARKS)
-    attribute = importlib.import_module("attribute")
-    attribute_figures = importlib.import_module("attribute_figures")
-    measuring = importlib.import_module("measuring")
 
 
 @pytest.fixture(scope="module")
@@ -179,10 +174,10 @@ def test_crossing_undoes_the_flattery_of_a_choice_among_equals(rng):
     assert gaps.mean(axis=2).min(axis=1).mean() < 0.4
 
 
-def test_both_sides_of_the_speed_make_the_same_step_but_for_privacy(monkeypatch):
+def test_both_sides_of_the_speed_make_the_same_step_but_for_privacy():
     pytest.importorskip("opacus")
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    speed = importlib.import_module("speed")
+    import speed
+
     pfld, fld = (speed.OursLagrangian("linear", 256, is_private) for is_private in (True, False))
     assert pfld.recipe == fld.recipe and pfld.size == fld.size
     (released,), (exact,) = ([veil.stage for veil in one.veils.values()] for one in (pfld, fld))
@@ -192,20 +187,9 @@ def test_both_sides_of_the_speed_make_the_same_step_but_for_privacy(monkeypatch)
     assert pfld.ms() > 0
 
 
-def answer_to(script, command):
-    answer = subprocess.run(
-        [sys.executable, BENCHMARKS / script, *command.split(), "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    )
-    return json.loads(answer.stdout.splitlines()[-1])
-
-
 def test_a_row_of_quality_tells_both_epsilons_the_floor_and_the_rivals(data_folder):
     command = "--method pfld --dataset compas --model linear --constraint error_rate_parity --runs 2"
-    (row,) = answer_to("quality.py", f"{command} --first-seed 0 --rivals")["rows"]
+    (row,) = last_line(quality, *command.split(), "--first-seed", "0", "--rivals")["rows"]
     assert row["epsilon"] == 1 and 0.4 < row["epsilon_known_unknown"] < 0.75
     assert row["lambda_max"] == LagrangianDual().lambda_max and row["sensitive"] == ["race"]
     assert 0.5 < row["accuracy_mean"] < 0.8 and row["accuracy_sd"] > 0 and row["gap_sd"] > 0
@@ -222,7 +206,8 @@ def drawn(found):
 
 def test_figure_2_is_measured_and_drawn(data_folder, tmp_path):
     command = "--dataset compas --model linear --runs 1 --notions error_rate_parity --epsilons 1,5"
-    found = answer_to("figures.py", f"--paper pfld --figures 2 {command} --out {tmp_path}")["figure_2"]
+    command = f"--paper pfld --figures 2 {command} --out {tmp_path}"
+    found = last_line(figures, *command.split())["figure_2"]
     assert [row["epsilon"] for row in found["rows"]] == [1, 5] and drawn(found)
     for row in found["rows"]:
         assert all(0.5 < row[name]["accuracy"] < 0.8 for name in ("PF-LD", "M"))

@@ -1,11 +1,6 @@
 """The figures that the benchmarks print: metrics against fairlearn and by hand, splits, schemas, and that they run."""
 
-import importlib.util
-import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +13,10 @@ from fairlearn.metrics import (
 )
 from scipy.stats import ttest_1samp
 
+import fairdp
+import measuring
+import quality
+from _support.benchmarking import last_line
 from fairveil import (
     DemographicParity,
     Descent,
@@ -31,16 +30,13 @@ from fairveil import (
 from fairveil.data.encoding import Encoder
 from fairveil.errors import BadStructureError
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SPEC = importlib.util.spec_from_file_location("measuring", BENCHMARKS / "measuring.py")
-measuring = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(measuring)
+SCHEMAS = Path(__file__).parents[2] / "benchmarks" / "schemas"
 
 
 @pytest.fixture(scope="module")
 def bench():
     frame = measuring.with_source_split(load_dataset("adult").frame, Path("adult.parquet"))
-    return measuring.Bench.of(frame, Schema.read(BENCHMARKS / "schemas" / "adult_fairdp.toml"))
+    return measuring.Bench.of(frame, Schema.read(SCHEMAS / "adult_fairdp.toml"))
 
 
 @pytest.mark.parametrize("n_groups", [2, 5])
@@ -188,7 +184,7 @@ def test_other_forms_of_fairdp_keep_the_rows_that_were_counted(
     path = data_folder / f"{name}.parquet"
     frame = pd.read_parquet(path)
     frame = measuring.with_source_split(frame, path) if name == "abalone" else frame
-    schema = Schema.read(BENCHMARKS / "schemas" / f"{name}_fairdp.toml")
+    schema = Schema.read(SCHEMAS / f"{name}_fairdp.toml")
     bench = measuring.Bench.of(frame, schema)
     assert (len(bench.y), int(bench.y.sum())) == (n_rows, n_positive)
     assert min(np.bincount(bench.groups)) == n_smaller and schema.n_public == n_rows
@@ -232,39 +228,32 @@ def test_the_fair_twin_keeps_the_bound_that_the_plain_twin_breaks(bench):
 
 
 @pytest.mark.parametrize(
-    ("command", "key", "clean"),
+    ("script", "command", "key", "clean"),
     [
-        ("fairdp.py --table synthetic --methods clean,dpsgd --epsilon 1 --model linear", "accuracy", 0.828),
+        (fairdp, "--table synthetic --methods clean,dpsgd --epsilon 1 --model linear", "accuracy", 0.828),
         (
-            "quality.py --method dpsgd --split original --schema {schemas}/adult_fairdp.toml",
+            quality,
+            "--method dpsgd --split original --schema {schemas}/adult_fairdp.toml",
             "nonprivate_accuracy",
             0.8002,
         ),
     ],
     ids=["fairdp", "quality"],
 )
-def test_the_last_line_is_one_json_object_and_the_clean_model_is_as_it_should_be(command, key, clean):
+def test_the_last_line_is_one_json_object_and_the_clean_model_is_as_it_should_be(script, command, key, clean):
     """On synthetic rows the best rule is right with probability Phi(1.896 / 2); the rows are the same every time."""
-    first, *others = answer_to(command)
+    first, *others = rows_of(script, command)
     assert first[key] == pytest.approx(clean, abs=0.02)
     for row in (first, *others):
         assert 0 <= row["roc_auc"] <= 1 and row["runs"] == 1 and row["seconds_per_run"] > 0
 
 
-def answer_to(command):
-    script, *words = command.format(schemas=BENCHMARKS / "schemas").split()
-    answer = subprocess.run(
-        [sys.executable, BENCHMARKS / script, *words, "--runs", "1", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    )
-    return json.loads(answer.stdout.splitlines()[-1])["rows"]
+def rows_of(script, command):
+    return last_line(script, *command.format(schemas=SCHEMAS).split(), "--runs", "1")["rows"]
 
 
 def test_a_frontier_spends_what_its_one_fit_spends():
-    rows = answer_to("quality.py --method functional --epsilon 1 --frontier 0,0.1")
+    rows = rows_of(quality, "--method functional --epsilon 1 --frontier 0,0.1")
     assert [row["tolerance"] for row in rows] == [0, 0.1]
     for row in rows:
         assert 0.9 < row["fitted_epsilon"] == row["ledger_epsilon"] <= 1
@@ -274,8 +263,8 @@ def test_a_frontier_spends_what_its_one_fit_spends():
 
 
 def test_what_no_option_sets_is_the_estimators_own_default():
-    (row,) = answer_to(
-        "quality.py --method fairdp --split original --schema {schemas}/adult_fairdp.toml --epsilon 2"
+    (row,) = rows_of(
+        quality, "--method fairdp --split original --schema {schemas}/adult_fairdp.toml --epsilon 2"
     )
     own = Groupwise()
     assert (row["model"], row["norm_bound"], row["divisors"]) == (
@@ -286,7 +275,7 @@ def test_what_no_option_sets_is_the_estimators_own_default():
 
 
 def test_the_table_of_taus_has_all_three_figures_of_every_gap():
-    (row,) = answer_to("fairdp.py --table tau --epsilon 2")
+    (row,) = rows_of(fairdp, "--table tau --epsilon 2")
     for name in ("demographic_parity", "equal_opportunity", "equalized_odds_max"):
         assert all(0 <= row[f"{kind}{name}"] <= 1 for kind in ("", "tau_", "paper_tau_", "miss_"))
     assert row["worst_case_tau"] <= 1

@@ -1,19 +1,10 @@
 """The yardstick of PF-LD's bars: prices are the slopes of the gaps, and what they buy is traded as theory says."""
 
-import importlib
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(BENCHMARKS)
-    reach = importlib.import_module("reach")
+import reach
+from _support.benchmarking import last_line
 
 
 def people(rng, n_rows=3000):
@@ -74,9 +65,7 @@ def test_the_best_point_within_a_gap():
 
 def test_the_command_prints_what_compas_allows(data_folder):
     """Without a bound that binds, the accuracy of an unconstrained model; the less gap, the less of it."""
-    command = [sys.executable, str(BENCHMARKS / "reach.py"), "--runs", "1", "--gaps", "0.05,1", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ}, check=True)
-    rows = json.loads(done.stdout.splitlines()[-1])["rows"]
+    rows = last_line(reach, "--runs", "1", "--gaps", "0.05,1")["rows"]
     assert [row["learner"] for row in rows] == [name for name in reach.learners() for _ in range(2)]
     for bound, free in zip(rows[::2], rows[1::2], strict=True):
         assert 0.66 < free["accuracy_mean"] < 0.72

@@ -1,12 +1,6 @@
 """The baselines of PF-LD: constraints against fairlearn, randomised response against its law, Z against elimination."""
 
-import importlib
-import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,10 +14,8 @@ from scipy.linalg import null_space
 from scipy.stats import chisquare
 from sklearn.linear_model import LogisticRegression
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(BENCHMARKS)
-    rivals = importlib.import_module("rivals")
+import rivals
+from _support.benchmarking import last_line
 
 THEIRS = dict(zip(rivals.NOTIONS, (DemographicParity, EqualizedOdds, ErrorRateParity), strict=True))
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:fairlearn")
@@ -204,17 +196,8 @@ def test_every_rival_answers_repeatably_and_those_that_see_groups_narrow_the_gap
 
 
 def test_the_last_line_is_one_json_object_with_a_row_for_every_rival(data_folder):
-    command = (
-        "--dataset compas --sensitive race --constraint error_rate_parity --runs 2 --first-seed 0 --json"
-    )
-    answer = subprocess.run(
-        [sys.executable, BENCHMARKS / "rivals.py", *command.split()],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    )
-    rows = json.loads(answer.stdout.splitlines()[-1])["rows"]
+    command = "--dataset compas --sensitive race --constraint error_rate_parity --runs 2 --first-seed 0"
+    rows = last_line(rivals, *command.split())["rows"]
     assert [row["rival"] for row in rows] == list(rivals.RIVALS)
     for row in rows:
         assert row["epsilon"] == (1.0 if row["rival"] == "M" else None)
