@@ -6,9 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairveil.accounting import composition as accounting
 from fairveil.accounting.calibration import calibrate
-from fairveil.accounting.composition import NeighboringRelation, epsilon_of
+from fairveil.accounting.composition import Compositions, NeighboringRelation, epsilon_of
 from fairveil.accounting.events import (
     Charge,
     DiscreteGaussianRelease,
@@ -128,8 +127,13 @@ def test_replacing_one_needs_more_noise() -> None:
 @pytest.mark.parametrize("plan", ["ten thousand steps", "one Gaussian", "parts"])
 def test_few_evaluations_are_needed(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluations = []
-    evaluate = accounting._epsilon_on
-    monkeypatch.setattr(accounting, "_epsilon_on", lambda *given: evaluations.append(1) or evaluate(*given))
+    price = Compositions.priced
+
+    def counted(*arguments):
+        evaluations.append(1)
+        return price(*arguments)
+
+    monkeypatch.setattr(Compositions, "priced", counted)
     calibrate(PLANS[plan], 1.0, DELTA)
     assert len(evaluations) <= 9
 

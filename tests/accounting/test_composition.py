@@ -27,8 +27,7 @@ from fairveil.accounting.events import (
     Repeated,
     UnpricedChoice,
 )
-from fairveil.accounting.magnitude import normal_delta, normal_epsilon
-from fairveil.accounting.pld import compose, power
+from fairveil.accounting.pld import compose, normal_delta, normal_epsilon, power
 from fairveil.accounting.pricing import composed, loss_distribution
 from fairveil.errors import InvalidParameterError, UnsupportedEventError
 from fairveil.research.accountants import gdp_epsilon, rdp_epsilon

@@ -15,7 +15,7 @@ from fairveil.accounting.events import (
     PoissonSampled,
     Repeated,
     event_from_dict,
-    event_to_dict,
+    to_dict,
 )
 from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.models import LinearSoftmax
@@ -65,7 +65,7 @@ def test_the_price_is_the_exact_curve_of_two_sampled_blocks():
 
 def test_whole_numbers_and_their_form_on_paper():
     event = Repeated(DisjointCells(DiscreteGaussianRelease(4.0)), 3)
-    assert event_from_dict(event_to_dict(event)) == event
+    assert event_from_dict(to_dict(event)) == event
     smooth = Repeated(DisjointCells(GaussianRelease(4.0)), 3)
     assert epsilon_of([event], DELTA, CHANGE) == pytest.approx(epsilon_of([smooth], DELTA, CHANGE), rel=0.01)
 

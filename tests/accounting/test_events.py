@@ -27,9 +27,8 @@ from fairveil.accounting.events import (
     Repeated,
     UnpricedChoice,
     charge_from_dict,
-    charge_to_dict,
     event_from_dict,
-    event_to_dict,
+    to_dict,
 )
 from fairveil.errors import DamagedLedgerError, InvalidParameterError, UnsupportedEventError
 
@@ -69,7 +68,7 @@ any_charge = st.builds(Charge, any_event) | st.builds(Charge, any_event, names, 
 @settings(derandomize=True, deadline=None)
 @given(any_charge)
 def test_a_charge_survives_json_unchanged(charge: Charge) -> None:
-    text = json.dumps(charge_to_dict(charge), allow_nan=False)
+    text = json.dumps(to_dict(charge), allow_nan=False)
     back = charge_from_dict(json.loads(text))
     assert back == charge
     assert hash(back) == hash(charge)
@@ -110,7 +109,7 @@ def test_numpy_numbers_become_plain_ones() -> None:
         PoissonSampled(np.float64(0.5), DiscreteLaplaceRelease(np.float32(2), np.int64(3))), np.int32(4)
     )
     assert event == Repeated(PoissonSampled(0.5, DiscreteLaplaceRelease(2.0, 3)), 4)
-    assert json.loads(json.dumps(event_to_dict(event)))["count"] == 4
+    assert json.loads(json.dumps(to_dict(event)))["count"] == 4
 
 
 def test_events_cannot_be_changed() -> None:
@@ -143,7 +142,7 @@ def test_nobody_inherits_a_price() -> None:
             UnsupportedEventError,
             "got 'X'",
         ),
-        ({"event_kind": "Repeated", "count": 2, "event": 7}, DamagedLedgerError, "to be an event, got int"),
+        ({"event_kind": "Repeated", "count": 2, "event": 7}, DamagedLedgerError, "event_kind"),
     ],
 )
 def test_what_the_ledger_cannot_have_written_is_refused(data, error, words) -> None:
@@ -151,9 +150,7 @@ def test_what_the_ledger_cannot_have_written_is_refused(data, error, words) -> N
         event_from_dict(data)
 
 
-@pytest.mark.parametrize(
-    "data", [None, {"event": event_to_dict(PureDP(1))}, {"event": 1, "split": "", "part": ""}]
-)
+@pytest.mark.parametrize("data", [None, {"event": to_dict(PureDP(1))}, {"event": 1, "split": "", "part": ""}])
 def test_a_damaged_charge_is_refused(data) -> None:
     with pytest.raises(DamagedLedgerError):
         charge_from_dict(data)
@@ -165,4 +162,4 @@ def test_an_event_made_elsewhere_is_not_written() -> None:
         pass
 
     with pytest.raises(UnsupportedEventError, match="Elsewhere"):
-        event_to_dict(Elsewhere())
+        to_dict(Elsewhere())

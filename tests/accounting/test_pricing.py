@@ -22,8 +22,7 @@ from fairveil.accounting.events import (
     RandomizedResponse,
     Repeated,
 )
-from fairveil.accounting.magnitude import normal_epsilon
-from fairveil.accounting.pld import compose, power
+from fairveil.accounting.pld import compose, normal_epsilon, power
 from fairveil.accounting.pricing import loss_distribution
 
 DELTA = 1e-5
@@ -45,7 +44,7 @@ def discrete(weight, shift: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("n_uses", [1, 2])
-@pytest.mark.parametrize("neighbours", [ADD, REPLACE])
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize(
     ("event", "weight"),
     [
@@ -55,13 +54,11 @@ def discrete(weight, shift: int) -> tuple[np.ndarray, np.ndarray]:
         (DiscreteGaussianRelease(2.5, 2), lambda x: np.exp(-0.5 * (x / 2.5) ** 2)),
     ],
 )
-def test_discrete_noise_meets_the_direct_sum(event: Event, weight, neighbours, n_uses: int) -> None:
-    law = discrete(weight, event.sensitivity * (2 if neighbours is REPLACE else 1))
+def test_discrete_noise_meets_the_direct_sum(event: Event, weight, relation, n_uses: int) -> None:
+    law = discrete(weight, event.sensitivity * (2 if relation is REPLACE else 1))
     for epsilon in (0.1, 0.77, 1.9):
         truth = direct_delta(*law, epsilon, n_uses)
-        assert (
-            truth - 1e-9 <= delta_of([Repeated(event, n_uses)], epsilon, neighbours) <= truth * 1.002 + 1e-9
-        )
+        assert truth - 1e-9 <= delta_of([Repeated(event, n_uses)], epsilon, relation) <= truth * 1.002 + 1e-9
 
 
 def test_wide_discrete_noise_is_bundled_and_still_tight() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.accounting import composition as ways
+from fairveil.accounting import composition
 from fairveil.accounting.composition import (
-    MAX_WAYS,
+    MAX_COMPOSITIONS,
     NeighboringRelation,
     compositions_of,
     epsilon_of,
@@ -70,7 +70,7 @@ def test_different_splits_compose_in_sequence() -> None:
     assert epsilon_of(again, DELTA) == epsilon_of([Repeated(event, 3)], DELTA)
 
 
-def test_too_many_ways_are_over_counted_and_never_under() -> None:
+def test_too_many_compositions_are_over_counted_and_never_under() -> None:
     def split(n: int) -> list[Charge]:
         return [
             Charge(PureDP(0.1 + n / 1000), f"split {n}", "a"),
@@ -78,26 +78,26 @@ def test_too_many_ways_are_over_counted_and_never_under() -> None:
         ]
 
     charges = [charge for n in range(8) for charge in split(n)]
-    assert 2**8 > MAX_WAYS >= len(compositions_of(charges).each())
+    assert 2**8 > MAX_COMPOSITIONS >= len(compositions_of(charges).worst_cases())
     heavy = epsilon_of([charge.event for charge in charges if charge.part == "a"], DELTA)
     everything = epsilon_of([charge.event for charge in charges], DELTA)
     assert heavy <= epsilon_of(charges, DELTA) <= everything
 
 
-def test_where_ways_are_too_many_each_one_is_still_covered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "MAX_WAYS", 3)
+def test_each_of_too_many_compositions_is_still_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(composition, "MAX_COMPOSITIONS", 3)
     parts = {n: (PureDP(0.1 + n / 100), GaussianRelease(10.0 + n)) for n in range(3)}
     charges = [Charge(event, f"split {n}", str(event)) for n, events in parts.items() for event in events]
-    tried = compositions_of(charges).each()
+    tried = compositions_of(charges).worst_cases()
     assert len(tried) <= 3
-    for way in product(*parts.values()):
-        assert any(set(way) <= set(longer) for longer in tried)
+    for events in product(*parts.values()):
+        assert any(set(events) <= set(longer) for longer in tried)
 
 
-def test_repeating_one_plan_makes_few_ways() -> None:
+def test_repeating_one_plan_makes_few_compositions() -> None:
     parts = (PureDP(0.1), ApproximateDP(0.01, 1e-8))
     charges = [Charge(event, f"run {n}", str(event)) for n in range(20) for event in parts]
-    assert len(compositions_of(charges).each()) == 21
+    assert len(compositions_of(charges).worst_cases()) == 21
 
 
 @settings(derandomize=True, deadline=None, max_examples=15)

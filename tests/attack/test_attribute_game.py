@@ -19,7 +19,7 @@ from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import DisjointCells, GaussianRelease, Joint, PoissonSampled, Repeated
-from fairveil.accounting.magnitude import normal_delta
+from fairveil.accounting.pld import normal_delta
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.pf_ld.rates import against_all
@@ -100,10 +100,10 @@ def play_steps(one, other, noise, rate, n_steps, n_runs=N_RUNS):
     return lower_bound(scores[0], scores[1][::-1], DELTA)
 
 
-def claim_of_steps(noise, rate, n_steps, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
+def claim_of_steps(noise, rate, n_steps, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
     joint = Joint((GaussianRelease(1.5 * noise), GaussianRelease(noise)))
     step = joint if rate == 1 else PoissonSampled(rate, joint)
-    return epsilon_of([Repeated(step, n_steps)], DELTA, neighbours)
+    return epsilon_of([Repeated(step, n_steps)], DELTA, relation)
 
 
 def test_the_claim_of_sampled_steps_stands(seeded):
@@ -168,18 +168,18 @@ def play_once(one, other, noises, n_looks):
     return lower_bound(told[0], told[1][::-1], DELTA)
 
 
-def claim_once(noises, n_looks, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
+def claim_once(noises, n_looks, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
     looks, sums = (DisjointCells(GaussianRelease(noise)) for noise in noises)
-    return epsilon_of([Repeated(looks, n_looks), sums], DELTA, neighbours)
+    return epsilon_of([Repeated(looks, n_looks), sums], DELTA, relation)
 
 
 @pytest.mark.parametrize(
-    "other, neighbours",
+    "other, relation",
     [(UNKNOWN, NeighboringRelation.ADD_OR_REMOVE_ONE), (OTHER, NeighboringRelation.REPLACE_ONE)],
 )
-def test_the_claim_of_sums_and_looks_stands(other, neighbours, seeded):
+def test_the_claim_of_sums_and_looks_stands(other, relation, seeded):
     noises = (4.0, 2.4)
-    claimed = claim_once(noises, 3, neighbours)
+    claimed = claim_once(noises, 3, relation)
     assert 0.2 * claimed < play_once(KNOWN, other, noises, 3) <= claimed
 
 

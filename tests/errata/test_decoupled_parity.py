@@ -47,8 +47,8 @@ def steps(rate, std, n_steps):
     return Repeated(PoissonSampled(rate, GaussianRelease(std / CLIP_NORM)), n_steps)
 
 
-def spent(charges, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
-    return epsilon_of(charges, DELTA, neighbours)
+def spent(charges, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
+    return epsilon_of(charges, DELTA, relation)
 
 
 def near(value, decimals=2):

@@ -47,14 +47,14 @@ def steps(rate, noise_multiplier, n_steps=N_STEPS):
     return [Repeated(PoissonSampled(rate, GaussianRelease(noise_multiplier)), n_steps)]
 
 
-def spent(charges, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
-    return epsilon_of(charges, DELTA, neighbours)
+def spent(charges, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
+    return epsilon_of(charges, DELTA, relation)
 
 
 @cache
-def calibrated(size, claimed, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
+def calibrated(size, claimed, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
     """The noise multiplier at which 100 steps at rate b/N cost what is claimed."""
-    return calibrate(lambda z: steps(BATCH / size, z), claimed, DELTA, neighbours)
+    return calibrate(lambda z: steps(BATCH / size, z), claimed, DELTA, relation)
 
 
 def near(value, decimals=2):

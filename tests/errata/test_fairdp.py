@@ -30,8 +30,8 @@ def steps(rate, n_steps, noise):
     return Repeated(PoissonSampled(rate, GaussianRelease(noise)), n_steps)
 
 
-def spent(*charges, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
-    return epsilon_of(list(charges), DELTA, neighbours)
+def spent(*charges, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
+    return epsilon_of(list(charges), DELTA, relation)
 
 
 def near(value, decimals=2):
@@ -223,7 +223,7 @@ def test_replacing_a_record_costs_about_twice_as_much():
     """Parallel composition over groups needs a record that stays in its group; replaced, it may change it."""
     average = steps(0.05, 500, 2 * math.sqrt(2))
     assert spent(average) == near(1.64)
-    assert spent(average, neighbours=NeighboringRelation.REPLACE_ONE) == near(3.34)
+    assert spent(average, relation=NeighboringRelation.REPLACE_ONE) == near(3.34)
 
 
 def test_q_epsilon_is_not_the_price_of_a_sampled_step():

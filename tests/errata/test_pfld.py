@@ -30,8 +30,8 @@ def steps(rate=0.02, noise=2.0, n_steps=500):
     return [Repeated(PoissonSampled(rate, GaussianRelease(noise)), n_steps)]
 
 
-def spent(charges, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
-    return epsilon_of(charges, DELTA, neighbours)
+def spent(charges, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
+    return epsilon_of(charges, DELTA, relation)
 
 
 def near(value, decimals=2):

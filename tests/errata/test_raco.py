@@ -30,8 +30,8 @@ def steps(rate, n_steps, *releases):
     return [Repeated(PoissonSampled(rate, Joint(releases)), n_steps)]
 
 
-def spent(charges, neighbours=NeighboringRelation.ADD_OR_REMOVE_ONE):
-    return epsilon_of(charges, DELTA, neighbours)
+def spent(charges, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
+    return epsilon_of(charges, DELTA, relation)
 
 
 def near(value, decimals=2):

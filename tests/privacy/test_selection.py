@@ -25,12 +25,11 @@ from fairveil.accounting.events import (
     PureDP,
     Repeated,
     charge_from_dict,
-    charge_to_dict,
     event_from_dict,
-    event_to_dict,
+    to_dict,
 )
-from fairveil.accounting.pld import Losses, split_atoms, worst_of
-from fairveil.accounting.pricing import _chosen, best_of_losses, loss_distribution
+from fairveil.accounting.pld import Losses, best_of_losses, best_run_curve, split_atoms, worst_of
+from fairveil.accounting.pricing import loss_distribution
 from fairveil.errors import DamagedLedgerError, InvalidParameterError
 
 DELTA = 1e-5
@@ -138,13 +137,13 @@ runs = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 
 @runs
 @pytest.mark.parametrize("mean", [0.5, 8.0, 60.0])
-@pytest.mark.parametrize("neighbours", NeighboringRelation)
-def test_the_law_keeps_to_the_bound_and_is_a_law(run, mean, neighbours):
-    base = loss_distribution(run, 2.0**-9, neighbours)
+@pytest.mark.parametrize("relation", NeighboringRelation)
+def test_the_law_keeps_to_the_bound_and_is_a_law(run, mean, relation):
+    base = loss_distribution(run, 2.0**-9, relation)
     law = best_of_losses(base, mean)
     for one, own, opposite in ((law.remove, base.remove, base.add), (law.add, base.add, base.remove)):
         assert one.masses.sum() + one.infinite == pytest.approx(1, abs=1e-7)
-        bound = _chosen(own, opposite, mean)
+        bound = best_run_curve(own, opposite, mean)
         places = np.arange(len(bound)) * one.grid
         curve = one.hockey_stick(places)
         assert np.all(curve <= np.minimum(bound, 1.0) + 1e-9)
@@ -172,9 +171,9 @@ def test_the_worst_of_several_is_above_each_and_no_higher():
 
 @runs
 def test_a_mean_near_zero_is_one_run(run):
-    for neighbours in NeighboringRelation:
-        one = epsilon_of([run], DELTA, neighbours)
-        assert epsilon_of([best_of(run, 1e-7)], DELTA, neighbours) == pytest.approx(one, rel=2e-3)
+    for relation in NeighboringRelation:
+        one = epsilon_of([run], DELTA, relation)
+        assert epsilon_of([best_of(run, 1e-7)], DELTA, relation) == pytest.approx(one, rel=2e-3)
 
 
 noises = st.floats(0.5, 50.0)
@@ -222,7 +221,7 @@ def test_the_dearest_way_is_paid_whatever_the_order():
 
 def test_replacing_costs_more_than_removing_and_less_than_twice_at_half_the_delta():
     event = best_of(GaussianRelease(8.0), 4.0)
-    removed, replaced = (epsilon_of([event], DELTA, neighbours) for neighbours in NeighboringRelation)
+    removed, replaced = (epsilon_of([event], DELTA, relation) for relation in NeighboringRelation)
     assert removed < replaced < 2.5 * removed
     # sampled Laplace noise has no pair of its own: group privacy of the whole stands in
     sampled = best_of(Repeated(PoissonSampled(0.1, LaplaceRelease(5.0)), 3), 2.0)
@@ -253,7 +252,7 @@ events = choices | st.builds(Repeated, choices, st.integers(1, 9))
 @given(events)
 def test_the_event_survives_json_unchanged(event):
     charge = Charge(event, "split", "fit")
-    back = charge_from_dict(json.loads(json.dumps(charge_to_dict(charge), allow_nan=False)))
+    back = charge_from_dict(json.loads(json.dumps(to_dict(charge), allow_nan=False)))
     assert back == charge
     assert hash(back) == hash(charge)
 
@@ -275,7 +274,7 @@ def test_an_event_that_cannot_be_is_refused(make):
 
 
 def test_a_damaged_event_is_refused():
-    plain = event_to_dict(best_of(GaussianRelease(1.0), 8.0))
+    plain = to_dict(best_of(GaussianRelease(1.0), 8.0))
     with pytest.raises(DamagedLedgerError):
         event_from_dict({**plain, "ways": []})
     with pytest.raises(DamagedLedgerError):

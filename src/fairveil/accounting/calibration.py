@@ -1,11 +1,12 @@
-"""The least noise that keeps a plan within (epsilon, delta): one unknown scale, met from the private side."""
+"""The least noise that keeps a plan within (epsilon, delta): one unknown scale, approached from the private side."""
 
 import math
 from collections.abc import Callable, Iterable
 
 from fairveil._validation import check_delta, check_positive
-from fairveil.accounting.composition import NeighboringRelation, compositions_of, epsilon_near, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, compositions_of, epsilon_of
 from fairveil.accounting.events import Charge, Event
+from fairveil.accounting.pld import normal_epsilon
 from fairveil.errors import InvalidParameterError
 
 LOWEST, HIGHEST = math.log(1e-6), math.log(1e12)
@@ -16,25 +17,25 @@ SLACK = 6e-5
 
 MAX_EVALUATIONS = 80
 
-Charges = Iterable[Charge | Event]
+ChargesAt = Callable[[float], Iterable[Charge | Event]]
 
 
 def calibrate(
-    charges_at: Callable[[float], Charges],
+    charges_at: ChargesAt,
     epsilon: float,
     delta: float,
-    neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
+    relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
 ) -> float:
     """Return the smallest scale at which a plan costs at most epsilon, to about 1e-4 and never below.
 
     Parameters
     ----------
     charges_at : callable
-        Gives the charges of the plan at a scale; a larger scale must mean more noise.
+        Returns the charges of the plan at a scale; a larger scale must mean more noise.
     epsilon, delta : float
         The budget of the whole plan.
-    neighbours : NeighboringRelation
-        Under which relation the budget is meant.
+    relation : NeighboringRelation
+        The neighboring relation under which the budget is meant.
 
     Raises
     ------
@@ -49,82 +50,67 @@ def calibrate(
     2.638
     """
     epsilon, delta = check_positive("epsilon", epsilon), check_delta(delta)
-
-    def excess(log_scale: float) -> float:
-        cost = epsilon_near(charges_at(math.exp(log_scale)), delta, neighbours, expected=epsilon)
-        return math.log(max(cost, 1e-300) / epsilon)
-
-    start, slope = _first_guess(charges_at, epsilon, delta)
-    log_scale, slope = _least_private(excess, start, slope)
-    return _rechecked(
-        lambda scale: epsilon_of(charges_at(scale), delta, neighbours), epsilon, log_scale, slope
+    log_scale, slope = _search(charges_at, epsilon, delta, relation)
+    # the search used one grid; raise the scale if need be until the accountant itself agrees
+    for _ in range(MAX_EVALUATIONS):
+        scale = math.exp(log_scale)
+        spent = epsilon_of(charges_at(scale), delta, relation)
+        if spent <= epsilon:
+            return scale
+        log_scale += math.log(spent / epsilon) / -slope + SLACK / 6
+    raise InvalidParameterError(
+        f"Expected a cost that falls with the scale, got one that stays above {epsilon:g}."
     )
 
 
-def _first_guess(charges_at: Callable[[float], Charges], epsilon: float, delta: float) -> tuple[float, float]:
+def _search(
+    charges_at: ChargesAt, epsilon: float, delta: float, relation: NeighboringRelation
+) -> tuple[float, float]:
+    """Return the least log scale x that costs at most epsilon, by secants inside a bracket, and the slope there.
+
+    The height at x is the logarithm of cost over epsilon.
+    """
+    x, slope = _first_guess(charges_at, epsilon, delta)
+    tried: list[tuple[float, float]] = []
+    low, high = -math.inf, math.inf
+    for _ in range(MAX_EVALUATIONS):
+        cost = epsilon_of(charges_at(math.exp(x)), delta, relation, expected=epsilon)
+        height = math.log(max(cost, 1e-300) / epsilon)
+        low, high = (low, min(high, x)) if height <= 0 else (max(low, x), high)
+        if tried:
+            run, rise = x - tried[-1][0], height - tried[-1][1]
+            slope = rise / run if rise * run < 0 and abs(rise) < 50 else slope
+        tried.append((x, height))
+        if high <= LOWEST or high - low <= SLACK or (x == high and -height <= SLACK * -slope):
+            break
+        if math.isinf(high) and len(tried) == 2:
+            fixed = epsilon_of(charges_at(math.exp(HIGHEST)), delta, relation, expected=epsilon)
+            if fixed > epsilon:
+                raise InvalidParameterError(
+                    f"Expected a budget that more noise can meet; what does not depend on the noise alone costs "
+                    f"{fixed / epsilon:.4g} times epsilon; raise epsilon or delta, or drop a release."
+                )
+        # where the secant from the nearest point enters the private side, kept inside the bracket
+        nearest_x, nearest_height = min(tried, key=lambda point: abs(point[1]))
+        step, reach = nearest_height / -slope + SLACK / 3, 3.0 ** len(tried)
+        x = min(max(nearest_x + min(max(step, -reach), reach), LOWEST), HIGHEST)
+        is_stuck = len(tried) % 6 == 0 or not low < x < high
+        x = (low + high) / 2 if is_stuck and math.isfinite(high - low) else x
+    return high, slope
+
+
+def _first_guess(charges_at: ChargesAt, epsilon: float, delta: float) -> tuple[float, float]:
     """Return where the normal estimate meets epsilon, and how fast it falls there (both in logarithms)."""
 
     def rough(log_scale: float) -> float:
-        return compositions_of(charges_at(math.exp(log_scale))).size.epsilon(delta)
+        variance = compositions_of(charges_at(math.exp(log_scale))).magnitude.variance
+        return normal_epsilon(math.sqrt(variance), delta)
 
     goal = max(epsilon, 1.1 * rough(HIGHEST))
     low, high = LOWEST, HIGHEST
     while high - low > 0.01:
         middle = (low + high) / 2
         low, high = (low, middle) if rough(middle) <= goal else (middle, high)
-    ahead, behind = rough(high + 0.1), rough(high - 0.1)
-    fall = math.log(ahead / behind) / 0.2 if 0 < ahead < behind < math.inf else -1.0
+    above, below = rough(high + 0.1), rough(high - 0.1)
+    fall = math.log(above / below) / 0.2 if 0 < above < below < math.inf else -1.0
     return high, min(fall, -0.1)
-
-
-def _least_private(excess: Callable[[float], float], x: float, slope: float) -> tuple[float, float]:
-    """Return the least x with excess(x) <= 0, by secants inside a bracket, and the slope there."""
-    seen: list[tuple[float, float]] = []
-    low, high = -math.inf, math.inf
-    for _ in range(MAX_EVALUATIONS):
-        height = excess(x)
-        low, high = (low, min(high, x)) if height <= 0 else (max(low, x), high)
-        slope = _slope(seen[-1], (x, height), slope) if seen else slope
-        seen.append((x, height))
-        if high <= LOWEST or high - low <= SLACK or (x == high and -height <= SLACK * -slope):
-            break
-        if math.isinf(high) and len(seen) == 2:
-            _check_reachable(excess)
-        x = _next(min(seen, key=lambda point: abs(point[1])), slope, (low, high), len(seen))
-    return high, slope
-
-
-def _slope(first: tuple[float, float], second: tuple[float, float], before: float) -> float:
-    run, rise = second[0] - first[0], second[1] - first[1]
-    return rise / run if rise * run < 0 and abs(rise) < 50 else before
-
-
-def _next(nearest: tuple[float, float], slope: float, bracket: tuple[float, float], n_seen: int) -> float:
-    """Return where the secant from the nearest point enters the private side, kept inside the bracket."""
-    step = nearest[1] / -slope + SLACK / 3
-    reach = 3.0**n_seen
-    x = min(max(nearest[0] + min(max(step, -reach), reach), LOWEST), HIGHEST)
-    low, high = bracket
-    is_stuck = n_seen % 6 == 0 or not low < x < high
-    return (low + high) / 2 if is_stuck and math.isfinite(high - low) else x
-
-
-def _check_reachable(excess: Callable[[float], float]) -> None:
-    over = excess(HIGHEST)
-    if over > 0:
-        raise InvalidParameterError(
-            f"Expected a budget that more noise can meet; what does not depend on the noise alone costs "
-            f"{math.exp(over):.4g} times epsilon; raise epsilon or delta, or drop a release."
-        )
-
-
-def _rechecked(cost: Callable[[float], float], epsilon: float, log_scale: float, slope: float) -> float:
-    """Return the scale, raised if need be until the accountant itself agrees."""
-    for _ in range(MAX_EVALUATIONS):
-        spent = cost(math.exp(log_scale))
-        if spent <= epsilon:
-            return math.exp(log_scale)
-        log_scale += math.log(spent / epsilon) / -slope + SLACK / 6
-    raise InvalidParameterError(
-        f"Expected a cost that falls with the scale, got one that stays above {epsilon:g}."
-    )

@@ -1,6 +1,7 @@
-"""Events in, (epsilon, delta) out, by privacy loss distributions in both directions.
+"""Events in, (epsilon, delta) out: the worst composition of releases that one record may meet.
 
-What one record may have met: the whole data's events, and one part of every split.
+A record meets every event on the whole data, and one part of every split. Its cost is that of the worst such
+composition, computed from privacy loss distributions in both directions.
 """
 
 import math
@@ -13,93 +14,27 @@ import numpy as np
 from fairveil._typing import Float64Array
 from fairveil._validation import check_delta
 from fairveil.accounting.events import Charge, Event
-from fairveil.accounting.magnitude import LossMagnitude, grid_for, total_magnitude
-from fairveil.accounting.pld import Losses, is_dominated
+from fairveil.accounting.pld import Losses, is_dominated, normal_epsilon
 from fairveil.accounting.pricing import (
+    LossMagnitude,
     NeighboringRelation,
     composed,
     count_uses,
+    grid_for,
     has_replace_pair,
+    total_magnitude,
 )
 from fairveil.errors import InvalidParameterError
 
 Uses = Counter[Event]
 
-MAX_WAYS = 64
-"""More ways through the splits than this are not tried one by one."""
+MAX_COMPOSITIONS = 64
+"""More combinations of parts than this are not tried one by one."""
 
+COARSE_FIRST = 4.0
+"""The first grid is this much coarser than the estimate needs; it only serves to place the second."""
 
-@dataclass(frozen=True)
-class Compositions:
-    """Events on the whole data, and for each split the different things its parts went through."""
-
-    whole: Uses
-    splits: tuple[tuple[Uses, ...], ...]
-
-    @property
-    def events(self) -> frozenset[Event]:
-        """Every event, once."""
-        return frozenset(self.whole).union(*(part for split in self.splits for part in split))
-
-    @property
-    def size(self) -> LossMagnitude:
-        """The rough size of the heaviest way."""
-        sizes = [[total_magnitude(part) for part in parts] for parts in ((self.whole,), *self.splits)]
-        return LossMagnitude(
-            math.fsum(max(size.variance for size in parts) for parts in sizes),
-            max(size.reach for parts in sizes for size in parts),
-            sum(max(size.n_uses for size in parts) for parts in sizes),
-        )
-
-    def each(self) -> list[Uses]:
-        """Return every way, or fewer and heavier ones where there are too many."""
-        ways = [self.whole]
-        for parts in sorted(self.splits, key=len):
-            longer = _distinct(way + part for way in ways for part in parts)
-            # all parts in sequence cost more than any one of them
-            ways = longer if len(longer) <= MAX_WAYS else [way + sum(parts, Uses()) for way in ways]
-        return ways
-
-    def priced(self, grid: float, neighbours: NeighboringRelation) -> list[tuple[Uses, Losses]]:
-        """Return every way that is not plainly lighter than another, with its losses."""
-        splits = tuple(_heaviest(split, grid, neighbours) for split in self.splits)
-        return [(uses, composed(uses, grid, neighbours)) for uses in Compositions(self.whole, splits).each()]
-
-
-def compositions_of(charges: Iterable[Charge | Event]) -> Compositions:
-    """Return the ways a record may take through the charges; a bare event read the whole data.
-
-    A record lies in exactly one part of each split, whichever its coins chose, so the worst way is the cost.
-    """
-    whole: Uses = Counter()
-    splits: dict[str, dict[str, Uses]] = defaultdict(lambda: defaultdict(Counter))
-    for charge in charges:
-        placed = charge if isinstance(charge, Charge) else Charge(charge)
-        uses = splits[placed.split][placed.part] if placed.split else whole
-        uses.update(count_uses(placed.event))
-    return Compositions(whole, tuple(tuple(_distinct(parts.values())) for parts in splits.values()))
-
-
-def _distinct(many: Iterable[Uses]) -> list[Uses]:
-    return list({frozenset(uses.items()): uses for uses in many}.values())
-
-
-def _heaviest(parts: tuple[Uses, ...], grid: float, neighbours: NeighboringRelation) -> tuple[Uses, ...]:
-    """Drop each part that another one dominates at every loss and in both directions."""
-    if len(parts) == 1:
-        return parts
-    kept: list[tuple[Uses, Losses]] = []
-    for part in sorted(parts, key=lambda uses: -total_magnitude(uses).variance):
-        losses = composed(part, grid, neighbours)
-        if not any(is_dominated(losses, heavier) for _, heavier in kept):
-            kept.append((part, losses))
-    return tuple(part for part, _ in kept)
-
-
-ROUGH_FIRST = 4.0
-"""The first pass is this much coarser than the estimate asks for; it only serves to place the second."""
-
-ENOUGH = 1.25
+GRID_SLACK = 1.25
 """A grid that would suit an answer this much larger is left as it is."""
 
 MAX_PASSES = 3
@@ -109,7 +44,9 @@ MAX_PASSES = 3
 def epsilon_of(
     charges: Iterable[Charge | Event],
     delta: float,
-    neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
+    relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
+    *,
+    expected: float | None = None,
 ) -> float:
     """Return the epsilon of everything released together.
 
@@ -120,9 +57,11 @@ def epsilon_of(
         in sequence.
     delta : float
         The delta at which epsilon is stated.
-    neighbours : NeighboringRelation
+    relation : NeighboringRelation
         Add or remove one record, or replace one. Where the latter has no price of its own (sampled noise that
         is not Gaussian), group privacy of size two stands in for the whole.
+    expected : float, optional
+        Use the one grid that suits an answer of this size: faster, and elsewhere less tight, but never too low.
 
     Returns
     -------
@@ -138,79 +77,125 @@ def epsilon_of(
     >>> round(epsilon_of([steps], delta=1e-5), 3)
     0.921
     """
-    delta, neighbours, ways = check_delta(delta), _relation(neighbours), compositions_of(charges)
-    size = ways.size
-    if size.is_trivial:
-        return size.variance
-    # the estimate only places the first grid; every answer comes from the laws themselves
-    grid = grid_for(max(ROUGH_FIRST * size.epsilon(delta), math.sqrt(size.variance)), size)
-    answer = _epsilon_on(ways, delta, neighbours, grid)
-    for _ in range(MAX_PASSES):
-        if not 0 < answer < math.inf or grid <= grid_for(ENOUGH * answer, size):
+    delta, cases = check_delta(delta), compositions_of(charges)
+    rough, priced_under = cases.magnitude, cases.priced_relation(relation)
+    if rough.n_uses == 0 or math.isinf(rough.variance):
+        return rough.variance
+    # the estimate only places the first grid; every answer comes from the distributions themselves
+    spread = math.sqrt(rough.variance)
+    estimate = normal_epsilon(spread, delta)
+    first = max(COARSE_FIRST * estimate, spread) if expected is None else max(expected, estimate / 8)
+    grid = grid_for(first, rough)
+    # pure epsilons add up (and double if a record is replaced) without any grid: 0.7 and 0.3 make 1
+    doubling = 2 if relation is NeighboringRelation.REPLACE_ONE else 1
+    answer = math.inf
+    for _ in range(1 + MAX_PASSES):
+        costs = []
+        for uses, losses in cases.priced(grid, priced_under):
+            is_own_price = priced_under is relation
+            cost = losses.smallest_epsilon(delta) if is_own_price else two_step_epsilon(losses, delta)
+            costs.append(min(doubling * total_magnitude(uses).pure, cost))
+        answer = max(costs)
+        is_settled = not 0 < answer < math.inf or grid <= grid_for(GRID_SLACK * answer, rough)
+        if is_settled or expected is not None:
             break
-        grid = grid_for(answer, size)
-        answer = _epsilon_on(ways, delta, neighbours, grid)
+        grid = grid_for(answer, rough)
     return answer
-
-
-def epsilon_near(
-    charges: Iterable[Charge | Event], delta: float, neighbours: NeighboringRelation, expected: float
-) -> float:
-    """Return epsilon on the grid that suits an answer of `expected`; elsewhere coarser, but never too low."""
-    ways = compositions_of(charges)
-    size = ways.size
-    if size.is_trivial:
-        return size.variance
-    return _epsilon_on(ways, delta, neighbours, grid_for(max(expected, size.epsilon(delta) / 8), size))
 
 
 def delta_of(
     charges: Iterable[Charge | Event],
     epsilon: float,
-    neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
+    relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
 ) -> float:
     """Return the delta of everything released together at this epsilon; the twin of `epsilon_of`."""
     if not epsilon >= 0:
         raise InvalidParameterError(f"Expected epsilon >= 0, got {epsilon!r}.")
-    neighbours, ways = _relation(neighbours), compositions_of(charges)
-    size = ways.size
-    if size.is_trivial:
-        return float(size.variance > 0)
+    cases = compositions_of(charges)
+    rough, priced_under = cases.magnitude, cases.priced_relation(relation)
+    if rough.n_uses == 0 or math.isinf(rough.variance):
+        return float(rough.variance > 0)
     # delta moves faster than epsilon, so it needs a finer grid
-    grid = grid_for(max(min(epsilon, 1e6), math.sqrt(size.variance)) / 4, size)
-    if _is_priced(ways, neighbours):
-        return max(_delta(law, epsilon) for _, law in ways.priced(grid, neighbours))
+    grid = grid_for(max(min(epsilon, 1e6), math.sqrt(rough.variance)) / 4, rough)
+    priced = cases.priced(grid, priced_under)
+    if priced_under is relation:
+        return max(float(losses.hockey_stick(np.array([epsilon]))[0]) for _, losses in priced)
     half = np.array([epsilon / 2])
-    priced = ways.priced(grid, NeighboringRelation.ADD_OR_REMOVE_ONE)
-    return max(math.exp(min(0.0, _group_log_delta(law, half)[0])) for _, law in priced)
+    return max(math.exp(min(0.0, _group_log_delta(losses, half)[0])) for _, losses in priced)
 
 
-def _relation(neighbours: NeighboringRelation) -> NeighboringRelation:
-    if not isinstance(neighbours, NeighboringRelation):
-        raise InvalidParameterError(
-            f"Expected neighbours to be a member of NeighboringRelation, got {neighbours!r}."
+@dataclass(frozen=True)
+class Compositions:
+    """Events on the whole data, and for each split the different compositions that its parts met."""
+
+    whole: Uses
+    splits: tuple[tuple[Uses, ...], ...]
+
+    @property
+    def magnitude(self) -> LossMagnitude:
+        """The rough magnitude of the worst composition."""
+        totals = [[total_magnitude(part) for part in parts] for parts in ((self.whole,), *self.splits)]
+        return LossMagnitude(
+            math.fsum(max(total.variance for total in parts) for parts in totals),
+            max(total.reach for parts in totals for total in parts),
+            sum(max(total.n_uses for total in parts) for parts in totals),
         )
-    return neighbours
+
+    def worst_cases(self) -> list[Uses]:
+        """Return every composition, or fewer and more expensive ones if there are too many."""
+        cases = [self.whole]
+        for parts in sorted(self.splits, key=len):
+            longer = _distinct(case + part for case in cases for part in parts)
+            # all parts in sequence cost more than any one of them
+            is_short = len(longer) <= MAX_COMPOSITIONS
+            cases = longer if is_short else [case + sum(parts, Uses()) for case in cases]
+        return cases
+
+    def priced_relation(self, relation: NeighboringRelation) -> NeighboringRelation:
+        """Return the relation under which every event has a price of its own: `relation` itself if possible."""
+        if not isinstance(relation, NeighboringRelation):
+            raise InvalidParameterError(
+                f"Expected relation to be a member of NeighboringRelation, got {relation!r}."
+            )
+        if relation is NeighboringRelation.REPLACE_ONE:
+            events = frozenset(self.whole).union(*(part for split in self.splits for part in split))
+            if not all(has_replace_pair(event) for event in events):
+                return NeighboringRelation.ADD_OR_REMOVE_ONE
+        return relation
+
+    def priced(self, grid: float, relation: NeighboringRelation) -> list[tuple[Uses, Losses]]:
+        """Return the worst cases with their losses, without parts that another part of their split dominates."""
+        splits: list[tuple[Uses, ...]] = []
+        for parts in self.splits:
+            if len(parts) == 1:
+                splits.append(parts)
+                continue
+            kept: list[tuple[Uses, Losses]] = []
+            for part in sorted(parts, key=lambda uses: -total_magnitude(uses).variance):
+                losses = composed(part, grid, relation)
+                if not any(is_dominated(losses, other) for _, other in kept):
+                    kept.append((part, losses))
+            splits.append(tuple(part for part, _ in kept))
+        cases = Compositions(self.whole, tuple(splits)).worst_cases()
+        return [(uses, composed(uses, grid, relation)) for uses in cases]
 
 
-def _is_priced(ways: Compositions, neighbours: NeighboringRelation) -> bool:
-    return neighbours is NeighboringRelation.ADD_OR_REMOVE_ONE or all(map(has_replace_pair, ways.events))
+def compositions_of(charges: Iterable[Charge | Event]) -> Compositions:
+    """Return the compositions that a record may meet; a bare event read the whole data.
+
+    A record lies in exactly one part of each split, whichever was drawn, so the worst composition is the cost.
+    """
+    whole: Uses = Counter()
+    splits: dict[str, dict[str, Uses]] = defaultdict(lambda: defaultdict(Counter))
+    for charge in charges:
+        placed = charge if isinstance(charge, Charge) else Charge(charge)
+        uses = splits[placed.split][placed.part] if placed.split else whole
+        uses.update(count_uses(placed.event))
+    return Compositions(whole, tuple(tuple(_distinct(parts.values())) for parts in splits.values()))
 
 
-def _delta(losses: Losses, epsilon: float) -> float:
-    return float(losses.hockey_stick(np.array([epsilon]))[0])
-
-
-def _epsilon_on(ways: Compositions, delta: float, neighbours: NeighboringRelation, grid: float) -> float:
-    # pure epsilons add up (and double when a record is replaced) without any grid: 0.7 and 0.3 make 1
-    doubling = 2 if neighbours is NeighboringRelation.REPLACE_ONE else 1
-    if _is_priced(ways, neighbours):
-        priced = ways.priced(grid, neighbours)
-        return max(
-            min(doubling * total_magnitude(way).pure, law.smallest_epsilon(delta)) for way, law in priced
-        )
-    priced = ways.priced(grid, NeighboringRelation.ADD_OR_REMOVE_ONE)
-    return max(min(doubling * total_magnitude(way).pure, two_step_epsilon(law, delta)) for way, law in priced)
+def _distinct(many: Iterable[Uses]) -> list[Uses]:
+    return list({frozenset(uses.items()): uses for uses in many}.values())
 
 
 def two_step_epsilon(losses: Losses, delta: float) -> float:

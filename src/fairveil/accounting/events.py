@@ -1,30 +1,23 @@
-"""What was released from the data, written down: one frozen fact per kind of release, and its JSON form."""
+"""Everything that may be released from the data, as frozen facts: one class per kind of release, and its JSON form.
 
+An event states public numbers only. `Event` checks every field by its name, so that a number such as `rate` obeys
+one rule wherever it occurs. What an event costs is decided in `pricing`.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
 from fairveil._validation import check_delta, check_integer, check_positive, check_probability
 from fairveil.errors import DamagedLedgerError, InvalidParameterError, UnsupportedEventError
 
-MOST_RUNS = 1000.0
-"""A larger mean number of runs is not priced."""
-
-
-def _check_text(name: str, value: Any) -> str:
-    if not (isinstance(value, str) and value.strip()):
-        raise InvalidParameterError(f"Expected {name} to be a text that is not empty, got {value!r}.")
-    return value
-
-
-def _check_event(name: str, value: Any) -> "Event":
-    if not isinstance(value, Event):
-        raise InvalidParameterError(f"Expected {name} to be an event, got {type(value).__name__}.")
-    return value
+MAX_MEAN_RUNS = 1000.0
+"""A larger mean number of runs has no price."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One release, described by public numbers only. Subclasses are facts; the accountant prices them."""
+    """One release, described by public numbers. Subclasses are facts; the accountant prices them."""
 
     def __init_subclass__(cls) -> None:
         # a subclass of a priced event would inherit its price, which nobody checked
@@ -33,8 +26,10 @@ class Event:
                 f"Expected {cls.__name__} to derive from Event alone, so that its price is its own."
             )
 
-    def _keep(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            checked = _CHECKS[field.name](field.name, getattr(self, field.name))
+            object.__setattr__(self, field.name, checked)
 
 
 @dataclass(frozen=True)
@@ -43,9 +38,6 @@ class GaussianRelease(Event):
 
     noise_multiplier: float
 
-    def __post_init__(self) -> None:
-        self._keep("noise_multiplier", check_positive("noise_multiplier", self.noise_multiplier))
-
 
 @dataclass(frozen=True)
 class LaplaceRelease(Event):
@@ -53,13 +45,10 @@ class LaplaceRelease(Event):
 
     noise_multiplier: float
 
-    def __post_init__(self) -> None:
-        self._keep("noise_multiplier", check_positive("noise_multiplier", self.noise_multiplier))
-
 
 @dataclass(frozen=True)
 class DiscreteLaplaceRelease(Event):
-    """Whole-number noise with law proportional to exp(-|x| / scale) on counts.
+    """Whole-number noise on counts, with probabilities proportional to exp(-|x| / scale).
 
     One record moves the counts by at most `sensitivity` in all (L1).
     """
@@ -67,24 +56,16 @@ class DiscreteLaplaceRelease(Event):
     scale: float
     sensitivity: int = 1
 
-    def __post_init__(self) -> None:
-        self._keep("scale", check_positive("scale", self.scale))
-        self._keep("sensitivity", check_integer("sensitivity", self.sensitivity))
-
 
 @dataclass(frozen=True)
 class DiscreteGaussianRelease(Event):
-    """Whole-number noise with law proportional to exp(-x^2 / (2 std^2)) on counts.
+    """Whole-number noise on counts, with probabilities proportional to exp(-x^2 / (2 std^2)).
 
     One record moves the counts by at most `sensitivity` in all (L1), for instance one count by one.
     """
 
     std: float
     sensitivity: int = 1
-
-    def __post_init__(self) -> None:
-        self._keep("std", check_positive("std", self.std))
-        self._keep("sensitivity", check_integer("sensitivity", self.sensitivity))
 
 
 @dataclass(frozen=True)
@@ -97,19 +78,12 @@ class RandomizedResponse(Event):
     noise_parameter: float
     n_buckets: int
 
-    def __post_init__(self) -> None:
-        self._keep("noise_parameter", check_probability("noise_parameter", self.noise_parameter))
-        self._keep("n_buckets", check_integer("n_buckets", self.n_buckets, at_least=2))
-
 
 @dataclass(frozen=True)
 class PureDP(Event):
     """A mechanism known only to be epsilon-private (add or remove one record)."""
 
     epsilon: float
-
-    def __post_init__(self) -> None:
-        self._keep("epsilon", check_positive("epsilon", self.epsilon))
 
 
 @dataclass(frozen=True)
@@ -119,10 +93,6 @@ class ApproximateDP(Event):
     epsilon: float
     delta: float
 
-    def __post_init__(self) -> None:
-        self._keep("epsilon", check_positive("epsilon", self.epsilon))
-        self._keep("delta", check_delta(self.delta))
-
 
 @dataclass(frozen=True)
 class NonPrivateRelease(Event):
@@ -130,43 +100,27 @@ class NonPrivateRelease(Event):
 
     reason: str
 
-    def __post_init__(self) -> None:
-        _check_text("reason", self.reason)
-
 
 @dataclass(frozen=True)
 class UnpricedChoice(Event):
-    """A choice looked at the data outside the accounting: no guarantee can be stated."""
+    """A choice depended on the data outside the accounting: no guarantee can be stated."""
 
     reason: str
-
-    def __post_init__(self) -> None:
-        _check_text("reason", self.reason)
 
 
 @dataclass(frozen=True)
 class Joint(Event):
-    """Everything released from one batch of records, also when later parts were chosen after earlier ones."""
+    """Everything released from one batch of records, also if later releases were chosen after earlier ones."""
 
     releases: tuple[Event, ...]
-
-    def __post_init__(self) -> None:
-        releases = tuple(_check_event("each release", release) for release in self.releases)
-        if not releases:
-            raise InvalidParameterError("Expected at least one release in a joint event, got none.")
-        self._keep("releases", releases)
 
 
 @dataclass(frozen=True)
 class PoissonSampled(Event):
-    """The event on a batch that each record enters by its own coin with probability `rate`."""
+    """The event on a batch that each record enters independently with probability `rate`."""
 
     rate: float
     event: Event
-
-    def __post_init__(self) -> None:
-        self._keep("rate", check_probability("rate", self.rate))
-        _check_event("event", self.event)
 
 
 @dataclass(frozen=True)
@@ -176,14 +130,10 @@ class Repeated(Event):
     event: Event
     count: int
 
-    def __post_init__(self) -> None:
-        _check_event("event", self.event)
-        self._keep("count", check_integer("count", self.count))
-
 
 @dataclass(frozen=True)
 class DisjointCells(Event):
-    """The event on noisy sums that are kept apart by cells, where an attribute alone is secret.
+    """The event on noisy sums over disjoint cells, where only an attribute is secret.
 
     A record adds the same vector to one cell, whatever its attribute: the attribute says which. So a change of the
     attribute takes the record away from one sum and adds it to another, whose noises are independent.
@@ -191,41 +141,25 @@ class DisjointCells(Event):
 
     event: Event
 
-    def __post_init__(self) -> None:
-        _check_event("event", self.event)
-
 
 @dataclass(frozen=True)
 class BestOfRuns(Event):
-    """The best of K independent runs, and nothing else of them; K is secret and Poisson(mean), given K >= 1.
+    """The best of K independent runs, and nothing else of them; K is secret and Poisson(mean), conditioned on K >= 1.
 
-    Each run draws a candidate and splits its people by secret coins of its own. `ways` lists everything that one unit
-    may so meet in one run, each way as the events met one after the other.
+    Each run draws a candidate and splits its people by its own secret randomness. `ways` lists every composition that
+    one unit may meet in one run, each as the events in sequence.
     """
 
     ways: tuple[tuple[Event, ...], ...]
     mean: float
-
-    def __post_init__(self) -> None:
-        ways = tuple(tuple(_check_event("each release", event) for event in way) for way in self.ways)
-        if not ways or not all(ways):
-            raise InvalidParameterError(
-                "Expected at least one way through a run, each with a release, got fewer; list what a run releases."
-            )
-        self._keep("ways", ways)
-        self._keep("mean", check_positive("mean", self.mean))
-        if self.mean > MOST_RUNS:
-            raise InvalidParameterError(
-                f"Expected mean <= {MOST_RUNS:g}, got {self.mean!r}; plan fewer runs."
-            )
 
 
 @dataclass(frozen=True)
 class Charge:
     """An event and the part of the data it read.
 
-    An empty `split` means the whole data. Otherwise `split` names a partition of the records by secret coins
-    that do not look at the records, and `part` the piece that was read; such pieces compose in parallel.
+    An empty `split` means the whole data. Otherwise `split` names a partition of the records by secret randomness
+    that does not depend on the records, and `part` the subset that was read; such subsets compose in parallel.
     `unit` is whom the event hides, "record" or "person by COLUMN"; costs for different units do not add up.
     """
 
@@ -244,38 +178,30 @@ class Charge:
             )
 
 
-_KINDS: dict[str, type[Event]] = {
-    kind.__name__: kind
-    for kind in (
-        GaussianRelease, LaplaceRelease, DiscreteLaplaceRelease, DiscreteGaussianRelease, RandomizedResponse,
-        PureDP, ApproximateDP, NonPrivateRelease, UnpricedChoice, Joint, PoissonSampled, Repeated, BestOfRuns,
-        DisjointCells,
-    )
-}  # fmt: skip
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Event):
-        return event_to_dict(value)
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
-def _rich(value: Any) -> Any:
-    if isinstance(value, dict):
-        return event_from_dict(value)
-    return tuple(_rich(item) for item in value) if isinstance(value, list) else value
-
-
-def event_to_dict(event: Event) -> dict[str, Any]:
-    """Return the event as plain JSON values, its kind under the key ``event_kind``."""
-    kind = type(event).__name__
-    if _KINDS.get(kind) is not type(event):
-        raise UnsupportedEventError(f"Expected one of the known events, got {kind}; a ledger cannot hold it.")
-    return {"event_kind": kind, **{field.name: _plain(getattr(event, field.name)) for field in fields(event)}}
+def to_dict(fact: Event | Charge) -> dict[str, Any]:
+    """Return an event or a charge as plain JSON values; an event states its class under the key ``event_kind``."""
+    values: dict[str, Any] = {}
+    if isinstance(fact, Event):
+        kind = type(fact).__name__
+        if _KINDS.get(kind) is not type(fact):
+            raise UnsupportedEventError(
+                f"Expected one of the known events, got {kind}; a ledger cannot hold it."
+            )
+        values["event_kind"] = kind
+    for field in fields(fact):
+        value = getattr(fact, field.name)
+        if field.name == "event":
+            value = to_dict(value)
+        elif field.name == "releases":
+            value = [to_dict(release) for release in value]
+        elif field.name == "ways":
+            value = [[to_dict(release) for release in composition] for composition in value]
+        values[field.name] = value
+    return values
 
 
 def event_from_dict(data: Any) -> Event:
-    """Return the event that `event_to_dict` wrote; anything else is refused.
+    """Return the event that `to_dict` wrote; anything else is refused.
 
     Examples
     --------
@@ -293,10 +219,20 @@ def event_from_dict(data: Any) -> Event:
             f"Expected an event of {', '.join(sorted(_KINDS))}; got {data['event_kind']!r}. "
             "A newer version may have written it: use that version to read it."
         )
-    return _build(kind, {name: value for name, value in data.items() if name != "event_kind"})
+    event: Event = _build(kind, {name: value for name, value in data.items() if name != "event_kind"})
+    return event
+
+
+def charge_from_dict(data: Any) -> Charge:
+    """Return the charge that `to_dict` wrote; anything else is refused."""
+    if not isinstance(data, dict):
+        raise DamagedLedgerError("Expected a charge with event, split, part and unit; restore the file.")
+    charge: Charge = _build(Charge, dict(data))
+    return charge
 
 
 def _build(kind: type, values: dict[str, Any]) -> Any:
+    """Return an event or a charge from the plain values of its fields, with nested events restored."""
     expected = [field.name for field in fields(kind)]
     if sorted(values) != sorted(expected):
         raise DamagedLedgerError(
@@ -304,7 +240,13 @@ def _build(kind: type, values: dict[str, Any]) -> Any:
             "Restore the ledger file."
         )
     try:
-        return kind(**{name: _rich(value) for name, value in values.items()})
+        if "event" in values:
+            values["event"] = event_from_dict(values["event"])
+        if "releases" in values:
+            values["releases"] = tuple(map(event_from_dict, values["releases"]))
+        if "ways" in values:
+            values["ways"] = tuple(tuple(map(event_from_dict, releases)) for releases in values["ways"])
+        return kind(**values)
     except (InvalidParameterError, TypeError) as error:
         if isinstance(error, UnsupportedEventError):
             raise
@@ -312,19 +254,74 @@ def _build(kind: type, values: dict[str, Any]) -> Any:
         raise DamagedLedgerError(message) from error
 
 
-def charge_to_dict(charge: Charge) -> dict[str, Any]:
-    """Return the charge as plain JSON values."""
-    return {
-        "event": event_to_dict(charge.event),
-        "split": charge.split,
-        "part": charge.part,
-        "unit": charge.unit,
-    }
+_KINDS: dict[str, type[Event]] = {
+    kind.__name__: kind
+    for kind in (
+        GaussianRelease, LaplaceRelease, DiscreteLaplaceRelease, DiscreteGaussianRelease, RandomizedResponse,
+        PureDP, ApproximateDP, NonPrivateRelease, UnpricedChoice, Joint, PoissonSampled, Repeated, BestOfRuns,
+        DisjointCells,
+    )
+}  # fmt: skip
 
 
-def charge_from_dict(data: Any) -> Charge:
-    """Return the charge that `charge_to_dict` wrote; anything else is refused."""
-    if not isinstance(data, dict):
-        raise DamagedLedgerError("Expected a charge with event, split, part and unit; restore the file.")
-    charge: Charge = _build(Charge, data)
-    return charge
+def _check_event(name: str, value: Any) -> Event:
+    if not isinstance(value, Event):
+        raise InvalidParameterError(f"Expected {name} to be an event, got {type(value).__name__}.")
+    return value
+
+
+def _check_text(name: str, value: Any) -> str:
+    if not (isinstance(value, str) and value.strip()):
+        raise InvalidParameterError(f"Expected {name} to be a text that is not empty, got {value!r}.")
+    return value
+
+
+def _check_releases(_: str, value: Any) -> tuple[Event, ...]:
+    releases = tuple(_check_event("each release", release) for release in value)
+    if not releases:
+        raise InvalidParameterError("Expected at least one release in a joint event, got none.")
+    return releases
+
+
+def _check_compositions(_: str, value: Any) -> tuple[tuple[Event, ...], ...]:
+    compositions = tuple(tuple(_check_event("each release", event) for event in events) for events in value)
+    if not compositions or not all(compositions):
+        raise InvalidParameterError(
+            "Expected at least one composition in a run, each with a release, got fewer; list what a run releases."
+        )
+    return compositions
+
+
+def _check_mean_runs(name: str, value: Any) -> float:
+    mean = check_positive(name, value)
+    if mean > MAX_MEAN_RUNS:
+        raise InvalidParameterError(f"Expected {name} <= {MAX_MEAN_RUNS:g}, got {value!r}; plan fewer runs.")
+    return mean
+
+
+def _check_buckets(name: str, value: Any) -> int:
+    return check_integer(name, value, at_least=2)
+
+
+def _check_failure(name: str, value: Any) -> float:
+    return check_delta(value, name)
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "noise_multiplier": check_positive,
+    "scale": check_positive,
+    "std": check_positive,
+    "epsilon": check_positive,
+    "delta": _check_failure,
+    "sensitivity": check_integer,
+    "count": check_integer,
+    "rate": check_probability,
+    "noise_parameter": check_probability,
+    "n_buckets": _check_buckets,
+    "mean": _check_mean_runs,
+    "reason": _check_text,
+    "event": _check_event,
+    "releases": _check_releases,
+    "ways": _check_compositions,
+}
+"""What a field of that name may hold."""

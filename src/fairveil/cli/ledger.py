@@ -7,7 +7,7 @@ from typing import Any
 
 from fairveil._validation import check_delta
 from fairveil.accounting.composition import NeighboringRelation
-from fairveil.accounting.events import Charge, event_to_dict
+from fairveil.accounting.events import Charge, to_dict
 from fairveil.cli._outputs import say
 from fairveil.errors import BadStructureError
 from fairveil.privacy.ledger import Budget, Entry, Ledger, units_of
@@ -65,7 +65,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
                 "split": charge.split,
                 "part": charge.part or "all",
                 "unit": charge.unit,
-                "event": event_to_dict(charge.event),
+                "event": to_dict(charge.event),
             }
             for charge in entry.charges
         ],

@@ -23,7 +23,7 @@ from fairveil.accounting.events import (
     NonPrivateRelease,
     UnpricedChoice,
     charge_from_dict,
-    charge_to_dict,
+    to_dict,
 )
 from fairveil.errors import BudgetExceededError, DamagedLedgerError, SealedLedgerError
 from fairveil.privacy.journal import Journal
@@ -156,7 +156,7 @@ class Ledger:
         line = {
             "kind": "debit",
             "purpose": purpose,
-            "charges": [charge_to_dict(charge) for charge in charges],
+            "charges": [to_dict(charge) for charge in charges],
             "details": dict(details or {}),
         }
         return Receipt(_entry(self._append(line, check=True)), split)
@@ -166,11 +166,11 @@ class Ledger:
         return self.debit([Charge(UnpricedChoice(reason))], purpose=reason)
 
     def epsilon(
-        self, delta: float, neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
+        self, delta: float, relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
     ) -> float:
         """Return the composed total of everything ever released, at this delta."""
         charges = [charge for entry in self.entries for charge in entry.charges]
-        return _total(charges, check_delta(delta), neighbours)
+        return _total(charges, check_delta(delta), relation)
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -229,10 +229,10 @@ def _sealed_copy(path: str | None, token: str) -> Ledger:
 def _total(
     charges: list[Charge],
     delta: float,
-    neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
+    relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
 ) -> float:
     """Return the composed cost; what hides records and what hides persons have no common one."""
-    return math.inf if len(units_of(charges)) > 1 else epsilon_of(charges, delta, neighbours)
+    return math.inf if len(units_of(charges)) > 1 else epsilon_of(charges, delta, relation)
 
 
 def units_of(charges: Iterable[Charge]) -> tuple[str, ...]:

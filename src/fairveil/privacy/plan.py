@@ -21,8 +21,7 @@ from fairveil.accounting.events import (
     PoissonSampled,
     Repeated,
 )
-from fairveil.accounting.magnitude import total_magnitude
-from fairveil.accounting.pricing import count_uses
+from fairveil.accounting.pricing import count_uses, total_magnitude
 from fairveil.errors import InvalidParameterError
 from fairveil.privacy.attribute import hides_attribute
 from fairveil.privacy.noise import noise_distribution, public_scale

@@ -58,7 +58,7 @@ def _listed(charges: Iterable[Charge]) -> list[tuple[Event, ...]]:
 
 
 def _ways(charges: Iterable[Charge]) -> set[Way]:
-    return {frozenset(way.items()) for way in compositions_of(charges).each()}
+    return {frozenset(way.items()) for way in compositions_of(charges).worst_cases()}
 
 
 def _priced(event: BestOfRuns) -> set[Way]:

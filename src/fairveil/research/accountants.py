@@ -27,7 +27,7 @@ from fairveil.accounting.events import (
     PoissonSampled,
     Repeated,
 )
-from fairveil.accounting.magnitude import normal_epsilon
+from fairveil.accounting.pld import normal_epsilon
 from fairveil.accounting.pricing import count_uses, gaussian_multiplier
 from fairveil.errors import InvalidParameterError, UnsupportedEventError
 
@@ -54,7 +54,7 @@ def rdp_epsilon(charges: Iterable[Charge | Event], delta: float) -> float:
     Knows Gaussian and Laplace noise, joint releases of them, and sampled Gaussians; refuses all else.
     """
     delta = check_delta(delta)
-    return max(_rdp(way, delta) for way in compositions_of(charges).each())
+    return max(_rdp(way, delta) for way in compositions_of(charges).worst_cases())
 
 
 def _rdp(uses: Counter[Event], delta: float) -> float:
@@ -98,7 +98,7 @@ def gdp_epsilon(charges: Iterable[Charge | Event], delta: float) -> NotABound:
     Knows Gaussian noise, sampled or not; refuses all else.
     """
     delta = check_delta(delta)
-    ways = compositions_of(charges).each()
+    ways = compositions_of(charges).worst_cases()
     shifts = (math.sqrt(sum(count * _shift_squared(event) for event, count in way.items())) for way in ways)
     return NotABound(max(normal_epsilon(shift, delta) for shift in shifts))
 
