@@ -25,7 +25,7 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import AnyRecords
-from fairveil.report.explanation import explanation
+from fairveil.report.text import explanation
 from fairveil.request import FitRequest, checked_constraints, method_for
 from fairveil.saved_request import SavedRequest, load_behind
 from fairveil.summary import guarantee_of, summary_of

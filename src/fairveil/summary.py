@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairveil import __version__
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
-from fairveil.certificates.forecast import expected_tolerance
-from fairveil.certificates.holdout import certify
+from fairveil.certificates.holdout import certify, expected_tolerance
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation, Interval
@@ -18,19 +17,19 @@ from fairveil.models import MODELS, Decoupled, Model
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
-from fairveil.report.privacy_text import neighbour_of, privacy_statement, total_sentence
+from fairveil.report.formatting import finite
+from fairveil.report.privacy_text import (
+    MIXED_UNITS,
+    UNKNOWN_TOTAL,
+    neighbor_wording,
+    privacy_statement,
+    total_sentence,
+)
 from fairveil.request import OWN_RECIPES, SHOWABLE, TOLERANCELESS, FitRequest
 
 if TYPE_CHECKING:
     from fairveil.fair_classifier import FairClassifier
 
-UNKNOWN_BOOKS = (
-    "What was ever released from these people is not known here: their books stayed with the data."
-)
-MIXED_BOOKS = (
-    "The ledger holds entries that hide different things (whole records, persons, single attributes): they have no "
-    "common total, and none can be stated from now on."
-)
 FEW_SELECTED = 0.01
 """Where every group is selected less often than this, a gap of 0 is no merit."""
 
@@ -49,11 +48,12 @@ def guarantee_of(wish: FitRequest, plan: Plan | TunedPlan) -> dict[str, Any]:
         "against": named.against if isinstance(named, Parity) else None,
         "rules": [str(getattr(one, "text", one)) for one in wish.constraints if one is not named],
         "asked": [str(bound) for bound in bounds_of(wish.constraints, people)] if wish.is_bounding else [],
-        "epsilon": _finite(wish.epsilon),
+        "epsilon": finite(wish.epsilon),
         "delta": wish.delta,
-        "epsilon_spent": _finite(epsilon_of(charges, wish.delta)),
+        "epsilon_spent": finite(epsilon_of(charges, wish.delta)),
+        "aims_at_zero": wish.method == "pfld",
         "neighbours": NeighboringRelation.ADD_OR_REMOVE_ONE.name,
-        "epsilon_replace_one": _finite(epsilon_of(charges, wish.delta, NeighboringRelation.REPLACE_ONE)),
+        "epsilon_replace_one": finite(epsilon_of(charges, wish.delta, NeighboringRelation.REPLACE_ONE)),
         "protects": wish.protects,
         "unit": "record" if wish.schema is None or wish.schema.id_column is None else "person",
         "aware": wish.aware,
@@ -63,7 +63,8 @@ def guarantee_of(wish: FitRequest, plan: Plan | TunedPlan) -> dict[str, Any]:
         "expected_tolerance": _expected(wish, plan, people),
         "version": __version__,
     }
-    return facts | {"statement": privacy_statement(facts, _not_covered(wish)).to_dict()}
+    prefitted = None if _trains(wish) else type(wish.estimator).__name__
+    return facts | {"statement": privacy_statement(facts, prefitted)}
 
 
 def summary_of(clf: "FairClassifier", wish: FitRequest, confidence: float) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def summary_of(clf: "FairClassifier", wish: FitRequest, confidence: float) -> di
     books = _books(ledger, wish.delta)
     total = (books["epsilon_spent_total"], books["epsilon_spent_total_replace_one"])
     facts["statement"]["total"] = (
-        UNKNOWN_BOOKS if _left_behind(ledger) else total_sentence(*total, wish.delta, neighbour_of(facts))
+        UNKNOWN_TOTAL if _left_behind(ledger) else total_sentence(*total, wish.delta, neighbor_wording(facts))
     )
     return facts | {
         "data": schema.name,
@@ -101,7 +102,7 @@ def _cautions(clf: "FairClassifier", check: FinalCheck | None) -> list[str]:
     """Return what training itself noticed, and whether a gap is small only because hardly anybody is selected."""
     found = [] if check is None or check.may_hold else [check.complaint()]
     if len(clf.ledger_.units) > 1:
-        found.append(MIXED_BOOKS)
+        found.append(MIXED_UNITS)
     if getattr(clf.behind_, "looks_", ()) and not any(look.passed for look in clf.behind_.looks_):
         found.append(NO_LOOK_PASSED)
     if clf.evaluation_ is None or clf.method_ not in TOLERANCELESS:
@@ -239,9 +240,8 @@ def _expected(wish: FitRequest, plan: Plan | TunedPlan, people: Population) -> f
     )
     measured = max(aimed, math.sqrt(2 / math.pi) * error)  # what chance alone shows, on average
     (release,) = plan.stage("holdout").releases
-    return expected_tolerance(
-        n_rows, n_groups, release.noise_multiplier, measured, n_cells=people.n_classes**2
-    )
+    sizes = [n_rows / n_groups] * n_groups
+    return expected_tolerance(sizes, release.noise_multiplier, measured, n_cells=people.n_classes**2)
 
 
 def _planned_model(wish: FitRequest) -> str:
@@ -257,14 +257,6 @@ def _trains(wish: FitRequest) -> bool:
     return wish.estimator is None or hasattr(wish.estimator, "model_for")
 
 
-def _not_covered(wish: FitRequest) -> list[str]:
-    if _trains(wish):
-        return []
-    return [
-        f"How the {type(wish.estimator).__name__} that was handed over was trained, and errors it raises on a value."
-    ]
-
-
 def _left_behind(ledger: Ledger) -> bool:
     """Return whether a rule was loaded without the books of its people."""
     return ledger.is_sealed and not ledger.entries
@@ -278,8 +270,8 @@ def _books(ledger: Ledger, delta: float) -> dict[str, Any]:
     )
     return {
         "delta": delta,
-        "epsilon_spent_total": _finite(added),
-        "epsilon_spent_total_replace_one": _finite(replaced),
+        "epsilon_spent_total": finite(added),
+        "epsilon_spent_total_replace_one": finite(replaced),
         "unit": " and ".join(ledger.units) or None,
         "entries": [
             {
@@ -291,8 +283,3 @@ def _books(ledger: Ledger, delta: float) -> dict[str, Any]:
             for e in ledger.entries
         ],
     }
-
-
-def _finite(value: float) -> float | None:
-    """Return the number, or None (null in JSON) for infinity."""
-    return value if math.isfinite(value) else None

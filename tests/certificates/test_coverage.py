@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fairveil.certificates.holdout import Finding, certify
+from fairveil.certificates.holdout import certify
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.fairness.histogram import SMALLEST_GROUP
-from fairveil.fairness.intervals import LeftSide, left_side
+from fairveil.fairness.intervals import LeftSide, Verdict, left_side
 from fairveil.fairness.rates import Rate, rate_masks
 
 REPEATS = 1000
@@ -240,7 +240,7 @@ def test_a_broken_bound_is_rarely_alleged_of_a_rule_that_keeps_it(rng):
     assert 0.01 < is_alleged.mean() <= 1 - least(0.9, 5000)
     for table, alleged in zip(counts[:20], is_alleged, strict=False):
         evaluation = Evaluation(np.concatenate([table, np.zeros((1, 2, 2))]), 1.0, people_of(5))
-        assert (certify(evaluation, DemographicParity(0.0), 0.9).verdict is Finding.BROKEN) == alleged
+        assert (certify(evaluation, DemographicParity(0.0), 0.9).verdict is Verdict.BROKEN) == alleged
 
 
 def test_narrower_limits_would_be_caught(rng):

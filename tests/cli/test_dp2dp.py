@@ -84,7 +84,7 @@ def test_the_text_says_what_was_done(folder, say):
     )
     assert (said.code, said.err) == (0, "")
     assert "linear classifier on people.csv (dp2dp)" in said.out and "decisions  may read sex" in said.out
-    assert "demographic parity; asked for 1" in said.out
+    assert "demographic parity; requested 1" in said.out
     assert "certified  holds: With 95 % confidence" in said.out
     assert "constraint_trace.csv" not in said.out
     said = say("train", *TABLE, "--out", "other", *METHODS["dp2dp unaware"], "--tolerance", "1")
@@ -185,7 +185,7 @@ def test_training_follows_the_plan_that_was_explained(folder, say, contents, nam
     assert (said.code, said.err) == (0, "")
     assert contents(folder) == before
     for part in explained["plan"]:
-        assert f"  part       {part['part']}: " in said.out
+        assert f"  stage      {part['part']}: " in said.out
         for release in part["releases"]:
             noise = f"{release['law']} noise, {release['noise_multiplier']:.6g} x sensitivity"
             assert f"releases {release['name']}: {noise}" in said.out

@@ -104,7 +104,7 @@ def test_a_file_is_not_opened_and_no_ledger_is_made(folder, say, contents):
 def test_a_noisy_size_is_named_where_none_is_declared(folder, facts, say):
     facts.model_copy(update={"n_public": None}).write("schema.toml")
     said = say("explain", "people.csv", "--schema", "schema.toml", *PLAIN)
-    assert "not declared: a noisy count is bought" in said.out
+    assert "not declared: a noisy count will be released" in said.out
     assert "releases size: discrete_laplace noise" in said.out
 
 

@@ -38,7 +38,7 @@ def test_fairdp_certifies_the_gap_that_came_out_and_labels_its_own_certificates(
     ]
     certificate = summary["certificate"]
     assert certificate["verdict"] == "measured"
-    assert certificate["sentence"].startswith("No bound was asked for.")
+    assert certificate["sentence"].startswith("No bound was requested.")
     assert certificate["claims"][0]["limit"] >= certificate["smallest_tolerance"]
     assert summary["bounds"] == []
     assert {one["about"] for one in summary["noise_statements"]} == {OVER_NOISE}

@@ -19,7 +19,7 @@ N_TRAIN, N_APART, N_NEW = 5000, 2000, 100
 PLACEHOLDERS = {
     "DATA.csv": "people.csv",
     "NEW.csv": "new.csv",
-    "KEPT_APART.csv": "kept_apart.csv",
+    "HELD_OUT.csv": "kept_apart.csv",
     "HOLDOUT.csv": "kept_apart.csv",
 }
 

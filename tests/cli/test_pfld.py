@@ -64,7 +64,7 @@ def test_explain_reads_no_row_and_train_follows_it(folder, say):
     said = say("explain", *TABLE)
     assert (said.code, said.err) == (0, "")
     assert "No row was read" in said.out
-    assert "10 looks (rate all: 1)" in said.out
+    assert "10 full passes (rate all: 1)" in said.out
     assert "Poisson" not in said.out
 
 

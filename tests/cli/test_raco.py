@@ -76,7 +76,7 @@ def test_the_text_says_what_was_asked_and_what_holds(folder, say):
     ]
     assert {"certified", "epsilon", "ever", "seconds"} < set(words)
     assert not {"broken", "caution"} & set(words)
-    assert "demographic parity; asked for 1" in said.out
+    assert "demographic parity; requested 1" in said.out
     assert "  certified  holds" in said.out
     assert [bound["holds"] for bound in summary_in(folder / "results")["bounds"]] == ["yes"] * 3
 
@@ -175,10 +175,10 @@ def test_explain_prints_every_part_with_law_and_noise(folder, say, contents):
     assert (said.code, said.err) == (0, "")
     plan = json.loads(say("explain", *options, "--json").out)["plan"]
     assert [part["part"] for part in plan] == ["train", "look", "holdout"]
-    shares = [f"{100 * part['share']:g} % of the units by secret coins" for part in plan]
+    shares = [f"a secret random {100 * part['share']:g} % of the units" for part in plan]
     shares[1] = "the same units as train"
     for part, share in zip(plan, shares, strict=True):
-        assert f"  part       {part['part']}: {share}" in said.out
+        assert f"  stage      {part['part']}: {share}" in said.out
         for release in part["releases"]:
             noise = f"{release['law']} noise, {release['noise_multiplier']:.6g} x sensitivity"
             assert f"releases {release['name']}: {noise}" in said.out

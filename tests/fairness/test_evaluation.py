@@ -232,11 +232,12 @@ def selected(women, men, size=1000.0):
 
 
 @pytest.mark.parametrize(
-    ("women", "verdicts"), [(0.5, ["yes", "yes"]), (0.2, ["no", "yes"]), (0.39, ["unknown", "yes"])]
+    ("women", "verdicts"),
+    [(0.5, ["holds", "holds"]), (0.2, ["does not hold", "holds"]), (0.39, ["not enough data", "holds"])],
 )
 def test_bounds_say_whether_they_hold(women, verdicts):
     found = Evaluation(selected(women, 0.5), 4.0, SEX).bounds(DemographicParity(0.1))
-    assert sorted(one.holds for one in found) == sorted(verdicts)
+    assert sorted(one.verdict for one in found) == sorted(verdicts)
     for one in found:
         assert one.left.low <= one.left.value <= one.left.high == one.smallest_tolerance
         assert one.limit == one.bound.limit == 0.1
@@ -269,7 +270,7 @@ def test_bounds_of_too_few_people_are_unknown_and_promise_nothing():
     (found,) = Evaluation(counts, 4.0, SEX).bounds(
         Rule("2 * selection_rate[sex=f] - selection_rate[sex=m] <= 0.5")
     )
-    assert (found.left.value, found.holds) == (None, Verdict.UNKNOWN)
+    assert (found.left.value, found.verdict) == (None, Verdict.UNKNOWN)
     assert (found.left.low, found.smallest_tolerance) == (-1.0, 2.0)
 
 
@@ -284,7 +285,7 @@ def test_the_ratio_and_the_four_fifths_bound_agree(women):
         # The bound asks both orders, two statements; the ratio's interval is for one pair.
         worst = max(found, key=lambda one: one.left.value)
         alone = evaluation.bounds(Rule(str(worst.bound)))[0]
-        assert (alone.holds == "yes") == (ratio < low)
+        assert (alone.verdict is Verdict.HOLDS) == (ratio < low)
 
 
 def test_a_difference_and_its_negative_are_one_statement():

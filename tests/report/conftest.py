@@ -81,7 +81,7 @@ def usual_summary():
         "created": "2026-11-16T12:00:00+00:00",
         "command": "fairveil train adult --method dp2dp --aware --epsilon 1 --tolerance 0.02 --out results",
         "method": "dp2dp", "model": "linear", "constraint": "demographic_parity", "tolerance": 0.02,
-        "against": "pairs", "rules": [], "asked": [DOWN, UP], "epsilon": 1.0, "delta": 1e-05,
+        "aims_at_zero": False, "against": "pairs", "rules": [], "asked": [DOWN, UP], "epsilon": 1.0, "delta": 1e-05,
         "epsilon_spent": 0.999977621280001, "neighbours": "ADD_OR_REMOVE_ONE", "epsilon_replace_one": 2.138570192254375,
         "protects": "record", "unit": "record", "aware": True, "sensitive": ["sex"], "n_public": 48842, "plan": PLAN,
         "version": "0.1.0", "epsilon_spent_total": 0.999977621280001,

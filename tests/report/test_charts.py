@@ -1,4 +1,4 @@
-"""Scales, numbers and charts without a browser: every value drawn is the value given, and unknown is never a number."""
+"""Scales, numbers and charts without a browser: every value drawn is the value passed, unknown is no number."""
 
 import math
 import xml.etree.ElementTree as ET
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairveil.report.charts import Dot, Line, Point, dot_chart, line_chart, scatter_chart
-from fairveil.report.formatting import Shown, compact, day, fixed, marked, percent, shown
+from fairveil.report.formatting import Measurement, compact, day, fixed, marked, measurement, percent
 from fairveil.report.svg import EDGE, RIGHT, Scale, clip_text, runs, scale_over, tag, thin, ticks
 
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
@@ -21,7 +21,7 @@ UNIT = Scale(0.0, 1.0, (0.0, 0.5, 1.0))
 def dots(count):
     values = np.linspace(0.1, 0.9, count)
     return [
-        Dot(f"group {i}", Shown(float(v), float(v) - 0.05, float(v) + 0.05), "x")
+        Dot(f"group {i}", Measurement(float(v), float(v) - 0.05, float(v) + 0.05), "x")
         for i, v in enumerate(values)
     ]
 
@@ -55,7 +55,7 @@ def test_a_scale_puts_every_known_value_inside_and_keeps_their_order(values):
 
 
 def test_a_scale_of_rates_does_not_leave_zero_to_one():
-    scale = scale_over([-0.3, 0.97, 1.2], floor=0.0, ceiling=1.0)
+    scale = scale_over([-0.3, 0.97, 1.2], lowest=0.0, highest=1.0)
     assert (scale.low, scale.high) == (0.0, 1.0)
     assert all(0 <= tick <= 1 for tick in scale.ticks)
 
@@ -122,8 +122,8 @@ def test_a_time_that_is_none_is_shown_as_it_is():
 
 
 def test_missing_parts_of_an_interval_are_unknown():
-    assert shown({}) == shown(None) == Shown(None, None, None)
-    assert Shown(None, 0.0, 1.0).ends is None
+    assert measurement({}) == measurement(None) == Measurement(None, None, None)
+    assert Measurement(None, 0.0, 1.0).ends is None
 
 
 @fast
@@ -147,7 +147,9 @@ def test_a_dot_chart_has_one_mark_a_group_with_its_exact_values(count):
 
 
 def test_an_unknown_group_has_words_but_no_dot():
-    (mark,) = marks(dot_chart("a", "T", "D", [Dot("g", Shown(None, 0.0, 1.0), "unknown")], UNIT, percent))
+    (mark,) = marks(
+        dot_chart("a", "T", "D", [Dot("g", Measurement(None, 0.0, 1.0), "unknown")], UNIT, percent)
+    )
     assert mark.find("circle") is None
     assert not [one for one in mark.iter("line") if one.get("class") == "whisker"]
     assert mark.get("data-value") == ""
@@ -186,9 +188,9 @@ def test_a_line_without_values_and_no_lines_at_all():
 
 
 def test_points_keep_their_values_and_unknown_ones_are_not_drawn():
-    one = Point(3, "one", Shown(0.02, 0.01, 0.03), Shown(0.84, 0.83, 0.85), 0)
-    two = Point(4, "two", Shown(0.04, None, None), Shown(0.86, 0.85, 0.87), 0)
-    lost = Point(5, "lost", Shown(None, None, None), Shown(0.86, 0.85, 0.87), 1)
+    one = Point(3, "one", Measurement(0.02, 0.01, 0.03), Measurement(0.84, 0.83, 0.85), 0)
+    two = Point(4, "two", Measurement(0.04, None, None), Measurement(0.86, 0.85, 0.87), 0)
+    lost = Point(5, "lost", Measurement(None, None, None), Measurement(0.86, 0.85, 0.87), 1)
     drawing = scatter_chart("a", "T", "D", [one, two, lost], UNIT, UNIT, percent, percent)
     assert [
         (m.get("data-index"), m.get("data-gap-value"), m.get("data-accuracy-low")) for m in marks(drawing)

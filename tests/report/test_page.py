@@ -9,8 +9,7 @@ from selenium.webdriver import ActionChains, Keys
 
 from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.report.page import report_page
-from fairveil.report.privacy_text import neighbour_of_unit
-from fairveil.report.text import privacy_promise
+from fairveil.report.privacy_text import neighbor_wording, privacy_promise
 
 RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 MARKS = """
@@ -178,7 +177,7 @@ def test_a_trace_is_drawn_with_its_bands_limits_and_multipliers(open_page, made)
     browser = open_page(report_page(made.usual(), trace))
     last = trace[trace["step"] == 300].set_index("bound")
     marks = browser.execute_script(
-        "return [...document.querySelectorAll('#course svg[id^=bound] .mark')].map((one) => ({...one.dataset}))"
+        "return [...document.querySelectorAll('#trace svg[id^=bound] .mark')].map((one) => ({...one.dataset}))"
     )
     assert {one["group"] for one in marks} == set(last.index)
     for one in marks:
@@ -190,23 +189,25 @@ def test_a_trace_is_drawn_with_its_bands_limits_and_multipliers(open_page, made)
             300,
         ]
     lines = browser.execute_script(
-        "return [...document.querySelectorAll('#course polyline')].map((one) => one.points.numberOfItems)"
+        "return [...document.querySelectorAll('#trace polyline')].map((one) => one.points.numberOfItems)"
     )
     assert lines == [200] * 4
-    rules = "return [...document.querySelectorAll('#course .rule')].map((one) => Number(one.dataset.value))"
+    rules = "return [...document.querySelectorAll('#trace .rule')].map((one) => Number(one.dataset.value))"
     assert browser.execute_script(rules) == [0.02, 0.02]
 
 
 def test_of_many_bounds_eight_are_drawn_and_all_are_told(open_page, made):
     browser = open_page(report_page(made.usual(), made.trace(12, 50)))
-    assert len(browser.find_elements("css selector", "#course svg[id^=bound]")) == 8
-    assert "8 of 12" in text_of(browser, "#course-cut")
+    assert len(browser.find_elements("css selector", "#trace svg[id^=bound]")) == 8
+    assert "8 of 12" in text_of(browser, "#trace-cut")
     trace = made.trace(12, 50)
     worst = trace[trace["step"] == 50].nlargest(8, "value")["bound"].tolist()
-    drawn = "return [...document.querySelectorAll('#course svg[id^=bound] .mark')].map((one) => one.dataset.group)"
+    drawn = (
+        "return [...document.querySelectorAll('#trace svg[id^=bound] .mark')].map((one) => one.dataset.group)"
+    )
     assert browser.execute_script(drawn) == worst
     rows = browser.execute_script(
-        "return [...document.querySelectorAll('#course tr[data-bound]')].map((one) => one.dataset.bound)"
+        "return [...document.querySelectorAll('#trace tr[data-bound]')].map((one) => one.dataset.bound)"
     )
     assert len(rows) == len(set(rows)) == 12
 
@@ -214,8 +215,8 @@ def test_of_many_bounds_eight_are_drawn_and_all_are_told(open_page, made):
 def test_without_a_trace_the_page_says_why(open_page, made):
     for trace in (None, made.trace().iloc[:0]):
         browser = open_page(report_page(made.usual(), trace))
-        assert "no course" in text_of(browser, "#course .lead")
-        assert not browser.find_elements("css selector", "#course svg")
+        assert "no trace" in text_of(browser, "#trace .lead")
+        assert not browser.find_elements("css selector", "#trace svg")
 
 
 def test_a_trace_of_values_that_are_no_numbers_is_drawn_with_gaps(open_page, made):
@@ -319,7 +320,7 @@ def test_what_is_missing_is_refused_by_name(made):
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 9.9, 10.0, 1000.0])
 def test_a_large_epsilon_is_called_what_it_is(epsilon):
-    assert ("next to nothing" in privacy_promise(epsilon, 1e-5, neighbour_of_unit("record"))) == (
+    assert ("next to nothing" in privacy_promise(epsilon, 1e-5, neighbor_wording({"unit": "record"}))) == (
         epsilon >= 10
     )
 

@@ -1,1 +1,1 @@
-"""What can be said of people who were not seen: certificates from a hold-out, and forecasts of them."""
+"""Certificates from held-out people: which bounds hold for new people, at a stated confidence."""

@@ -1,56 +1,48 @@
-"""Noisy counts of people kept apart from training -> which bounds hold, at a stated confidence.
+"""Which bounds hold, at a stated confidence, from noisy counts of people held out from training.
 
-Everything here is computed from counts that were released already, so that it costs no privacy.
+Everything here is computed from counts that were already released, so it costs no further privacy. Before any data is
+read, `expected_tolerance` predicts from public numbers alone what will probably be certified.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
-from fairveil.certificates.forecast import check_confidence
-from fairveil.certificates.sentences import sentence_of
+from fairveil._validation import check_integer
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, Parity, bounds_of
 from fairveil.fairness.evaluation import Evaluation
-from fairveil.fairness.histogram import Bound
-from fairveil.fairness.intervals import LeftSide, left_side, range_of
+from fairveil.fairness.histogram import SMALLEST_GROUP, Bound
+from fairveil.fairness.intervals import LeftSide, Verdict, left_side, range_of
+from fairveil.report.text import certificate_sentence
 
 MOST_TIMES_AS_MANY = 1e6
-"""Beyond so many times the rows at hand, how many would be needed is not said."""
-
-
-class Finding(StrEnum):
-    """What held-out people say of what was asked."""
-
-    HOLDS = "holds"
-    BROKEN = "does not hold"
-    TOO_LITTLE = "not enough data"
-    MEASURED = "measured"
-    NOTHING = "nothing was asked"
+"""If more than this multiple of the held-out rows were needed, the number of rows is not stated."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One bound and what held-out people say of it.
+    """One bound, and whether the held-out people confirm it.
 
     Attributes
     ----------
     bound : str
         The inequality, written out.
     limit : float
-        What the left side may be at most.
+        The largest value that the left side may have.
     value : float or None
-        The measured left side; None where it is of too few people to speak of.
+        The measured left side; None if too few people were counted.
     low, high : float
-        Where the true left side is at this confidence, this bound taken by itself.
+        Interval that contains the true left side at this confidence, for this bound alone.
     upper : float
-        What the true left side is at most at this confidence; of an unknown one the largest value possible.
-    verdict : Finding
+        Upper confidence limit of the true left side; if unknown, the largest possible value.
+    verdict : Verdict
     rows_needed : int or None
-        How many held-out rows would probably show the bound; None if it is shown, or if more rows would not help.
+        How many held-out rows would probably confirm the bound; None if it is confirmed, or if more rows would not
+        help.
     """
 
     bound: str
@@ -59,37 +51,37 @@ class Claim:
     low: float
     high: float
     upper: float
-    verdict: Finding
+    verdict: Verdict
     rows_needed: int | None
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is certified of a rule, for all bounds together.
+    """What is certified about a decision rule, for all bounds together.
 
     Attributes
     ----------
     confidence : float
     claims : tuple of Claim
-    verdict : Finding
-        "holds" says it of every bound at once.
+    verdict : Verdict
+        "holds" is about every bound at once.
     smallest_tolerance : float or None
-        What no true left side exceeds, at this confidence: the smallest limit, common to all bounds, that holds.
+        The smallest limit, common to all bounds, that holds at this confidence.
     rows_needed : int or None
-        How many held-out rows would probably show every bound; None if all are shown, or if more would not help.
+        How many held-out rows would probably confirm every bound; None if all are confirmed, or if more would not help.
     n_rows : int
         The noisy number of held-out rows.
 
     Guarantees
     ----------
-    If the held-out rows are drawn independently from the people the claim is about and took no part in training, then
-    "holds" is said falsely, and `smallest_tolerance` is too small, with probability at most 1 - `confidence` each, up
-    to the approximation stated and measured in docs/proofs/certificates.md. It is post-processing of noisy counts.
+    If the held-out rows are drawn independently from the people that the claim is about and were not used in training,
+    then a false "holds", and a `smallest_tolerance` that is too small, each have probability at most 1 - `confidence`,
+    up to the approximation stated and measured in docs/proofs/certificates.md. It is post-processing of noisy counts.
     """
 
     confidence: float
     claims: tuple[Claim, ...]
-    verdict: Finding
+    verdict: Verdict
     smallest_tolerance: float | None
     rows_needed: int | None
     n_rows: int
@@ -97,32 +89,38 @@ class Certificate:
     @property
     def sentence(self) -> str:
         """What is certified, or why not and how many held-out rows would probably do, in plain English."""
-        return sentence_of(self.verdict, self.claims, self.confidence, self.n_rows, self.rows_needed)
+        return certificate_sentence(asdict(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        claims = [{**asdict(claim), "verdict": str(claim.verdict)} for claim in self.claims]
-        return {**asdict(self), "claims": claims, "verdict": str(self.verdict), "sentence": self.sentence}
+        facts = asdict(self)
+        claims = [{**claim, "verdict": str(claim["verdict"])} for claim in facts["claims"]]
+        return {
+            **facts,
+            "claims": claims,
+            "verdict": str(self.verdict),
+            "sentence": certificate_sentence(facts),
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Certificate":
         """Return the certificate that `to_dict` wrote."""
         fields = {name: value for name, value in values.items() if name != "sentence"}
-        claims = tuple(Claim(**{**claim, "verdict": Finding(claim["verdict"])}) for claim in values["claims"])
-        return cls(**{**fields, "claims": claims, "verdict": Finding(values["verdict"])})
+        claims = tuple(Claim(**{**claim, "verdict": Verdict(claim["verdict"])}) for claim in values["claims"])
+        return cls(**{**fields, "claims": claims, "verdict": Verdict(values["verdict"])})
 
 
 def certify(
     evaluation: Evaluation, constraints: Constraint | Sequence[Constraint], confidence: float = 0.95
 ) -> Certificate:
-    """Return which of the constraints hold among the people that held-out rows were drawn from.
+    """Certify which constraints hold for the population that the held-out rows were drawn from.
 
     Parameters
     ----------
     evaluation : Evaluation
         Noisy counts of held-out rows.
     constraints : Constraint or sequence of them
-        What was asked; may be empty.
+        The requested bounds; may be empty.
     confidence : float
         At least 0.5 and below 1.
 
@@ -137,16 +135,29 @@ def certify(
     ('holds', 0.024)
     """
     confidence = check_confidence(confidence)
-    bounds = bounds_of(constraints, evaluation.people) if _is_asked(constraints) else []
+    is_requested = not isinstance(constraints, Sequence) or len(constraints) > 0
+    bounds = bounds_of(constraints, evaluation.people) if is_requested else []
     n_rows = max(0, round(float(np.sum(evaluation.counts))))
     claims = tuple(_claim(bound, evaluation, confidence, len(bounds), n_rows) for bound in bounds)
-    verdict = _together(claims)
+    verdicts, rows_needed = {claim.verdict for claim in claims}, None
+    if not verdicts:
+        verdict = Verdict.NOT_REQUESTED
+    elif Verdict.BROKEN in verdicts:
+        verdict = Verdict.BROKEN
+    elif Verdict.UNKNOWN in verdicts:
+        verdict = Verdict.UNKNOWN
+        rows = [claim.rows_needed for claim in claims if claim.verdict is Verdict.UNKNOWN]
+        known = [count for count in rows if count is not None]
+        rows_needed = max(known) if len(known) == len(rows) else None
+    else:
+        verdict = Verdict.HOLDS
+    smallest = max((claim.upper for claim in claims), default=None)
     return Certificate(
         confidence=confidence,
         claims=claims,
         verdict=verdict,
-        smallest_tolerance=max((claim.upper for claim in claims), default=None),
-        rows_needed=_rows_for_all(claims) if verdict is Finding.TOO_LITTLE else None,
+        smallest_tolerance=smallest,
+        rows_needed=rows_needed,
         n_rows=n_rows,
     )
 
@@ -154,7 +165,7 @@ def certify(
 def certify_measured(
     evaluation: Evaluation, parity: Parity | Sequence[Parity], confidence: float = 0.95
 ) -> Certificate:
-    """Return what no gap exceeds, for rules of which no tolerance was asked: nothing is passed or failed.
+    """Certify an upper limit of every gap for methods without a tolerance: nothing passes or fails.
 
     Examples
     --------
@@ -170,26 +181,26 @@ def certify_measured(
     smallest = certify(evaluation, several, confidence).smallest_tolerance or 0.0
     shown = min(1.0, max(0.0, math.ceil(smallest * 1e4) / 1e4))
     found = certify(evaluation, [replace(one, tolerance=shown) for one in several], confidence)
-    claims = tuple(replace(claim, verdict=Finding.MEASURED) for claim in found.claims)
-    return replace(found, claims=claims, verdict=Finding.MEASURED, rows_needed=None)
-
-
-def _is_asked(constraints: Constraint | Sequence[Constraint]) -> bool:
-    return not isinstance(constraints, Sequence) or len(constraints) > 0
+    claims = tuple(replace(claim, verdict=Verdict.MEASURED) for claim in found.claims)
+    return replace(found, claims=claims, verdict=Verdict.MEASURED, rows_needed=None)
 
 
 def _claim(bound: Bound, evaluation: Evaluation, confidence: float, n_bounds: int, n_rows: int) -> Claim:
     found = left_side(bound.terms, evaluation.counts, evaluation.noise_variance, evaluation.people)
     if found is None:
         low, high = range_of(bound.terms)
-        verdict = Finding.HOLDS if high <= bound.limit else Finding.TOO_LITTLE
+        verdict = Verdict.HOLDS if high <= bound.limit else Verdict.UNKNOWN
         return Claim(str(bound), bound.limit, None, low, high, high, verdict, None)
     each_end = (1 + confidence) / 2
-    upper = float(found.upper(confidence))
-    # Any of the bounds may be the one that seems broken by chance; "holds" needs no such care.
-    surely = float(found.lower(1 - (1 - confidence) / n_bounds))
-    verdict = _finding(upper, surely, bound.limit)
-    rows = _rows_needed(found, bound.limit, confidence, n_rows) if verdict is Finding.TOO_LITTLE else None
+    upper, rows_needed = float(found.upper(confidence)), None
+    # Any of the bounds may be the one that seems broken by chance; "holds" needs no such correction.
+    lower = float(found.lower(1 - (1 - confidence) / n_bounds))
+    if upper <= bound.limit:
+        verdict = Verdict.HOLDS
+    elif lower > bound.limit:
+        verdict = Verdict.BROKEN
+    else:
+        verdict, rows_needed = Verdict.UNKNOWN, _rows_needed(found, bound.limit, confidence, n_rows)
     return Claim(
         bound=str(bound),
         limit=bound.limit,
@@ -198,39 +209,69 @@ def _claim(bound: Bound, evaluation: Evaluation, confidence: float, n_bounds: in
         high=float(found.upper(each_end)),
         upper=upper,
         verdict=verdict,
-        rows_needed=rows,
+        rows_needed=rows_needed,
     )
 
 
-def _finding(upper: float, surely: float, limit: float) -> Finding:
-    if upper <= limit:
-        return Finding.HOLDS
-    return Finding.BROKEN if surely > limit else Finding.TOO_LITTLE
-
-
-def _together(claims: Sequence[Claim]) -> Finding:
-    verdicts = {claim.verdict for claim in claims}
-    if not verdicts:
-        return Finding.NOTHING
-    if Finding.BROKEN in verdicts:
-        return Finding.BROKEN
-    return Finding.TOO_LITTLE if Finding.TOO_LITTLE in verdicts else Finding.HOLDS
-
-
 def _rows_needed(found: LeftSide, limit: float, confidence: float, n_rows: int) -> int | None:
-    """Return at how many rows the same measured rates would show the bound, if ever."""
+    """Return at how many rows the same measured rates would confirm the bound, if ever."""
     if found.value >= limit or not found.enlarged(MOST_TIMES_AS_MANY).upper(confidence) <= limit:
         return None
     low, high = 0.0, math.log(MOST_TIMES_AS_MANY)
     while high - low > 1e-4:
         middle = (low + high) / 2
-        is_shown = found.enlarged(math.exp(middle)).upper(confidence) <= limit
-        low, high = (low, middle) if is_shown else (middle, high)
+        is_confirmed = found.enlarged(math.exp(middle)).upper(confidence) <= limit
+        low, high = (low, middle) if is_confirmed else (middle, high)
     return math.ceil(n_rows * math.exp(high))
 
 
-def _rows_for_all(claims: Sequence[Claim]) -> int | None:
-    """Return the rows that would show every bound; None as soon as rows would not help one of them."""
-    rows = [claim.rows_needed for claim in claims if claim.verdict is not Finding.HOLDS]
-    known = [count for count in rows if count is not None]
-    return max(known) if known and len(known) == len(rows) else None
+def expected_tolerance(
+    sizes: Sequence[float], noise_std: float, aimed_gap: float, confidence: float = 0.95, n_cells: int = 4
+) -> float:
+    """Predict which tolerance will be certified for groups of these public sizes: the two smallest decide.
+
+    Each group is assumed to be selected half the time: a rate of one half varies most, so real rates do better. There
+    is an even chance of this or less if the measured gap is as likely above as below the one aimed for.
+
+    Parameters
+    ----------
+    sizes : sequence of float
+        Held-out rows of each group.
+    noise_std : float
+        Standard deviation of the noise on each count.
+    aimed_gap : float
+        The gap that the rule is trained for.
+    confidence : float
+    n_cells : int
+        Counts per group: labels times decisions.
+
+    Examples
+    --------
+    >>> round(expected_tolerance([2400, 4900], 3.7, 0.01), 3)
+    0.031
+    >>> round(expected_tolerance([3663] * 2, 3.7, 0.01), 3)
+    0.03
+    """
+    if len(sizes) < 2 or not all(np.isfinite(size) and size >= 0 for size in sizes):
+        raise InvalidParameterError(
+            f"Expected the sizes of two groups or more, got {list(sizes)!r}; state each."
+        )
+    if not (np.isfinite(noise_std) and noise_std >= 0 and 0 <= aimed_gap <= 1):
+        raise InvalidParameterError(
+            f"Expected noise_std >= 0 and 0 <= aimed_gap <= 1, got {noise_std!r} and {aimed_gap!r}."
+        )
+    check_confidence(confidence)
+    check_integer("n_cells", n_cells, at_least=2)
+    hardest = np.sort(np.asarray(sizes, dtype=float))[:2]
+    if hardest[0] < SMALLEST_GROUP + 3 * noise_std * np.sqrt(n_cells):
+        return 1.0
+    noise = np.full(2, noise_std**2 * n_cells / 2)
+    rates = np.array([0.5 + aimed_gap / 2, 0.5 - aimed_gap / 2])
+    return float(LeftSide(np.array([1.0, -1.0]), rates, hardest, noise, noise).upper(confidence))
+
+
+def check_confidence(confidence: float) -> float:
+    """Return a confidence of at least one half and below one."""
+    if not (isinstance(confidence, (int, float, np.floating)) and 0.5 <= confidence < 1):
+        raise InvalidParameterError(f"Expected 0.5 <= confidence < 1, got {confidence!r}; 0.95 is usual.")
+    return float(confidence)

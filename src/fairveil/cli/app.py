@@ -48,6 +48,8 @@ from fairveil.cli.options import (
     Whom,
 )
 from fairveil.errors import FairveilError
+from fairveil.report.privacy_text import INTERRUPTED as INTERRUPTED_TEXT
+from fairveil.report.privacy_text import TERMINATED
 
 INTERRUPTED = 130
 
@@ -297,7 +299,7 @@ def main() -> None:
     except FairveilError as problem:
         _refuse(str(problem))
     except typer.Abort:
-        _refuse("Expected to finish, got an interruption; what was booked stays booked")
+        _refuse(INTERRUPTED_TEXT)
     except TyperException as problem:
         message = problem.format_message()
         if message.lstrip().startswith("Usage:"):  # a name alone shows its help
@@ -305,10 +307,10 @@ def main() -> None:
             sys.exit(2)
         _refuse(message)
     if code == INTERRUPTED:
-        _refuse("Expected to finish, got an interruption; what was booked stays booked", INTERRUPTED)
+        _refuse(INTERRUPTED_TEXT, INTERRUPTED)
     sys.exit(code or 0)
 
 
 def _stopped(number: int, frame: object) -> None:
     """Leave by the usual way when told to stop, so that nothing unfinished is left behind."""
-    _refuse("Expected to finish, was told to stop; what was booked stays booked", 128 + number)
+    _refuse(TERMINATED, 128 + number)

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 import shlex
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,9 @@ from fairveil.cli.train import RESULTS, Run, fit_run, prepared, train_into, writ
 from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.methods.functional.recipe import Functional
 from fairveil.privacy.ledger import Ledger
+from fairveil.report.formatting import finite
 from fairveil.report.frontier import frontier_of, frontier_page
+from fairveil.report.text import frontier_text, sweep_notice
 from fairveil.request import METHODS
 
 POINTS, SETTINGS = "points", "settings.json"
@@ -85,7 +86,9 @@ def frontier(options: RunOptions, epsilons: str, tolerances: str, methods: str) 
     for training, points in trainings:
         _train_points(training, points, sweep, ledger)
         facts = _draw(sweep, ledger)
-    say(options.as_json, facts, _told(facts, sweep, path))
+    say(
+        options.as_json, facts, frontier_text(facts, sweep.out, sweep.folder(sweep.points[0]) / "model", path)
+    )
 
 
 def _together(points: Sequence[RunOptions]) -> list[list[RunOptions]]:
@@ -188,14 +191,7 @@ def _settle(sweep: Sweep, settings: dict[str, Any]) -> None:
 def _announce(options: RunOptions, n_points: int, n_left: int, again: list[float]) -> None:
     if options.as_json:
         return
-    done = "" if n_left == n_points else f", {n_points - n_left} of them are there already"
-    typer.echo(f"{n_points} points{done}; each is released from the same people.", err=True)
-    for epsilon in again:
-        typer.echo(
-            f"functional is trained anew at epsilon {epsilon:g}, and pays again: what the first training released is "
-            "not kept. Name all tolerances at once.",
-            err=True,
-        )
+    typer.echo(sweep_notice(n_points, n_left, [("functional", epsilon) for epsilon in again]), err=True)
 
 
 def _again(done: Sequence[RunOptions], left: Sequence[RunOptions]) -> list[float]:
@@ -213,8 +209,8 @@ def _draw(sweep: Sweep, ledger: Ledger) -> dict[str, Any]:
     ]
     total, replaced = (ledger.epsilon(sweep.options.delta, each) for each in NeighboringRelation)
     facts = frontier_of(summaries, len(sweep.points)) | {
-        "epsilon_spent_total": total if math.isfinite(total) else None,
-        "epsilon_spent_total_replace_one": replaced if math.isfinite(replaced) else None,
+        "epsilon_spent_total": finite(total),
+        "epsilon_spent_total_replace_one": finite(replaced),
     }
     with written_whole(sweep.out / "frontier.csv") as stage:
         stage.write_text(_table(facts["points"]))
@@ -268,29 +264,3 @@ def _command(point: RunOptions, sweep: Sweep, asked: dict[str, str]) -> str:
     for option, value in named.items():
         words += [] if value is None else [option, value]
     return shlex.join(map(str, [*words, "--out", out]))
-
-
-def _told(facts: dict[str, Any], sweep: Sweep, ledger: Path) -> str:
-    total, out = facts["epsilon_spent_total"], sweep.out
-    chosen = sweep.folder(sweep.points[0]) / "model"
-    lines = [f"{len(facts['points'])} points on {facts['data']}, accuracy and gap on held-out rows:"]
-    for point in facts["points"]:
-        tolerance = "   -" if point["tolerance"] is None else f"{point['tolerance']:.2f}"
-        lines.append(
-            f"  {point['method']:8} epsilon {_shown(point['epsilon'], '.3g'):5} tolerance {tolerance}   accuracy "
-            f"{_shown(point['accuracy']['value'])}   gap {_shown(point['gap']['value'])}"
-        )
-    lines += [
-        f"  ever spent {'no bound can be stated' if total is None else f'{total:.4f}'} on these people, all points "
-        f"together (delta {facts['delta']:g}): choosing one after seeing all costs that, not its own epsilon",
-        "  certified  each tolerance by itself: of many, one may seem to hold by chance; certify the chosen one anew",
-        f"Page: {out / 'frontier.html'}",
-        f"Written: {out / 'frontier.csv'}, {out / POINTS}; ledger {ledger}",
-        f"Next: fairveil predict {shlex.quote(str(chosen))} NEW.csv --out decisions.parquet  "
-        "# every point's model is there already, and paid for",
-    ]
-    return "\n".join(lines)
-
-
-def _shown(value: float | None, style: str = ".4f") -> str:
-    return "inf" if value is None and style != ".4f" else "unknown" if value is None else format(value, style)

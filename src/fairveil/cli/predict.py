@@ -1,10 +1,8 @@
 """`fairveil predict` and `fairveil certify`: what a saved model is for."""
 
-import math
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -14,11 +12,12 @@ import pyarrow.parquet as pq
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.cli._inputs import ledger_file, source_of
 from fairveil.cli._outputs import say, written_whole
-from fairveil.cli.text import certified
 from fairveil.data.readers import read_table, table_columns
 from fairveil.errors import BadStructureError
 from fairveil.fair_classifier import FairClassifier
 from fairveil.privacy.ledger import Ledger
+from fairveil.report.formatting import finite
+from fairveil.report.text import certificate_text, prediction_text
 from fairveil.saved_request import needs_uniforms
 from fairveil.training.run import make_counting_plan
 
@@ -42,21 +41,8 @@ def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str,
     with written_whole(out) as stage:
         n_rows = _write((_decided(clf, chunk) for chunk in chunks), stage, out.suffix)
     facts = {"model": str(model), "data": source.name, "out": str(out), "n_rows": n_rows}
-    say(as_json, facts, _told(clf, facts, delimiter))
-
-
-def _told(clf: FairClassifier, facts: dict[str, Any], delimiter: str) -> str:
-    columns = " and ".join(clf.wish().sensitive) or "any sensitive column"
-    reads = f"do not read {columns}"
-    if clf.aware:
-        reads = f"may read {columns}; people of no known group are decided by the model alone"
-    cells = "" if delimiter == "," else f" --delimiter {quote(delimiter)}"
-    return (
-        f"Wrote {facts['n_rows']} decisions to {facts['out']}: columns prediction, {', '.join(_probabilities(clf))}.\n"
-        f"  decisions  {reads}\n"
-        "Decisions are about the people of this table: keep the file as private as they are.\n"
-        f"Next: fairveil certify {quote(facts['model'])} KEPT_APART.csv{cells} --epsilon 0.2"
-    )
+    known = facts | {"aware": clf.aware, "sensitive": list(clf.wish().sensitive)}
+    say(as_json, facts, prediction_text(known, _probabilities(clf), delimiter))
 
 
 def _needed(clf: FairClassifier, present: list[str]) -> list[str]:
@@ -127,7 +113,7 @@ def certify(
         "protects": clf.protects,
         "unit": whose,
     }
-    say(as_json, facts, certified(facts, path))
+    say(as_json, facts, certificate_text(facts, path))
 
 
 def _spent(epsilon: float, delta: float, charges: Any, books: Ledger) -> dict[str, Any]:
@@ -138,7 +124,7 @@ def _spent(epsilon: float, delta: float, charges: Any, books: Ledger) -> dict[st
         "epsilon_replace_one": replaced,
         "epsilon_spent_total": books.epsilon(delta),
     }
-    return {name: value if math.isfinite(value) else None for name, value in spent.items()} | {"delta": delta}
+    return {name: finite(value) for name, value in spent.items()} | {"delta": delta}
 
 
 def _check_apart(books: Ledger, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from shlex import quote
 
 from fairveil.cli._inputs import ledger_file, schema_of, source_of
 from fairveil.cli._outputs import check_place, say
@@ -11,20 +10,16 @@ from fairveil.data.inspection import check_table
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.privacy.ledger import Ledger
+from fairveil.report.text import check_text, draft_text, explain_step
 
 
 def check(data: str, schema: Path | None, delimiter: str, as_json: bool) -> None:
     """Print what does not fit the schema: exact counts, for the data holder only."""
     source = source_of(data)
     findings = check_table(source.file(), schema_of(source, schema), delimiter=delimiter)
-    lines = [f"PRIVATE: exact counts of {source.name}, for its holder only. Do not publish them."]
-    width = max((len(finding.column) for finding in findings), default=0)
-    for finding in findings:
-        lines.append(f"  {finding.column:{width}}  {finding.count:>8}  {finding.what} -> {finding.rule}")
-    lines.append("Nothing else does not fit." if findings else "Every value fits.")
-    lines.append(next_explain(data, schema, delimiter))
     facts = {"private": True, "data": source.name, "findings": [asdict(finding) for finding in findings]}
-    say(as_json, facts, "\n".join(lines))
+    step = explain_step(data, None if schema is None else str(schema), delimiter)
+    say(as_json, facts, check_text(facts, step))
 
 
 def draft(
@@ -51,35 +46,13 @@ def draft(
         schema = draft_privately(source.file(), target, sensitive, epsilon, delta, books, delimiter)
     schema.write(out)
     facts = {"schema": str(out), "private_draft": schema.private_draft, "epsilon": epsilon}
-    booked = (
-        ""
-        if epsilon is None
-        else f"  booked     epsilon {epsilon:g} at delta {delta:g} on the ledger of these people\n"
+    text = draft_text(
+        facts | {"delta": delta},
+        len(schema.columns),
+        schema.target.classes,
+        explain_step(data, str(out), delimiter),
     )
-    say(as_json, facts, booked + _next_step(data, out, schema, delimiter))
-
-
-def _next_step(data: str, out: Path, schema: Schema, delimiter: str) -> str:
-    lines = [f"Wrote {out}: {len(schema.columns)} features, classes {', '.join(schema.target.classes)}."]
-    if schema.private_draft:
-        lines.append(
-            "It was read off the rows, so it is as private as they are. Replace every bound, cut and category by "
-            "what is public knowledge, declare n_public if it is, and say so:"
-        )
-        lines.append(f"Next: fairveil schema approve {quote(str(out))} --yes")
-        return "\n".join(lines)
-    lines.append(next_explain(data, out, delimiter))
-    return "\n".join(lines)
-
-
-def next_explain(data: str, schema: Path | None, delimiter: str) -> str:
-    """Return the line that proposes to look at the plan; a person chooses epsilon, tolerance and awareness."""
-    place = "" if schema is None else f" --schema {quote(str(schema))}"
-    cells = "" if delimiter == "," else f" --delimiter {quote(delimiter)}"
-    return (
-        f"Next: fairveil explain {quote(data)}{place}{cells} --epsilon 1 --tolerance 0.05 --unaware"
-        "  # --aware if decisions may read the group"
-    )
+    say(as_json, facts, text)
 
 
 def approve(file: Path, yes: bool, as_json: bool) -> None:
@@ -90,5 +63,5 @@ def approve(file: Path, yes: bool, as_json: bool) -> None:
             f"Expected --yes to say that every fact in {file} is public knowledge, got no answer."
         )
     schema.model_copy(update={"private_draft": False}).write(file)
-    text = f"Approved: every fact in {file} now counts as public.\n{next_explain('DATA.csv', file, ',')}"
+    text = f"Approved: every fact in {file} is now treated as public.\n{explain_step('DATA.csv', str(file), ',')}"
     say(as_json, {"schema": str(file), "private_draft": False}, text)

@@ -18,7 +18,6 @@ from fairveil.cli._inputs import Source, ledger_file, prepared_schema, source_of
 from fairveil.cli._outputs import Folder, progress_bar, say
 from fairveil.cli.ledger import mixing
 from fairveil.cli.options import STARTED, RunOptions
-from fairveil.cli.text import results
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning
 from fairveil.fair_classifier import FairClassifier
@@ -28,8 +27,8 @@ from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.recipe import Groupwise
 from fairveil.methods.pf_ld.recipe import LagrangianDual
 from fairveil.privacy.ledger import Ledger
-from fairveil.report.explanation import explanation
 from fairveil.report.page import report_page
+from fairveil.report.text import explanation, training_text
 from fairveil.request import BOUNDING, KNOBS
 from fairveil.summary import guarantee_of
 from fairveil.training.recipe import Recipe
@@ -170,7 +169,8 @@ def train(options: RunOptions) -> None:
     run = prepared(options, shlex.join(["fairveil", *sys.argv[1:]]))
     path = ledger_file(run.source, options.ledger, options.out)
     summary = train_into(run, options.out, Ledger(path), time.perf_counter() - STARTED)
-    say(options.as_json, summary, results(summary, options.out, path, options.delimiter))
+    written = [name for name in ("model", "summary.json", TRACE, KEY) if (options.out / name).exists()]
+    say(options.as_json, summary, training_text(summary, options.out, written, path, options.delimiter))
 
 
 def explain(options: RunOptions) -> None:

@@ -36,11 +36,13 @@ class Interval:
 
 
 class Verdict(StrEnum):
-    """Whether a bound holds at the stated confidence."""
+    """Whether a bound holds at the stated confidence; the values are those of summary.json."""
 
-    YES = "yes"
-    NO = "no"
-    UNKNOWN = "unknown"
+    HOLDS = "holds"
+    BROKEN = "does not hold"
+    UNKNOWN = "not enough data"
+    MEASURED = "measured"
+    NOT_REQUESTED = "nothing was asked"
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,11 @@ class BoundEstimate:
         return self.bound.limit
 
     @property
-    def holds(self) -> Verdict:
+    def verdict(self) -> Verdict:
         """Whether the whole interval is on one side of the limit."""
         if self.left.high <= self.limit:
-            return Verdict.YES
-        return Verdict.NO if self.left.low > self.limit else Verdict.UNKNOWN
+            return Verdict.HOLDS
+        return Verdict.BROKEN if self.left.low > self.limit else Verdict.UNKNOWN
 
     @property
     def smallest_tolerance(self) -> float:

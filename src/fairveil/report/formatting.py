@@ -1,14 +1,16 @@
-"""Numbers as a person reads them; what is not known is said to be unknown, never 0."""
+"""Numbers as a person reads them; what is not known is shown as unknown, never as 0."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
 UNKNOWN = "unknown"
+DASH = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 SPACE = "\N{NO-BREAK SPACE}"
@@ -16,8 +18,8 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A value with its interval; None where unknown."""
+class Measurement:
+    """A number of a summary with its interval; None where unknown."""
 
     value: float | None
     low: float | None
@@ -45,10 +47,15 @@ def finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def shown(interval: Mapping[str, Any] | None) -> Shown:
+def measurement(interval: Mapping[str, Any] | None) -> Measurement:
     """Return an interval of a summary; missing parts are unknown."""
     parts = interval or {}
-    return Shown(*(finite(parts.get(name)) for name in ("value", "low", "high")))
+    return Measurement(*(finite(parts.get(name)) for name in ("value", "low", "high")))
+
+
+def capitalized(words: str) -> str:
+    """Return the words with the first letter in upper case and all others as they are."""
+    return words[:1].upper() + words[1:]
 
 
 def fixed(value: Any, digits: int = 4) -> str:
@@ -68,18 +75,19 @@ def fixed(value: Any, digits: int = 4) -> str:
     return text.replace("-", MINUS)
 
 
-def percent(value: Any, digits: int = 1) -> str:
-    """Return a fraction as a percentage."""
-    return _scaled(value, digits, f"{SPACE}%")
+def percent(value: Any, digits: int = 1, unit: str = f"{SPACE}%") -> str:
+    """Return a fraction in hundredths, by default as a percentage."""
+    number = finite(value)
+    return UNKNOWN if number is None else fixed(100 * number, digits) + unit
 
 
-def points(value: Any, digits: int = 1) -> str:
-    """Return a difference of fractions in percentage points."""
-    return _scaled(value, digits, f"{SPACE}points")
+hundredfold = partial(percent, unit="")
+points = partial(percent, unit=f"{SPACE}points")
+"""A difference of fractions in percentage points."""
 
 
 def level(value: Any) -> str:
-    r"""Return a confidence without idle zeros.
+    r"""Return a confidence as a percentage without trailing zeros.
 
     Examples
     --------
@@ -90,18 +98,8 @@ def level(value: Any) -> str:
     return UNKNOWN if number is None else f"{compact(100 * number, 6)}{SPACE}%"
 
 
-def hundredfold(value: Any, digits: int = 1) -> str:
-    """Return a fraction in hundredths, without a unit."""
-    return _scaled(value, digits, "")
-
-
-def _scaled(value: Any, digits: int, unit: str) -> str:
-    number = finite(value)
-    return UNKNOWN if number is None else fixed(100 * number, digits) + unit
-
-
 def whole(value: Any) -> str:
-    """Return a count with thousands apart.
+    """Return a count with a comma between thousands.
 
     Examples
     --------
@@ -130,6 +128,15 @@ def compact(value: Any, digits: int = 4) -> str:
     mantissa = (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa).replace("-", MINUS)
     ten = f"10{str(int(power)).translate(SUPERSCRIPTS)}"
     return ten if mantissa == "1" else f"{mantissa} {TIMES} {ten}"
+
+
+def in_words(one: Measurement, words: Callable[[float], str] = percent) -> str:
+    """Return a value with its interval, such as 12.3 % (11.0 to 13.5)."""
+    if one.value is None:
+        return UNKNOWN
+    if one.ends is None:
+        return words(one.value)
+    return f"{words(one.value)} ({hundredfold(one.ends[0])} to {hundredfold(one.ends[1])})"
 
 
 def marked(value: Any, text: str) -> Markup:

@@ -1,6 +1,6 @@
-"""The privacy statement: what is hidden, from whom, by how much, and what is not, in sentences a person can check.
+"""Every sentence about privacy: what is hidden, at what epsilon, what is not hidden, and what a ledger holds.
 
-What a guarantee compares, in words: a unit of protection in, the phrases that every page and command uses out.
+Functions take plain facts, such as a summary, and return text. They import nothing heavy.
 """
 
 import math
@@ -8,10 +8,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fairveil.report.formatting import SPACE, capitalized, compact, finite
+
+WEAK_EPSILON = 10.0
+"""From this epsilon on, a factor of e^epsilon excludes hardly any attack."""
+
+NO_BOUND = "no bound can be stated"
+INTERRUPTED = "Interrupted. The privacy budget already debited remains spent"
+TERMINATED = "Terminated. The privacy budget already debited remains spent"
+UNKNOWN_TOTAL = "The ledger was not loaded with this model, so the cumulative epsilon is unknown."
+MIXED_UNITS = (
+    "The ledger has entries that protect different units (records, persons, single attributes), so that no total "
+    "epsilon can be stated any more."
+)
+NOT_COVERED = (
+    "What the schema declares public: bounds, cut points, categories, classes, groups, and the size if it is declared.",
+    "What follows about a person from the population as a whole, whether or not that person is in the data.",
+    "How long anything took.",
+    "Whatever was computed from the same rows outside fairveil, or recorded in another ledger.",
+    "Several people together: k of them are protected by a weaker bound, about k times epsilon.",
+    "What decisions about new people reveal about those people.",
+)
+PUBLIC_HERE = (
+    "Features, labels and the number of rows: they are public here and were used without noise. Whether a person is in "
+    "the data is not hidden."
+)
+REVEALING = (
+    "What features reveal about {name}: whoever knows a person's features can guess it as well as the two are "
+    "correlated, whatever is released here."
+)
+ACCOUNTANT = (
+    "Privacy loss distributions, composed numerically in both directions and rounded to the safe side; everything "
+    "released from one batch is one joint event; disjoint subsets, split at random in secret, compose in parallel."
+)
+
 
 @dataclass(frozen=True)
 class NeighborWording:
-    """How two data sets differ that must be hard to tell apart.
+    """How two neighboring data sets differ, in words.
 
     Attributes
     ----------
@@ -26,160 +60,188 @@ class NeighborWording:
     replaced: str
 
 
-def neighbour_of(facts: Mapping[str, Any]) -> NeighborWording:
-    """Return the phrases for a run, from its public facts ``protects unit sensitive``."""
-    if facts.get("protects") == "attribute":
-        return _of_attribute(" and ".join(facts["sensitive"]), f"one {facts['unit']}")
-    return _of_whole(str(facts["unit"]))
-
-
-def neighbour_of_unit(unit: str) -> NeighborWording:
-    """Return the phrases for the unit of an entry in a ledger.
+def neighbor_wording(facts: Mapping[str, Any]) -> NeighborWording:
+    """Return the wording for a run, from its public facts ``protects unit sensitive``, or for a ledger's ``unit``.
 
     Examples
     --------
-    >>> neighbour_of_unit("person by id").moved
+    >>> neighbor_wording({"unit": "person by id"}).moved
     'one person by id added or removed'
-    >>> neighbour_of_unit("attribute sex of each record").moved
+    >>> neighbor_wording({"unit": "attribute sex of each record"}).moved
     'the sex of one record known or not'
     """
-    if not unit.startswith("attribute "):
-        return _of_whole(unit)
-    name, _, whose = unit.removeprefix("attribute ").rpartition(" of each ")
-    return _of_attribute(name, f"one {whose}")
-
-
-def _of_whole(unit: str) -> NeighborWording:
+    unit = str(facts["unit"] or "unit")
+    if unit.startswith("attribute "):
+        name, _, unit = unit.removeprefix("attribute ").rpartition(" of each ")
+    elif facts.get("protects") == "attribute":
+        name = " and ".join(facts["sensitive"])
+    else:
+        return NeighborWording(
+            f"whether any one {unit} is in the data",
+            f"one {unit} added or removed",
+            f"one {unit} replaced by another",
+        )
     return NeighborWording(
-        f"whether any one {unit} is in the data",
-        f"one {unit} added or removed",
-        f"one {unit} replaced by another",
+        f"the {name} of any one {unit}",
+        f"the {name} of one {unit} known or not",
+        f"the {name} of one {unit} changed to another group",
     )
 
 
-def _of_attribute(name: str, whose: str) -> NeighborWording:
-    return NeighborWording(
-        f"the {name} of any {whose}",
-        f"the {name} of {whose} known or not",
-        f"the {name} of {whose} changed to another group",
-    )
-
-
-NOT_COVERED = (
-    "What the schema declares public: bounds, cut points, categories, classes, groups, and the size if it is declared.",
-    "What follows about a person from the population as a whole, whether or not that person is in the data.",
-    "How long anything took.",
-    "Whatever was computed from the same rows outside fairveil, or booked on another ledger.",
-    "Several people together: k of them are hidden by a weaker bound, about k times epsilon.",
-    "What decisions about new people reveal of those people.",
-)
-PUBLIC_HERE = (
-    "Features, labels and the number of rows: they are public here and were used without noise. Whether a person is in "
-    "the data is not hidden."
-)
-REVEALING = (
-    "What features tell about {name}: whoever knows a person's features can guess it as well as they go together, "
-    "whatever is released here."
-)
-ACCOUNTANT = (
-    "Privacy loss distributions, composed numerically in both directions and rounded to the safe side; everything "
-    "released from one batch is one joint event; parts of the people kept apart by secret coins compose in parallel."
-)
-
-
-@dataclass(frozen=True)
-class PrivacyStatement:
-    """Sentences on a guarantee.
-
-    Attributes
-    ----------
-    covered, not_covered : tuple of str
-    accountant, sampling : str
-        How the numbers were computed, and how records were drawn.
-    """
-
-    covered: tuple[str, ...]
-    not_covered: tuple[str, ...]
-    accountant: str
-    sampling: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "covered": list(self.covered),
-            "not_covered": list(self.not_covered),
-            "accountant": self.accountant,
-            "sampling": self.sampling,
-        }
-
-
-def privacy_statement(facts: Mapping[str, Any], more_not_covered: Sequence[str] = ()) -> PrivacyStatement:
-    """Return the statement for the public facts of a run.
+def privacy_statement(facts: Mapping[str, Any], prefitted: str | None = None) -> dict[str, Any]:
+    """Return the sentences on a guarantee: ``covered not_covered accountant sampling``.
 
     Parameters
     ----------
     facts : mapping
-        With ``epsilon epsilon_spent epsilon_replace_one delta protects unit sensitive n_public model plan``; a model
-        that was handed over is called "given".
-    more_not_covered : sequence of str
-        What else is not hidden in this run.
+        With ``epsilon epsilon_spent epsilon_replace_one delta protects unit sensitive n_public plan``.
+    prefitted : str, optional
+        The class of a classifier that was fitted elsewhere, whose own training is not covered.
     """
+    not_covered = list(NOT_COVERED)
+    if prefitted is not None:
+        not_covered.insert(
+            0, f"How the {prefitted} that was passed in was trained, and errors it raises on a value."
+        )
     if facts["epsilon"] is None:
         nothing = "Nothing is hidden: this was computed without noise and is not private."
-        return PrivacyStatement((nothing,), (*more_not_covered, *NOT_COVERED), "none", "none")
-    neighbour, epsilon, delta = neighbour_of(facts), facts["epsilon_spent"], facts["delta"]
-    model = "" if facts["model"] == "given" else "the model, "
-    covered = (
-        f"{_upper(neighbour.hidden)} is hidden from whoever sees everything that fit releases: {model}the decision "
-        f"rule, the counts behind the certificate, and all that is computed from them{_size(facts)}.",
-        f"{_upper(neighbour.moved)}: epsilon {epsilon:.4f} at delta {delta:g}. The probability of any outcome "
-        f"changes by at most a factor of e^epsilon = {math.exp(min(epsilon, 700.0)):.3g}, but for probability "
-        f"{delta:g}.",
-        f"{_upper(neighbour.replaced)}: epsilon {facts['epsilon_replace_one']:.4f} at the same delta.",
-    )
-    not_covered = (*_public_here(facts), *more_not_covered, *NOT_COVERED)
-    return PrivacyStatement(covered, not_covered, ACCOUNTANT, _sampling(facts))
-
-
-def _upper(words: str) -> str:
-    return words[0].upper() + words[1:]
-
-
-def _hides_attribute(facts: Mapping[str, Any]) -> bool:
-    return facts.get("protects") == "attribute"
-
-
-def _size(facts: Mapping[str, Any]) -> str:
-    if _hides_attribute(facts):
-        return ", even with all features and labels at hand"
-    if facts["n_public"]:
-        return f" (how many there are, {facts['n_public']:,}, is declared public)"
-    return " (how many there are is not declared, and a noisy number is bought)"
-
-
-def _public_here(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    if not _hides_attribute(facts):
-        return ()
-    return PUBLIC_HERE, REVEALING.format(name=" and ".join(facts["sensitive"]))
-
-
-def _sampling(facts: Mapping[str, Any]) -> str:
-    unit = f"{facts['unit']} whose attribute is known" if _hides_attribute(facts) else facts["unit"]
-    rates = sorted({rate for part in facts["plan"] for rate in part["sampling_rates"].values() if rate < 1})
-    if not rates:
-        return f"Every {unit} of a part is read; nothing is gained from sampling."
-    shown = ", ".join(f"{rate:.4g}" for rate in rates)
-    apart = ", apart from the batches of features and labels" if _hides_attribute(facts) else ""
-    return f"Poisson: each {unit} enters each batch by its own secret coin, with probability {shown}{apart}."
+        return {"covered": [nothing], "not_covered": not_covered, "accountant": "none", "sampling": "none"}
+    neighbor, delta = neighbor_wording(facts), facts["delta"]
+    public: list[str] = []
+    unit, separately = facts["unit"], ""
+    if facts.get("protects") == "attribute":
+        size = ", even with all features and labels at hand"
+        public = [PUBLIC_HERE, REVEALING.format(name=" and ".join(facts["sensitive"]))]
+        unit, separately = (
+            f"{unit} whose attribute is known",
+            ", separately from the batches of features and labels",
+        )
+    elif facts["n_public"]:
+        size = f" (how many there are, {facts['n_public']:,}, is declared public)"
+    else:
+        size = " (how many there are is not declared, so a noisy count is released)"
+    rates = sorted({rate for stage in facts["plan"] for rate in stage["sampling_rates"].values() if rate < 1})
+    sampling = f"Every {unit} of a subset is read, so sampling does not amplify privacy."
+    if rates:
+        sampling = (
+            f"Poisson: each {unit} enters each batch independently and in secret, with probability "
+            f"{', '.join(f'{rate:.4g}' for rate in rates)}{separately}."
+        )
+    return {
+        "covered": [
+            f"{capitalized(neighbor.hidden)} is hidden from whoever sees everything that fit releases: "
+            f"{'the model, ' if prefitted is None else ''}the decision rule, the counts that the certificate is "
+            f"computed from, and all that is derived from them{size}.",
+            f"{capitalized(neighbor.moved)}: epsilon {facts['epsilon_spent']:.4f} at delta {delta:g}. The probability "
+            "of any outcome changes by at most a factor of e^epsilon = "
+            f"{math.exp(min(facts['epsilon_spent'], 700.0)):.3g}, except with probability {delta:g}.",
+            f"{capitalized(neighbor.replaced)}: epsilon {facts['epsilon_replace_one']:.4f} at the same delta.",
+        ],
+        "not_covered": [*public, *not_covered],
+        "accountant": ACCOUNTANT,
+        "sampling": sampling,
+    }  # fmt: skip
 
 
 def total_sentence(
-    total: float | None, replaced: float | None, delta: float, neighbour: NeighborWording
+    total: float | None, replaced: float | None, delta: float, neighbor: NeighborWording
 ) -> str:
-    """Return the sentence on everything ever released from these people."""
+    """Return the sentence on everything ever released from a data set."""
     if total is None or replaced is None:
         return "No bound can be stated on everything ever released from these people: see the ledger."
     return (
         f"Everything ever released from these people by this ledger: epsilon {total:.4f} at delta {delta:g} for "
-        f"{neighbour.moved}, {replaced:.4f} for {neighbour.replaced}."
+        f"{neighbor.moved}, {replaced:.4f} for {neighbor.replaced}."
     )
+
+
+def privacy_promise(epsilon: Any, delta: Any, neighbor: NeighborWording) -> str:
+    """Return what epsilon and delta promise, in one sentence."""
+    spent = finite(epsilon)
+    if spent is None:
+        return "No privacy is claimed. Whoever sees the model or this page may learn about single people in the data."
+    factor = compact(math.exp(spent), 2) if spent < 700 else "more than 10³⁰⁰"
+    promise = (
+        f"{capitalized(neighbor.moved)} changes the probability of any outcome by at most a factor of "
+        f"e^{compact(spent, 3)} = {factor}, plus delta{SPACE}={SPACE}{compact(delta)}."
+    )
+    return promise if spent < WEAK_EPSILON else f"{promise} So large a factor promises next to nothing."
+
+
+def spending_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Return terminal lines on what a run costs, on the total if it is known, and on a delta that is too large."""
+    if facts["epsilon"] is None:
+        return ["  epsilon    infinite: no privacy is claimed"]
+    neighbor, delta = neighbor_wording(facts), facts["delta"]
+    lines = [
+        f"  epsilon    {facts['epsilon_spent']:.4f} at delta {delta:g} for {neighbor.moved}; "
+        f"{facts['epsilon_replace_one']:.4f} for {neighbor.replaced}"
+    ]
+    if "epsilon_spent_total" in facts:
+        total = epsilon_or_none(facts["epsilon_spent_total"])
+        lines.append(f"  ever spent {total} on these people, at delta {delta:g}")
+    size = facts.get("n_public")
+    if size and delta >= 1 / size:
+        lines.append(
+            f"  caution    delta {delta:g} is not below 1 / {size}, which permits releasing whole records with small "
+            "probability; choose a smaller delta"
+        )
+    return lines
+
+
+def epsilon_or_none(epsilon: float | None) -> str:
+    """Return an epsilon for the terminal; without a bound, that none can be stated."""
+    return NO_BOUND if epsilon is None else f"{epsilon:.4f}"
+
+
+def cover_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Return terminal lines on what a planned run would hide and what not."""
+    if facts["epsilon"] is None:
+        return []
+    particular = [one for one in facts["statement"]["not_covered"] if one not in NOT_COVERED]
+    return [
+        f"  hides      {neighbor_wording(facts).hidden}, from whoever sees all that is written",
+        *(f"  not hidden {one[0].lower()}{one[1:].rstrip('.')}" for one in particular),
+        "  not hidden timing, the schema (declared public), and what follows from the population as a whole",
+    ]
+
+
+def different_units_caution(ledger: str, past: Sequence[str], planned: Sequence[str]) -> str:
+    """Return the caution that a run would end the possibility to state a total."""
+    return (
+        f"The ledger {ledger} protects {' and '.join(past)}, but this run would protect {' and '.join(planned)}. "
+        "The two have no common total, and after this run none could be stated any more."
+    )
+
+
+def ledger_text(facts: Mapping[str, Any]) -> str:
+    """Return every debit of a ledger and the composed total."""
+    lines = [f"Debits in {facts['ledger']}: {len(facts['entries'])}"]
+    for entry in facts["entries"]:
+        epsilon = entry["details"].get("epsilon")
+        cost = "" if epsilon is None else f"  (epsilon {epsilon:g}, delta {entry['details'].get('delta'):g})"
+        lines.append(f"  {entry['at']}  {entry['purpose']}{cost}")
+    unit, total, budget = facts["unit"], facts["epsilon_spent_total"], facts["budget"]
+    if total is None:
+        why = "something was released or chosen outside the accounting, or delta is smaller than it can state"
+        if unit is not None and " and " in unit:
+            why = f"its entries protect different units ({unit})"
+        lines.append(f"  total: {NO_BOUND}; {why}")
+    else:
+        neighbor = neighbor_wording(facts)
+        lines.append(
+            f"  total: epsilon {total:.4f} at delta {facts['delta']:g} ({neighbor.moved}); "
+            f"{epsilon_or_none(facts['epsilon_spent_total_replace_one'])} ({neighbor.replaced})"
+        )
+    if budget is not None:
+        lines.append(f"  budget: epsilon {budget['epsilon']:g} at delta {budget['delta']:g}")
+    return "\n".join(lines)
+
+
+def budget_text(ledger: str, budget: Mapping[str, float], spent: float) -> str:
+    """Return that a budget is in force, and a caution if it is exhausted."""
+    limit = f"epsilon {budget['epsilon']:g} at delta {budget['delta']:g}"
+    text = f"From now on at most {limit} can be spent through {ledger}."
+    if spent > budget["epsilon"]:
+        text += f"\n  caution    {spent:.4g} is already spent: every further debit will be refused"
+    return text

@@ -1,19 +1,20 @@
-"""Escaped SVG elements, and one shape and colour for each series.
+"""Building blocks of charts: escaped SVG elements, scales with round ticks, one shape and color for each series.
 
 Horizontal positions are percentages and vertical ones pixels, so a chart fills any width while its text keeps its size.
-
-Values -> nice ticks and positions; long lines -> at most so many points.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from markupsafe import Markup, escape
 
 from fairveil.report.formatting import finite
 
 WIDE_FROM = 0x1100
+"""From this code point on, a character takes two columns."""
 SAME = 1e-6
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
@@ -33,7 +34,7 @@ class Scale:
     ticks: tuple[float, ...] = ()
 
     def at(self, value: float) -> float:
-        """Return where a value stands, 0 at the low end and 1 at the high end; what is outside stands at the end."""
+        """Return the position of a value, 0 at the low end and 1 at the high end; values outside are clipped."""
         if self.high <= self.low:
             return 0.5
         return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
@@ -60,14 +61,14 @@ def scale_over(
     values: Iterable[float | None],
     *,
     include: Sequence[float] = (),
-    floor: float = -math.inf,
-    ceiling: float = math.inf,
+    lowest: float = -math.inf,
+    highest: float = math.inf,
     about: int = 5,
 ) -> Scale:
-    """Return a scale that covers all known values and those in `include`, but nothing beyond floor and ceiling."""
+    """Return a scale that covers all known values and those in `include`, but nothing beyond `lowest` and `highest`."""
     known = [value for value in values if value is not None and math.isfinite(value)]
-    known = [min(max(value, floor), ceiling) for value in [*known, *include]] or [0.0, 1.0]
-    marks = [one for one in ticks(min(known), max(known), about) if floor <= one <= ceiling]
+    known = [min(max(value, lowest), highest) for value in [*known, *include]] or [0.0, 1.0]
+    marks = [one for one in ticks(min(known), max(known), about) if lowest <= one <= highest]
     return Scale(min([*marks, *known]), max([*marks, *known]), tuple(marks))
 
 
@@ -111,20 +112,12 @@ def clip_text(text: str, most: int = 24) -> str:
     'race=Asian…age=30-50'
     """
     text = " ".join(text.split())
-    if _columns(text) <= most:
+    widths = [2 if ord(character) >= WIDE_FROM else 1 for character in text]
+    if sum(widths) <= most:
         return text
-    front = _fitting(text, most // 2)
-    back = _fitting(text[::-1], most - most // 2 - 1)
+    front = bisect_right(list(accumulate(widths)), most // 2)
+    back = bisect_right(list(accumulate(reversed(widths))), most - most // 2 - 1)
     return f"{text[:front].rstrip()}…{text[len(text) - back :].lstrip()}"
-
-
-def _columns(text: str) -> int:
-    return sum(2 if ord(character) >= WIDE_FROM else 1 for character in text)
-
-
-def _fitting(text: str, most: int) -> int:
-    """Return how many characters from the start fit into so many columns."""
-    return max(place for place in range(min(most, len(text)) + 1) if _columns(text[:place]) <= most)
 
 
 Value = str | float | int | None
@@ -139,23 +132,19 @@ SHAPES = (
     "M0,-6L5.7,-1.9L3.5,4.9H-3.5L-5.7,-1.9Z",
     "M-5.4,-5.4H5.4L0,0L5.4,5.4H-5.4L0,0Z",
 )
-N_COLOURS = 8
+N_COLORS = 8
 EDGE, RIGHT = 2.5, 97.5
 
 
 def tag(name: str, *children: str, **attributes: Value) -> Markup:
     """Return an element; attribute names have `_` for `-`, None is left out, all text is escaped."""
-    pairs = [
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _attribute(value))
-        for key, value in attributes.items()
-        if value is not None
-    ]
+    pairs = []
+    for key, value in attributes.items():
+        if value is not None:
+            words = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+            pairs.append(Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), words))
     inside = Markup("").join(escape(child) for child in children)
     return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), Markup("").join(pairs), inside)
-
-
-def _attribute(value: Value) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def exact(value: float | None) -> str:
@@ -180,8 +169,8 @@ def text(words: str, x: Value, y: Value, **attributes: Value) -> Markup:
 
 
 def shape_of(series: int) -> int:
-    """Return which shape a series has; a second round of colours comes with other shapes."""
-    return (series + series // N_COLOURS) % len(SHAPES)
+    """Return which shape a series has; a second round of colors comes with other shapes."""
+    return (series + series // N_COLORS) % len(SHAPES)
 
 
 def shape(series: int, x: str, y: float) -> Markup:

@@ -1,13 +1,27 @@
-"""Facts -> plain sentences, and what the numbers do not say."""
+"""Every other sentence of the terminal and the report: facts in, plain English out.
 
-import math
+Functions take plain facts, such as a summary, and return text. They import nothing heavy, so that any package may use
+them. Sentences about privacy are in `privacy_text`.
+"""
+
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from fairveil.report.formatting import SPACE, compact, finite, percent, points, shown
-from fairveil.report.privacy_text import NeighborWording, neighbour_of
+from fairveil.report.formatting import DASH, capitalized, compact, finite, percent, points
+from fairveil.report.privacy_text import (
+    cover_lines,
+    epsilon_or_none,
+    neighbor_wording,
+    spending_lines,
+)
 
-WEAK_EPSILON = 10.0
+MOST_SHOWN = 5
+"""Bounds that the terminal lists; `--json` lists all."""
+
+Facts = Mapping[str, Any]
+
 COMPARED = {
     "demographic_parity": "selection rates",
     "equalized_odds": "true and false positive rates",
@@ -17,30 +31,31 @@ COMPARED = {
     "error_rate_parity": "error rates",
     "precision_parity": "precision",
 }
-RATES = {
-    "selection_rate": "Selection rate",
-    "true_positive_rate": "True positive rate",
-    "false_positive_rate": "False positive rate",
-    "accuracy": "Accuracy",
+VERDICT_BADGES = {
+    "holds": ("good", "✓", "holds"),
+    "does not hold": ("bad", "✕", "does not hold"),
+    "not enough data": ("unsure", "?", "not enough data"),
+    "nothing was asked": ("none", DASH, "no bound requested"),
 }
-VERDICTS = {"holds": "good", "does not hold": "bad", "not enough data": "unsure"}
+"""CSS class, sign and words of each verdict of summary.json."""
+
+CERTIFIED = {
+    "holds": "The certificate confirms that every requested bound holds.",
+    "does not hold": "The certificate finds that a requested bound does not hold.",
+    "measured": "No bound was requested; the certificate says how large a gap may be, not that it is small enough.",
+    "not enough data": "There are too few held-out rows to confirm the requested bounds or to refute them.",
+}
 ONLY_THE_ATTRIBUTE = (
     "Epsilon covers one column, and nothing else.",
     "It bounds what this release adds about the sensitive attribute of a person whose features and labels are known. "
-    "Whether somebody is in the data, and every other column, is not protected at all; and other columns may tell the "
-    "attribute.",
+    "Whether somebody is in the data, and every other column, is not protected at all; and other columns may reveal "
+    "the attribute.",
 )
-CERTIFIED = {
-    "holds": "The certificate confirms that every bound asked for holds.",
-    "does not hold": "The certificate finds that what was asked for does not hold.",
-    "measured": "No bound was asked for; the certificate says how large a gap may be, not that it is small enough.",
-    "not enough data": "The held-out rows are too few to certify what was asked for, or to deny it.",
-}
-NOT_SAID = (
+LIMITS = (
     (
-        "It speaks of people like those held out.",
-        "The certificate and every interval describe people drawn like the rows that were kept apart. If other people "
-        "apply tomorrow, or the same people change, measure again.",
+        "It is about people like those held out.",
+        "The certificate and every interval describe people drawn like the held-out rows. If other people apply "
+        "tomorrow, or the same people change, measure again.",
     ),
     (
         "Equal rates are not justice for a person.",
@@ -50,7 +65,7 @@ NOT_SAID = (
     (
         "One gap is not every gap.",
         "What was bounded is the gap named above, between the groups named above. Other rates, other groups and finer "
-        "crossings of groups may differ more.",
+        "intersections of groups may differ more.",
     ),
     (
         "Small groups stay unknown.",
@@ -61,9 +76,9 @@ NOT_SAID = (
         "Other columns can reveal the group. A rule that reads no sensitive column may still follow it closely.",
     ),
     (
-        "Epsilon covers the rows that were given to training.",
+        "Epsilon covers the rows that were used for training.",
         "It bounds what this release adds about one of them. It does not cover what was known before, what somebody "
-        "computed from the same rows outside these books, or facts about the population that hold with or without you.",
+        "computed from the same rows without this ledger, or facts about the population that hold with or without you.",
     ),
     (
         "Epsilon is a bound for one unit.",
@@ -86,6 +101,11 @@ NOT_SAID = (
         "trained the rule.",
     ),
 )
+ROW_LIMITS = ("Epsilon covers the rows", "The decisions themselves")
+"""How the limits begin that do not apply where the attribute alone is protected."""
+
+
+# --- phrases that several texts share ---------------------------------------------------------------------------------
 
 
 def listed(names: Sequence[str]) -> str:
@@ -99,6 +119,346 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
+def reading(facts: Facts) -> str:
+    """Return whether decisions may read the sensitive columns, for the line `decisions` of the terminal."""
+    columns = listed(facts["sensitive"]) or "any sensitive column"
+    return f"{'may read' if facts['aware'] else 'do not read'} {columns}"
+
+
+def delimiter_option(delimiter: str) -> str:
+    """Return the option that a further command needs to read the same file."""
+    return "" if delimiter == "," else f" --delimiter {quote(delimiter)}"
+
+
+def number(value: float | None) -> str:
+    """Return a measured number for the terminal."""
+    return "unknown" if value is None else f"{value:.4f}"
+
+
+def interval(facts: Facts, confidence: float) -> str:
+    """Return a measured value with its interval for the terminal."""
+    if facts["value"] is None:
+        return "unknown"
+    return f"{facts['value']:.4f}  ({100 * confidence:g} %: {facts['low']:.4f} to {facts['high']:.4f})"
+
+
+def gap_name(constraint: str, against: str | None) -> str:
+    """Return what the gap is, in words."""
+    if constraint.endswith("_cap"):
+        return f"largest {constraint.removesuffix('_cap').replace('_', ' ')} that has a bound"
+    rates = COMPARED.get(constraint, constraint.replace("_", " "))
+    pair = "a group and everyone else" if against == "rest" else "any two groups"
+    return f"largest difference in {rates} between {pair}"
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+def certificate_sentence(certificate: Facts) -> str:
+    """Return what is certified, or why not and what would help.
+
+    Parameters
+    ----------
+    certificate : mapping
+        With ``verdict claims confidence n_rows rows_needed``; a claim has ``bound limit value upper verdict
+        rows_needed``.
+    """
+    claims, verdict = certificate["claims"], certificate["verdict"]
+    if not claims:
+        return "No bound was requested, so nothing is certified."
+    sure = f"{100 * certificate['confidence']:g} % confidence, from about {certificate['n_rows']:,} held-out rows"
+    if verdict == "measured":
+        largest = max(claims, key=lambda claim: claim["upper"])
+        left = largest["bound"].rpartition(" <= ")[0]
+        detail = f"the largest is {left}, measured at {number(largest['value'])}"
+        if largest["value"] is None:
+            detail = f"there are too few people in {left} to say more"
+        return f"No bound was requested. With {sure}, no difference exceeds {largest['upper']:.4f}: {detail}."
+    if verdict == "holds":
+        closest = max(claims, key=lambda claim: claim["upper"] - claim["limit"])
+        bounds = "the requested bound holds" if len(claims) == 1 else f"all {len(claims)} bounds hold"
+        detail = f"the closest is {closest['bound']}, whose left side is at most {closest['upper']:.4f}"
+        return f"With {sure}, {bounds}: {detail}."
+    found = [claim for claim in claims if claim["verdict"] == verdict]
+    if verdict == "does not hold":
+        broken = max(found, key=lambda claim: claim["value"] - claim["limit"])
+        return (
+            f"With {sure}, this does not hold: {broken['bound']}; measured {broken['value']:.4f}. Loosen it, let "
+            "decisions read the group if they may, or train with more people or a larger epsilon."
+        )
+    return f"Not enough data to say with {sure}: {_obstacle(found, certificate['rows_needed'])}"
+
+
+def _obstacle(claims: Sequence[Facts], rows_needed: int | None) -> str:
+    """Return which bound is the hardest to confirm, and whether more rows would do."""
+    for claim in claims:
+        if claim["value"] is None:
+            return (
+                f"{claim['bound']} is about too few people; hold out more rows of these groups, and check with "
+                "'fairveil check' that the table names the groups as the schema does."
+            )
+    hopeless = [claim for claim in claims if claim["rows_needed"] is None]
+    worst = max(hopeless or claims, key=lambda claim: claim["rows_needed"] or claim["value"] - claim["limit"])
+    found = f"{worst['bound']} is measured at {worst['value']:.4f} and may be up to {worst['upper']:.4f}"
+    if rows_needed is not None:
+        return f"{found}; about {rows_needed:,} held-out rows would probably confirm it."
+    return (
+        f"{found}; at this measured value more rows alone would not confirm it, but a fairer rule or a larger "
+        "tolerance may."
+    )
+
+
+def _certificate_lines(certificate: Facts | None) -> list[str]:
+    if certificate is None or not certificate["claims"]:
+        return []
+    speaks_alone = certificate["verdict"] in {"not enough data", "measured"}
+    lead = "" if speaks_alone else f"{certificate['verdict']}: "
+    return [f"  certified  {lead}{certificate['sentence']}"]
+
+
+def certificate_text(facts: Facts, ledger: Path) -> str:
+    """Return what `fairveil certify` found on other people, the claims nearest their limit first."""
+    claims = sorted(facts["claims"], key=lambda claim: claim["limit"] - claim["upper"])
+    counts = "exact, not private" if facts["epsilon"] is None else "noisy"
+    level = f"{100 * facts['confidence']:g} % confidence"
+    lines = [
+        f"Certificate of {facts['model']} from {facts['n_rows']} rows ({counts}) of {facts['data']}.",
+        f"  decisions  {reading(facts)}",
+        *_certificate_lines(facts),
+    ]
+    for claim in claims[: 2 * MOST_SHOWN]:
+        lines.append(
+            f"  {claim['verdict']:15} {claim['bound']}; measured {number(claim['value'])}, at most "
+            f"{claim['upper']:.4f} ({level})"
+        )
+    if len(claims) > 2 * MOST_SHOWN:
+        lines.append(
+            f"  ... and {len(claims) - 2 * MOST_SHOWN} more, none closer to its limit: --json lists all"
+        )
+    lines.append(
+        "  assumes    that nobody here was in the training data, which fairveil cannot see from these rows"
+    )
+    if facts["protects"] == "attribute":
+        lines.append(
+            "  not hidden features and labels of these people, and that they are in this table: both are public here"
+        )
+    lines += spending_lines(facts)
+    lines.append(
+        f"Next: fairveil ledger show {quote(str(ledger))}  # everything ever released from these people"
+    )
+    return "\n".join(lines)
+
+
+# --- train and explain ------------------------------------------------------------------------------------------------
+
+
+def training_text(
+    summary: Facts, out: Path, written: Sequence[str], ledger: Path, delimiter: str = ","
+) -> str:
+    """Return the results of a finished training for the terminal, and what to do next."""
+    confidence, compared, certificate = summary["confidence"], summary["comparisons"], summary["certificate"]
+    measured = f"measured {'privately ' if summary['private_evaluation'] else ''}on held-out rows"
+    if certificate is None:
+        measured = "not measured: no rows were held out"
+    elif summary["accuracy"]["value"] is None:
+        measured = (
+            "not measured: too few held-out rows, or labels that the schema does not name (fairveil check)"
+        )
+    requested = "measured, not bounded"
+    if summary["tolerance"] is not None:
+        requested = f"requested {summary['tolerance']:g}"
+    elif not summary["asked"]:
+        aim = "moves it towards 0 and" if summary["aims_at_zero"] else "does not bound it:"
+        requested = f"{summary['method']} {aim} measures it"
+    private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
+    if summary["protects"] == "attribute" and summary["epsilon"] is not None:
+        hidden = (
+            f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
+        )
+    lines = [
+        f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
+        f"  decisions  {reading(summary)}",
+        f"  accuracy   {interval(summary['accuracy'], confidence)}, {measured}",
+        f"  gap        {interval(summary['gap'], confidence)}, {summary['constraint'].replace('_', ' ')}; {requested}",
+    ]
+    if compared["all"]:  # which lines there are may depend on public facts alone
+        lines += [
+            f"  ratio      {interval(summary['ratio'], confidence)}, smallest over largest (four fifths: 0.8)",
+            f"  compared   {compared['all']} pairs or rates, {compared['unknown']} with too few rows to decide",
+        ]
+    broken = [bound for bound in summary["bounds"] if bound["holds"] == "no"]
+    timing = ", ".join(f"{name} {seconds:.1f}" for name, seconds in summary["timing"].items())
+    lines += [
+        *_certificate_lines(certificate),
+        *(
+            f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}"
+            for one in summary["noise_statements"]
+        ),
+        *(f"  broken     {one['bound']}; measured {number(one['value'])}" for one in broken[:MOST_SHOWN]),
+        *(f"  caution    {sentence}" for sentence in summary["cautions"]),
+        *spending_lines(summary),
+        f"  seconds    {summary['seconds']:.1f} ({timing})",
+        f"Report: {out / 'report.html'}",
+        f"Written: {', '.join(str(out / name) for name in written)}; ledger {ledger}",
+        f"Next: fairveil predict {quote(str(out / 'model'))} NEW.csv{delimiter_option(delimiter)} "
+        "--out decisions.parquet",
+        f"      fairveil ledger show {quote(str(ledger))} --delta {summary['delta']:g}  # everything ever released",
+    ]
+    return "\n".join(lines)
+
+
+def explanation(facts: Facts, command: str = "fit") -> str:
+    """Return what training would do and guarantee, before any data is read; whether decisions read the group first."""
+    bounds, expected = facts["asked"], facts["expected_tolerance"]
+    shown = (
+        bounds
+        if len(bounds) <= MOST_SHOWN + 1
+        else [*bounds[:MOST_SHOWN], f"... and {len(bounds) - MOST_SHOWN} more"]
+    )
+    size = "not declared: a noisy count will be released"
+    if facts["protects"] == "attribute":
+        size = "public, as features and labels are; how many have a known attribute is not"
+    elif facts["n_public"]:
+        size = f"{facts['n_public']} {facts['unit']}s, declared public"
+    lines = [
+        f"What {command} would do. No row was read for this.",
+        f"  decisions  {reading(facts)}",
+        f"  method     {facts['method']}, {facts['model']} model",
+        *(f"  bound      {bound}" for bound in shown),
+    ]
+    if expected is not None:
+        lines.append(
+            f"  certifies  probably a gap of at most {expected:.3f} at 95 % confidence, if groups are of equal size "
+            "(more if one is smaller)"
+        )
+    elif bounds and not facts["n_public"]:
+        lines.append(
+            "  certifies  cannot be predicted: declare n_public in the schema, or --n-public, if it is public"
+        )
+    lines += [f"  size       {size}", *spending_lines(facts)]
+    lines += [
+        f"  chooses    the best of a secret number of runs (Poisson, {mean:g} on average), each by a random candidate; "
+        "only the best is released"
+        for mean in {stage["mean_runs"] for stage in facts["plan"] if "mean_runs" in stage}
+    ]
+    for stage in facts["plan"]:
+        lines += _stage_lines(stage)
+    return "\n".join([*lines, *cover_lines(facts)])
+
+
+def _stage_lines(stage: Facts) -> list[str]:
+    """Return a stage of a plan: who is read, how often, at which noise and cost."""
+    rates = ", ".join(f"{cell}: {rate:g}" for cell, rate in stage["sampling_rates"].items())
+    cost = "no guarantee"
+    if stage["epsilon"] is not None:
+        cost = f"epsilon {stage['epsilon']:.4f}, delta {stage['delta']:g}"
+    units = "all units" if stage["share"] == 1 else f"a secret random {100 * stage['share']:g} % of the units"
+    if "piece" in stage:
+        units = f"the same units as {stage['piece']}"
+    draw = "full pass" if set(stage["sampling_rates"].values()) == {1} else "Poisson draw"
+    draws = (
+        f"one {draw}"
+        if stage["n_steps"] == 1
+        else f"{stage['n_steps']} {draw}{'es' if draw == 'full pass' else 's'}"
+    )
+    return [f"  stage      {stage['part']}: {units}; {draws} (rate {rates}); {cost} by itself"] + [
+        f"             releases {release['name']}: {release['law']} noise, "
+        f"{release['noise_multiplier']:.6g} x sensitivity"
+        for release in stage["releases"]
+    ]
+
+
+# --- the other commands -----------------------------------------------------------------------------------------------
+
+
+def prediction_text(facts: Facts, probabilities: Sequence[str], delimiter: str) -> str:
+    """Return what `fairveil predict` wrote; the facts have ``model out n_rows aware sensitive``."""
+    unknown = "; people of no known group are decided by the model alone" if facts["aware"] else ""
+    return (
+        f"Wrote {facts['n_rows']} decisions to {facts['out']}: columns prediction, {', '.join(probabilities)}.\n"
+        f"  decisions  {reading(facts)}{unknown}\n"
+        "Decisions are about the people of this table: keep the file as private as their data.\n"
+        f"Next: fairveil certify {quote(facts['model'])} HELD_OUT.csv{delimiter_option(delimiter)} --epsilon 0.2"
+    )
+
+
+def frontier_text(facts: Facts, out: Path, model: Path, ledger: Path) -> str:
+    """Return every point of a sweep, what all of them cost together, and what to do next."""
+    lines = [f"{len(facts['points'])} points on {facts['data']}, accuracy and gap on held-out rows:"]
+    for point in facts["points"]:
+        epsilon = "inf" if point["epsilon"] is None else f"{point['epsilon']:.3g}"
+        tolerance = "   -" if point["tolerance"] is None else f"{point['tolerance']:.2f}"
+        lines.append(
+            f"  {point['method']:8} epsilon {epsilon:5} tolerance {tolerance}   accuracy "
+            f"{number(point['accuracy']['value'])}   gap {number(point['gap']['value'])}"
+        )
+    lines += [
+        f"  ever spent {epsilon_or_none(facts['epsilon_spent_total'])} on these people, all points together (delta "
+        f"{facts['delta']:g}): choosing one after seeing all costs that, not its own epsilon",
+        "  certified  each tolerance by itself: one of many may seem to hold by chance; certify the chosen one again",
+        f"Page: {out / 'frontier.html'}",
+        f"Written: {out / 'frontier.csv'}, {out / 'points'}; ledger {ledger}",
+        f"Next: fairveil predict {quote(str(model))} NEW.csv --out decisions.parquet  "
+        "# every point's model is already trained and paid for",
+    ]
+    return "\n".join(lines)
+
+
+def sweep_notice(n_points: int, n_left: int, repeated: Sequence[tuple[str, float]]) -> str:
+    """Return what a sweep is about to do; `repeated` are methods and epsilons that must be trained and paid again."""
+    done = "" if n_left == n_points else f", {n_points - n_left} of them already trained"
+    lines = [f"{n_points} points{done}; all are released from the same people."]
+    lines += [
+        f"{method} is trained again at epsilon {epsilon:g}, at the full cost: what its first training released was not "
+        "kept. Request all tolerances at once."
+        for method, epsilon in repeated
+    ]
+    return "\n".join(lines)
+
+
+def check_text(facts: Facts, next_step: str) -> str:
+    """Return the values of a table that do not match its schema: exact counts, for the data holder only."""
+    findings = facts["findings"]
+    width = max((len(finding["column"]) for finding in findings), default=0)
+    lines = [f"PRIVATE: exact counts of {facts['data']}, for its holder only. Do not publish them."]
+    lines += [
+        f"  {finding['column']:{width}}  {finding['count']:>8}  {finding['what']} -> {finding['rule']}"
+        for finding in findings
+    ]
+    lines.append("All other values match the schema." if findings else "Every value matches the schema.")
+    return "\n".join([*lines, next_step])
+
+
+def draft_text(facts: Facts, n_features: int, classes: Sequence[str], next_step: str) -> str:
+    """Return what `fairveil schema draft` wrote; the facts have ``schema private_draft epsilon delta``."""
+    lines = [f"Wrote {facts['schema']}: {n_features} features, classes {', '.join(classes)}."]
+    if facts["epsilon"] is not None:
+        lines.insert(
+            0,
+            f"  debited    epsilon {facts['epsilon']:g} at delta {facts['delta']:g} from the ledger of this data set",
+        )
+    if facts["private_draft"]:
+        lines += [
+            "It was computed from the rows, so it is as private as they are. Replace every bound, cut and category by "
+            "public knowledge, declare n_public if it is public, and approve it:",
+            f"Next: fairveil schema approve {quote(facts['schema'])} --yes",
+        ]
+        return "\n".join(lines)
+    return "\n".join([*lines, next_step])
+
+
+def explain_step(data: str, schema: str | None, delimiter: str) -> str:
+    """Return the line that proposes to read the plan; a person chooses epsilon, tolerance and awareness."""
+    option = "" if schema is None else f" --schema {quote(schema)}"
+    return (
+        f"Next: fairveil explain {quote(data)}{option}{delimiter_option(delimiter)} --epsilon 1 --tolerance 0.05 "
+        "--unaware  # --aware if decisions may read the group"
+    )
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
 def awareness(sensitive: Sequence[str], aware: bool) -> str:
     """Return whether decisions read the sensitive columns: the first thing to know."""
     if not sensitive:
@@ -106,100 +466,74 @@ def awareness(sensitive: Sequence[str], aware: bool) -> str:
     return f"Decisions {'read' if aware else 'do not read'} {listed(sensitive)}"
 
 
-def gap_name(constraint: str, against: str | None) -> str:
-    """Return what the gap is, in words."""
-    if constraint.endswith("_cap"):
-        return f"largest {constraint.removesuffix('_cap').replace('_', ' ')} that a bound is on"
-    rates = COMPARED.get(constraint, constraint.replace("_", " "))
-    whom = "a group and everyone else" if against == "rest" else "any two groups"
-    return f"largest difference in {rates} between {whom}"
-
-
 def rate_name(name: str) -> str:
-    """Return the name of a rate as a heading."""
-    return RATES.get(name, name.replace("_", " ").capitalize())
+    """Return the name of a rate as a heading.
+
+    Examples
+    --------
+    >>> rate_name("true_positive_rate")
+    'True positive rate'
+    """
+    return capitalized(name.replace("_", " "))
 
 
-def verdict_kind(verdict: str | None) -> str:
-    """Return the kind of a verdict: good, bad, unsure or none."""
-    return VERDICTS.get(verdict or "", "none")
-
-
-def not_said(summary: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def limits_of(summary: Facts) -> tuple[tuple[str, str], ...]:
     """Return what the numbers do not say, for what is protected here."""
     if summary["protects"] != "attribute":
-        return NOT_SAID
-    about_rows = ("Epsilon covers the rows", "The decisions themselves")
-    kept = [one for one in NOT_SAID if not one[0].startswith(about_rows)]
-    return (ONLY_THE_ATTRIBUTE, *kept)
+        return LIMITS
+    return (ONLY_THE_ATTRIBUTE, *(one for one in LIMITS if not one[0].startswith(ROW_LIMITS)))
 
 
-def privacy_promise(epsilon: Any, delta: Any, neighbour: NeighborWording) -> str:
-    """Return what epsilon and delta promise, in one sentence."""
-    spent = finite(epsilon)
-    if spent is None:
-        return "No privacy is claimed. Whoever sees the model or this page may learn about single people in the data."
-    factor = compact(math.exp(spent), 2) if spent < 700 else "more than 10³⁰⁰"
-    promise = (
-        f"{neighbour.moved[0].upper()}{neighbour.moved[1:]} changes the probability of any outcome by at most a "
-        f"factor of e^{compact(spent, 3)} = {factor}, plus delta{SPACE}={SPACE}{compact(delta)}."
-    )
-    return promise if spent < WEAK_EPSILON else f"{promise} So large a factor promises next to nothing."
-
-
-def overview(summary: Mapping[str, Any]) -> list[str]:
-    """Return the page in a few sentences for somebody who reads nothing else."""
-    return [_trained(summary), _accurate(summary), _fair(summary), _certified(summary), _private(summary)]
-
-
-def _trained(summary: Mapping[str, Any]) -> str:
-    words = (
+def overview(summary: Facts) -> list[str]:
+    """Return the report in a few sentences for somebody who reads nothing else."""
+    positive = "" if summary["positive"] is None else f"; {summary['positive']} counts as selected"
+    trained = (
         f"A {summary['model']} classifier was trained on {summary['data']} with the method {summary['method']} to "
-        f"predict {summary['target']}"
+        f"predict {summary['target']}{positive}."
     )
-    positive = summary["positive"]
-    return f"{words}." if positive is None else f"{words}; {positive} counts as selected."
-
-
-def _accurate(summary: Mapping[str, Any]) -> str:
-    accuracy = shown(summary["accuracy"])
-    if accuracy.value is None:
-        return "How often it is right was not measured: no rows, or too few, were held out."
-    how = "with noise for privacy" if summary["private_evaluation"] else "without noise, which is not private"
-    return f"On rows that it had not seen it is right {percent(accuracy.value)} of the time, measured {how}."
-
-
-def _fair(summary: Mapping[str, Any]) -> str:
-    gap, tolerance = shown(summary["gap"]), finite(summary["tolerance"])
-    name = gap_name(str(summary["constraint"]), summary["against"])
-    if gap.value is None:
-        return f"The {name} is unknown."
-    words = f"The {name} was measured as {points(gap.value)}"
-    if tolerance is None:
-        return f"{words}; no tolerance for it was asked for."
-    return f"{words}; at most {points(tolerance)} was asked for."
-
-
-def _certified(summary: Mapping[str, Any]) -> str:
-    certificate = summary["certificate"]
-    if certificate is None:
-        return "Nothing is certified, because no rows were held out."
-    return CERTIFIED.get(certificate["verdict"], "No bound was asked for, so none is certified.")
-
-
-def _private(summary: Mapping[str, Any]) -> str:
-    spent = finite(summary["epsilon_spent"])
-    if spent is None:
-        return "The training was not private."
-    hidden = neighbour_of(summary).hidden
-    return (
-        f"{hidden[0].upper()}{hidden[1:]} stays hidden up to epsilon {compact(spent, 3)} at delta "
-        f"{compact(summary['delta'])}{_only(summary)}."
+    accuracy, how = finite(summary["accuracy"]["value"]), "with noise for privacy"
+    if not summary["private_evaluation"]:
+        how = "without noise, which is not private"
+    accurate = f"On rows that it had not seen it is right {percent(accuracy)} of the time, measured {how}."
+    if accuracy is None:
+        accurate = "How often it is right was not measured: no rows, or too few, were held out."
+    name, gap = gap_name(summary["constraint"], summary["against"]), finite(summary["gap"]["value"])
+    tolerance = finite(summary["tolerance"])
+    requested = (
+        "no tolerance was requested" if tolerance is None else f"at most {points(tolerance)} was requested"
     )
+    fair = f"The {name} was measured as {points(gap)}; {requested}."
+    if gap is None:
+        fair = f"The {name} is unknown."
+    certified = "Nothing is certified, because no rows were held out."
+    if summary["certificate"] is not None:
+        certified = CERTIFIED.get(
+            summary["certificate"]["verdict"], "No bound was requested, so none is certified."
+        )
+    spent, private = finite(summary["epsilon_spent"]), "The training was not private."
+    if spent is not None:
+        public = ""
+        if summary["protects"] == "attribute":
+            public = "; features and labels are not hidden at all, and may reveal it"
+        private = (
+            f"{capitalized(neighbor_wording(summary).hidden)} stays hidden up to epsilon {compact(spent, 3)} at delta "
+            f"{compact(summary['delta'])}{public}."
+        )
+    return [trained, accurate, fair, certified, private]
 
 
-def _only(summary: Mapping[str, Any]) -> str:
-    """Return what is not hidden where an attribute alone is."""
-    if summary["protects"] != "attribute":
-        return ""
-    return "; features and labels are not hidden at all, and may tell it"
+def trace_wording(aims_at_zero: bool) -> dict[str, str]:
+    """Return the captions of the section on convergence, for methods that keep bounds or only aim at no difference."""
+    if aims_at_zero:
+        return {
+            "about": "How the differences developed during training, estimated from noisy counts; the bands show the "
+            "noise alone.",
+            "dashed": "Dashed: zero, where a difference should be; above and below it are equally wrong, and nothing "
+            "is bounded.",
+            "multipliers": "How strongly training pushed each difference, and in which direction; zero is no push.",
+        }  # fmt: skip
+    return {
+        "about": "How the bounds developed during training, from noisy batches; the bands show the noise alone.",
+        "dashed": "Dashed: the limit. Below it the bound is kept.",
+        "multipliers": "How strongly training pushed on each bound; zero is no push.",
+    }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 from fairveil._random import reproducible_coins
-from fairveil.certificates.holdout import Finding, certify, certify_measured
+from fairveil.certificates.holdout import certify, certify_measured
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     DemographicParity,
@@ -21,6 +21,7 @@ from fairveil.fairness.constraints import (
 )
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.intervals import Verdict
 from fairveil.methods.fairdp.early_stopping import largest_gap, smooth_histogram
 from fairveil.methods.fairdp.noise_certificate import (
     OVER_NOISE,
@@ -333,12 +334,12 @@ def test_what_is_measured_holds_at_its_own_tolerance_and_not_far_below(asked):
     evaluation = Evaluation(COUNTS, 9.0, PEOPLE)
     found = certify_measured(evaluation, asked)
     limit = found.claims[0].limit
-    assert found.verdict is Finding.MEASURED
-    assert found.sentence.startswith("No bound was asked for.")
-    assert certify(evaluation, replace(asked, tolerance=limit)).verdict is Finding.HOLDS
+    assert found.verdict is Verdict.MEASURED
+    assert found.sentence.startswith("No bound was requested.")
+    assert certify(evaluation, replace(asked, tolerance=limit)).verdict is Verdict.HOLDS
     assert found.smallest_tolerance <= limit <= found.smallest_tolerance + 1e-4
     below = certify(evaluation, replace(asked, tolerance=limit - 2e-4))
-    assert below.verdict is not Finding.HOLDS
+    assert below.verdict is not Verdict.HOLDS
     assert certify_measured(evaluation, replace(asked, tolerance=0.7)) == found
 
 

@@ -3,10 +3,10 @@
   const tip = document.getElementById("tip");
   const marks = [...document.querySelectorAll(".mark")];
 
-  let told = null;
+  let shown = null;
 
   const show = (mark) => {
-    told = mark;
+    shown = mark;
     tip.textContent = mark.getAttribute("aria-label");
     tip.hidden = false;
     const target = mark.querySelector(".dot, .shape") || mark;
@@ -18,7 +18,7 @@
     tip.style.left = Math.max(8, Math.min(middle, width - size.width - 8)) + "px";
     tip.style.top = (above > 4 ? above : box.bottom + 10) + "px";
   };
-  const hide = () => { told = null; tip.hidden = true; };
+  const hide = () => { shown = null; tip.hidden = true; };
 
   // One stop of the Tab key for each chart; the arrow keys walk inside it.
   const walk = (mark, event) => {
@@ -45,7 +45,7 @@
     mark.addEventListener("keydown", (event) => walk(mark, event));
   }
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") { hide(); } });
-  document.addEventListener("scroll", () => { if (told) { show(told); } }, { passive: true, capture: true });
+  document.addEventListener("scroll", () => { if (shown) { show(shown); } }, { passive: true, capture: true });
 
   // A box that does not scroll need not stop the Tab key.
   const boxes = document.querySelectorAll(".scroll");
@@ -87,9 +87,9 @@
     });
   }
 
-  const given = document.getElementById("frontier");
-  if (!given) { return; }
-  const points = JSON.parse(given.textContent).points;
+  const embedded = document.getElementById("frontier");
+  if (!embedded) { return; }
+  const points = JSON.parse(embedded.textContent).points;
   const pick = (index) => {
     for (const one of document.querySelectorAll("[aria-pressed]")) {
       one.setAttribute("aria-pressed", String(one.dataset.index === index));
