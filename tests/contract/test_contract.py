@@ -63,15 +63,7 @@ def test_a_summary_is_printed_as_it_is_written(door, method):
     assert door.trained(method) == door.summary(method)
 
 
-REFUSED = pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the published schema knows neither pfld nor parts by group"
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "method", [pytest.param(method, marks=REFUSED if method == "pfld" else ()) for method in METHODS]
-)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_summary_fits_its_schema(door, summary_schema, method):
     summary = door.summary(method)
     assert [f"{list(one.path)}: {one.message}" for one in summary_schema.iter_errors(summary)] == []
