@@ -25,7 +25,7 @@ from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.fairdp.recipe import GroupScale
-from fairveil.privacy.queries import GroupWeighted, SmoothRates
+from fairveil.privacy.queries import CrossEntropy, NoisyMarginRate
 from fairveil.privacy.rows import Rows
 from fairveil.research.exact_lp import ExactProblem
 
@@ -260,19 +260,19 @@ def paper_taus(
     """
     front, model, last = clf.front(), clf.model_, clf.last_step_
     records = front.records(table, labels)
-    sizes = np.bincount(records.cells, minlength=front.people.n_groups)[front.people.codes]
+    sizes = np.bincount(records.groups, minlength=front.people.n_groups)[front.people.codes]
     scale = GroupScale.by_group(front.task, sizes.astype(float))
     if recipe.divisors == "common":
         scale = GroupScale.common(front.task, float(len(records.y)))
     is_drawn = np.random.default_rng(seed).random(len(records.y)) < last.sampling_rate
     batch = Rows(records, np.flatnonzero(is_drawn))
-    pulls = GroupWeighted(scale.weights).dlogits(model.logits(last.before, batch.X), batch)
-    bounds = recipe.descent.clip_norm_for(front.task) * scale.weights[batch.cells]
+    pulls = CrossEntropy(scale.weights).dlogits(model.logits(last.before, batch.X), batch)
+    bounds = recipe.descent.clip_norm_for(front.task) * scale.weights[batch.groups]
     total = model.clipped_gradient(last.before, batch.X, pulls, bounds)
     mean = last.before - last.learning_rate * total / (last.sampling_rate * scale.total)
-    rates = SmoothRates(model, mean.astype(np.float32), last.margin_std, front.people.n_groups)
+    rates = NoisyMarginRate(model, mean.astype(np.float32), last.margin_std)
     law = 0.5 + rates.values_of(Rows(records, np.arange(len(records.y))))[0]
-    return gaps_of(law, records.y == front.people.positive, records.cells)
+    return gaps_of(law, records.y == front.people.positive, records.groups)
 
 
 def tau_of(clf: GroupwiseClassifier, constraint: Constraint, name: str) -> float:

@@ -22,7 +22,7 @@ from fairveil.models import LinearSoftmax
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import BasisSums, CrossEntropy, InCells, SoftDecisions
+from fairveil.privacy.queries import Count, CrossEntropy, DecisionGradient, SoftDecision, Sum
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 
@@ -95,13 +95,13 @@ def test_the_veil_refuses_what_mixes_groups(rng):
     gradient = Release("gradient", "gaussian", 3.0)
     with pytest.raises(UnplannedReleaseError, match="apart by group"):
         batch_of(rng, gradient).release_gradient(model, params, CrossEntropy(), 1.0)
-    soft = SoftDecisions(model, params, CELLS.ravel(), 2)
+    soft = Sum(CELLS, 2, SoftDecision(model, params))
     with pytest.raises(UnplannedReleaseError, match="apart by group"):
-        batch_of(rng, Release("histogram", "gaussian", 3.0)).release_histogram(soft, 1.0)
-    counts = batch_of(rng, Release("counts", "gaussian", 3.0)).release_counts(InCells(CELLS, 2))
+        batch_of(rng, Release("histogram", "gaussian", 3.0)).release_sums(soft, 1.0)
+    counts = batch_of(rng, Release("counts", "gaussian", 3.0)).release_counts(Count(CELLS, 2))
     assert counts.shape == (2,)
-    sums = BasisSums(model, params, CELLS, 2, np.zeros(3), np.eye(3), 1.0)
-    released = batch_of(rng, Release("sums", "gaussian", 3.0)).release_histogram(sums, 1.0, "sums")
+    sums = Sum(CELLS, 2, DecisionGradient(model, params, np.zeros(3), np.eye(3), 1.0))
+    released = batch_of(rng, Release("sums", "gaussian", 3.0)).release_sums(sums, 1.0, "sums")
     assert released.shape == (2, 4)
 
 
@@ -109,9 +109,9 @@ def test_what_basis_sums_add_does_not_depend_on_the_group(rng):
     X = rng.normal(size=(30, 3)).astype(np.float32)
     y = rng.integers(0, 2, 30).astype(np.int16)
     model, params = LinearSoftmax(3, 2), rng.normal(size=8).astype(np.float32)
-    sums = BasisSums(model, params, CELLS, 2, np.zeros(3), np.eye(3), 1.0)
+    sums = Sum(CELLS, 2, DecisionGradient(model, params, np.zeros(3), np.eye(3), 1.0))
     totals = []
     for group in (0, 1):
         records = MemoryRecords(X, y, np.full(30, group, np.int16))
-        totals.append(records.sum_histogram(np.arange(30), sums, 0.2, 2)[group])
+        totals.append(records.sum(np.arange(30), sums, 0.2, 2)[group])
     assert np.array_equal(*totals)

@@ -22,6 +22,7 @@ from fairveil.accounting.events import DisjointCells, GaussianRelease, Joint, Po
 from fairveil.accounting.pld import normal_delta
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.pf_ld.group_gradients import SHARPNESS
 from fairveil.methods.pf_ld.rates import against_all
 from fairveil.models import LinearSoftmax
 from fairveil.privacy import noise as laws
@@ -29,7 +30,7 @@ from fairveil.privacy.attribute import AttributeRecords, attribute_unit
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import add_gaussian
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import BasisSums, GroupPull, RowStableDecisions
+from fairveil.privacy.queries import Count, Decision, DecisionGradient, DecisionPrice, Sum
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
 
@@ -63,8 +64,8 @@ def opened(cell, *parts):
 
 def told_by(batch):
     """Everything that a step releases, over the bounds that its noise is drawn for."""
-    counts = batch.release_counts(RowStableDecisions(MODEL, PARAMS, CELLS, 2), "decisions")
-    gradient = batch.release_gradient(MODEL, PARAMS, GroupPull(PULL), CLIP)
+    counts = batch.release_counts(Count(CELLS, 2, Decision(MODEL, PARAMS, is_row_stable=True)), "decisions")
+    gradient = batch.release_gradient(MODEL, PARAMS, DecisionPrice(PULL, SHARPNESS), CLIP)
     return np.concatenate([counts, gradient / (CLIP * ROUNDING)])
 
 
@@ -135,15 +136,17 @@ def test_steps_at_half_the_noise_are_caught(seeded, monkeypatch):
 
 # --- once: sums of vectors, and counts at each look ------------------------------------------------------------------
 
-SUMS = BasisSums(MODEL, PARAMS, CELLS, 2, np.array([1.0]), np.array([[5.0]]), 0.3)
+SUMS = Sum(CELLS, 2, DecisionGradient(MODEL, PARAMS, np.array([1.0]), np.array([[5.0]]), 0.3))
 
 
 def told_once(veils, n_looks):
     looks = [
-        veils["train"].draw().release_counts(RowStableDecisions(MODEL, PARAMS, CELLS, 2), "decisions")
+        veils["train"]
+        .draw()
+        .release_counts(Count(CELLS, 2, Decision(MODEL, PARAMS, is_row_stable=True)), "decisions")
         for _ in range(n_looks)
     ]
-    sums = veils["sums"].draw().release_histogram(SUMS, CLIP, "sums") / (CLIP * ROUNDING)
+    sums = veils["sums"].draw().release_sums(SUMS, CLIP, "sums") / (CLIP * ROUNDING)
     return np.concatenate([sums.ravel(), *looks])
 
 
@@ -233,7 +236,7 @@ def shared_steps(cell, noise, rate, n_steps):
         everyone.X[batch].sum() for batch in batches
     ]  # features alone: no attribute in it, and no noise
     sums = [
-        secret.sum_gradients(np.arange(k), MODEL, PARAMS, GroupPull(PULL), CLIP) @ own / CLIP
+        secret.sum_gradients(np.arange(k), MODEL, PARAMS, DecisionPrice(PULL, SHARPNESS), CLIP) @ own / CLIP
         for k in range(len(secret.y) + 1)
     ]
     told = np.array([sums[min(len(batch), len(secret.y))] for batch in batches])

@@ -15,7 +15,7 @@ from fairveil.methods.dp2dp.thresholds import EDGES
 from fairveil.methods.prefitted import prefitted_classifier
 from fairveil.models import LinearSoftmax, PrefittedProbabilities
 from fairveil.models.rules import Argmax
-from fairveil.privacy.queries import Margins, Outcomes, RuleDecisions
+from fairveil.privacy.queries import Count, Decision, MarginBin, all_cells
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task
 
@@ -73,10 +73,10 @@ def tables(classifier, row, n, jitter):
     vars(records)["lots"] = uniforms
     task = Task(2, PEOPLE, 1.0, n, 1.0, 1e-5)
     scene = RuleProblem(MODEL, NONE, task, BOUNDS, float(n), jitter=jitter)
-    counted = RuleDecisions(MODEL, NONE, scene.plain_rule(), BOUNDS.cells, BOUNDS.n_cells)
-    bins = Margins(MODEL, NONE, scene.group_cells.ravel(), 3, EDGES, jitter)
+    counted = Count(BOUNDS.cells, BOUNDS.n_cells, Decision(MODEL, NONE, scene.plain_rule()))
+    bins = Count(scene.group_cells, 3, MarginBin(MODEL, NONE, EDGES, jitter))
     everyone = next(records.draw({-1: 1.0}, secret_coins()))
-    return [records.count_cells(everyone, function) for function in (counted, bins)]
+    return [records.count(everyone, function) for function in (counted, bins)]
 
 
 def test_without_a_lot_one_row_more_would_tip_others(aimed):
@@ -124,12 +124,12 @@ def test_one_row_more_moves_the_outcomes_of_a_known_model_by_one(n_features, rng
     """Copies of rows aimed at its tie: whatever the length of the table, all of them are decided alike."""
     model = LinearSoftmax(n_features, 2)
     params = rng.normal(size=model.n_params).astype(np.float32)
-    outcomes = Outcomes(model, params, Argmax(), 3, 2)
+    outcomes = Count(all_cells(3, 2), 3 * 2, Decision(model, params, Argmax(), is_row_stable=True))
     for _ in range(20):
         row = tied_row(model, params, rng)
         counts = []
         for n in SIZES:
             records = MemoryRecords(np.tile(row, (n, 1)), np.zeros(n, np.int16), np.zeros(n, np.int16))
             everyone = next(records.draw({-1: 1.0}, secret_coins()))
-            counts.append(records.count_cells(everyone, outcomes))
+            counts.append(records.count(everyone, outcomes))
         assert np.abs(counts[1] - counts[0]).sum() == 1

@@ -25,7 +25,7 @@ from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import add_gaussian
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import GroupWeighted, InSubsets
+from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 from fairveil.training.recipe import Task
@@ -58,7 +58,7 @@ def ask_average(recipe):
 def ask_groups(batch, _veil):
     """All sums are seen, of four groups: the one of the record's own group tells most."""
     model = recipe_for().model_for(TASK)
-    plain = GroupWeighted(np.ones(4, np.float32))
+    plain = CrossEntropy(np.ones(4, np.float32))
     return batch.release_group_gradients(model, np.zeros(4, np.float32), plain, 0.5, 4)[0] @ OWN
 
 
@@ -67,7 +67,7 @@ def ask_several(batch, veil):
     model = recipe_for().model_for(TASK)
     wide = replace(model, n_classes=2 * N_MODELS)
     start = widened(model, np.zeros(4, np.float32), N_MODELS)
-    objective = InSubsets(np.array([1, 1, 0], np.float32), N_MODELS)
+    objective = CrossEntropy(np.array([1, 1, 0], np.float32), N_MODELS)
     parts = parted(model, batch.release_gradient(wide, start, objective, 0.5), N_MODELS)
     uniforms = veil._records.uniforms
     subset = int(uniforms[0, 0] * N_MODELS) if uniforms.size else 0
@@ -135,7 +135,7 @@ def test_weights_that_the_clip_norm_does_not_know_are_caught(seeded):
     model = recipe.model_for(TASK)
 
     def ask(batch, _veil):
-        heavy = GroupWeighted(np.array([2, 1, 0], np.float32))
+        heavy = CrossEntropy(np.array([2, 1, 0], np.float32))
         bound = np.array([1.0, 0.5, 0.0], np.float32)
         release = batch._use("gradient", norm=2)
         total = batch._records.sum_gradients(

@@ -14,10 +14,11 @@ import pytest
 from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
-from fairveil.methods.functional.quadratic import NEWTON_SENSITIVITY, START_SENSITIVITY, AroundWeights, AtZero
+from fairveil.methods.functional.quadratic import NEWTON_SENSITIVITY, START_SENSITIVITY
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.moments import coefficient_sensitivity, pack
 from fairveil.privacy.plan import Plan, Release, Stage
+from fairveil.privacy.queries import MomentsAroundWeights, MomentsAtZero
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Batch, open_veils
 
@@ -30,9 +31,9 @@ WORST_P = (48 - math.sqrt(128)) / 64
 TOWARDS = math.log(WORST_P / (1 - WORST_P)) * np.array([1.0, -1.0, 1.0, 1.0]) / 2
 
 CASES = {
-    "at zero": (AtZero(NORM, 4, PLACES, PLACES // 2, 4, 2), START_SENSITIVITY, "gaussian"),
-    "around weights": (AroundWeights(NORM, TOWARDS, PLACES // 2, 2), NEWTON_SENSITIVITY, "gaussian"),
-    "laplace": (AtZero(NORM, 4, PLACES, PLACES // 2, 4, 2), 6.0, "laplace"),
+    "at zero": (MomentsAtZero(NORM, 4, PLACES, PLACES // 2, 4, 2), START_SENSITIVITY, "gaussian"),
+    "around weights": (MomentsAroundWeights(NORM, TOWARDS, PLACES // 2, 2), NEWTON_SENSITIVITY, "gaussian"),
+    "laplace": (MomentsAtZero(NORM, 4, PLACES, PLACES // 2, 4, 2), 6.0, "laplace"),
 }
 """Row function, bound and law; under Laplace noise |z|_1 = 2 and 2 + 2^2 = 6 is tight."""
 

@@ -9,6 +9,7 @@ rarer still.
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -22,9 +23,8 @@ from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import add_gaussian
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import CrossEntropy, Everyone
+from fairveil.privacy.queries import Count, CrossEntropy, Sum, one_cell, row_function
 from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import row_function
 from fairveil.privacy.veil import open_veils
 
 N_DRAWS = 40_000
@@ -58,7 +58,7 @@ def ask_gradient(batch):
 
 
 def ask_size(batch):
-    return batch.release_counts(Everyone(), name="size")[0]
+    return batch.release_counts(Count(one_cell(2), 1), name="size")[0]
 
 
 CASES = {
@@ -142,13 +142,12 @@ def test_fixed_size_batches_sold_as_poisson_are_caught(seeded, monkeypatch):
 @row_function
 @dataclass(frozen=True)
 class Inputs:
-    """One cell, to which a row adds its input, however large."""
+    """The input of a row, however large."""
 
-    n_cells: int = 1
-    n_values: int = 1
+    depends_on_group: ClassVar[bool] = True
 
-    def cells_of(self, rows):
-        return np.zeros(len(rows), dtype=int)
+    def n_values(self, n_labels):
+        return 1
 
     def values_of(self, rows):
         return rows.X.T
@@ -172,7 +171,7 @@ def joint_draws(canary, histogram, loss, n_draws):
     losses = []
     for _ in range(n_draws):
         batch = veil.draw()
-        (first,) = batch.release_histogram(Inputs(), 1.0)[0]
+        (first,) = batch.release_sums(Sum(one_cell(2), 1, Inputs()), 1.0)[0]
         clip_norm = 2.0 if first > 0.5 else 1.0
         second = batch.release_gradient(MODEL, START, CrossEntropy(), clip_norm)[:2] @ (-1.0, 1.0)
         gradient_loss = gaussian_loss(second / (math.sqrt(2) * clip_norm), JOINT_GRADIENT.noise_multiplier)

@@ -30,7 +30,7 @@ from fairveil.models.rules import Argmax, RandomizedThresholds, TiltedArgmax
 from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
-from fairveil.privacy.queries import Margins, RuleDecisions, SignedDecisions, SoftRule, WeightedDecisions
+from fairveil.privacy.queries import Count, Decision, MarginBin, RuleDecision, Sum, WeightedDecision, one_cell
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Veil, open_veils
 from fairveil.research.noisy_descent import NoisyDescent
@@ -85,7 +85,7 @@ def ask_thresholds(scene, batch, part):
     cells, edges = scene.group_cells, EDGES
     n_cells, loss = int(cells.max()) + 1, 0.0
     margin = math.log(SURE / (1 - SURE))
-    margins = Margins(scene.model, scene.params, cells.ravel(), n_cells, edges)
+    margins = Count(cells, n_cells, MarginBin(scene.model, scene.params, edges))
     bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
     own = bins[cells[0, 1], np.searchsorted(edges, margin)]
     for release in part.releases:
@@ -105,8 +105,12 @@ def ask_step(scene, batch, part):
     """One step of the dual: the soft table at multipliers of 0."""
     bounds = scene.bounds
     rule = tilted_rule(scene, np.zeros((bounds.n_cells, bounds.n_classes)), np.zeros(len(bounds.bounds)))
-    soft = SoftRule(scene.model, scene.params, rule, bounds.cells, bounds.n_cells, 0.05)
-    return batch.release_histogram(soft, 1.0)[bounds.cells[0, 1], 1]
+    soft = Sum(
+        bounds.cells,
+        bounds.n_cells,
+        RuleDecision(scene.model, scene.params, rule, bounds.cells.shape[1], 0.05),
+    )
+    return batch.release_sums(soft, 1.0)[bounds.cells[0, 1], 1]
 
 
 def ask_table(scene, batch, part):
@@ -119,9 +123,11 @@ def ask_signed(scene, batch, part, stated=1.0):
     n_classes = scene.task.n_classes
     rule = TiltedArgmax(np.tile(np.eye(n_classes), (3, 1, 1)))
     signs = np.array([1.0, -1.0, 0.0])
-    signed = SignedDecisions(scene.model, scene.params, rule, signs, 1e-2, n_classes)
+    signed = Sum(
+        one_cell(n_classes), 1, RuleDecision(scene.model, scene.params, rule, n_classes, 1e-2, signs)
+    )
     bound = 2 * math.sqrt(1 - 1 / n_classes)
-    (released,) = batch.release_histogram(signed, stated * bound)
+    (released,) = batch.release_sums(signed, stated * bound)
     direction = 2 * (np.eye(n_classes)[-1] - 1 / n_classes) / bound
     return released @ direction / bound
 
@@ -182,12 +188,12 @@ def test_half_the_bound_is_harmless_because_it_is_enforced(seeded):
 
 def test_half_the_bound_is_caught_where_it_is_only_stated(seeded, monkeypatch):
     """A twin that trusts the caller: sqrt(1 - 1/K) sets the noise, and the vector of twice that length is added."""
-    enforced = MemoryRecords.sum_histogram
+    enforced = MemoryRecords.sum
 
     def trusting(self, batch, function, bound, norm, n_blocks=1):
         return enforced(self, batch, function, 10 * bound, norm, n_blocks)
 
-    monkeypatch.setattr(MemoryRecords, "sum_histogram", trusting)
+    monkeypatch.setattr(MemoryRecords, "sum", trusting)
     bound = lower_bound(*play(scene_of(3), SIGNED_PART, ask_signed_stating_half), DELTA)
     assert bound > claim(SIGNED_PART)
 
@@ -206,12 +212,12 @@ class Watched(Veil):
             __slots__ = ()
 
             def release_counts(self, function, name="counts"):
-                asked.append((name, type(function), 1.0))
+                asked.append((name, type(function.code), 1.0))
                 return super().release_counts(function, name)
 
-            def release_histogram(self, function, bound, name="histogram"):
-                asked.append((name, type(function), bound))
-                return super().release_histogram(function, bound, name)
+            def release_sums(self, function, bound, name="histogram"):
+                asked.append((name, type(function.values), bound))
+                return super().release_sums(function, bound, name)
 
         batch.__class__ = Noting
         return batch
@@ -221,12 +227,12 @@ COUNTS = ["counts 1", "counts 2", "counts 3", "released"]
 ASKED = {
     "histogram": (
         ScoreHistogram(),
-        [[("histogram", Margins, 1.0), *((name, RuleDecisions, 1.0) for name in COUNTS)]],
+        [[("histogram", MarginBin, 1.0), *((name, Decision, 1.0) for name in COUNTS)]],
     ),
-    "steps": (STEPS, [[("histogram", SoftRule, 1.0)]] * 2),
-    "flips": (RateFlips(), [[("rates", RuleDecisions, 1.0)]]),
-    "flips, public sizes": (RateFlips((1, 20), (1.0, 0.5)), [[("rates", WeightedDecisions, 1.0)]]),
-    "descent": (SIGNED, [[("histogram", SignedDecisions, pytest.approx(math.sqrt(2)))]]),
+    "steps": (STEPS, [[("histogram", RuleDecision, 1.0)]] * 2),
+    "flips": (RateFlips(), [[("rates", Decision, 1.0)]]),
+    "flips, public sizes": (RateFlips((1, 20), (1.0, 0.5)), [[("rates", WeightedDecision, 1.0)]]),
+    "descent": (SIGNED, [[("histogram", RuleDecision, pytest.approx(math.sqrt(2)))]]),
 }
 
 

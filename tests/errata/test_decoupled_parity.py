@@ -30,7 +30,7 @@ from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp_sgd import Descent
 from fairveil.models import Decoupled, LinearSoftmax, PrefittedProbabilities
 from fairveil.models.rules import Argmax
-from fairveil.privacy.queries import CrossEntropy, RuleDecisions
+from fairveil.privacy.queries import Count, CrossEntropy, Decision
 from fairveil.privacy.records import MemoryRecords
 from fairveil.research.accountants import gdp_epsilon, rdp_epsilon
 from fairveil.training.recipe import Task
@@ -168,10 +168,10 @@ def test_our_table_needs_no_sizes(rng):
     group = rng.integers(0, 2, 40).astype(np.int16)
     records = MemoryRecords(X, np.zeros(40, np.int16), group)
     cells = np.array([[0, 0], [1, 1], [-1, -1]])
-    function = RuleDecisions(PrefittedProbabilities(2), np.empty(0, np.float32), Argmax(), cells, 2)
-    everyone = records.count_cells(np.arange(40), function)
+    function = Count(cells, 2, Decision(PrefittedProbabilities(2), np.empty(0, np.float32), Argmax()))
+    everyone = records.count(np.arange(40), function)
     for left_out in range(40):
-        without = records.count_cells(np.delete(np.arange(40), left_out), function)
+        without = records.count(np.delete(np.arange(40), left_out), function)
         assert np.abs(everyone - without).sum() == 1
     recipe = Postprocessed(PrefittedScores(), RateFlips(), DemographicParity(0.0))
     plan = make_plan(recipe, Task(2, PEOPLE, 1.0, 40, 0.05, DELTA))

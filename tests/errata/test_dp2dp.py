@@ -28,8 +28,8 @@ from fairveil.models import PrefittedProbabilities
 from fairveil.models.rules import Argmax, TiltedArgmax
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.output_perturbation import RidgeSoftmax
-from fairveil.privacy.queries import RuleDecisions, SignedDecisions
-from fairveil.privacy.records import LEEWAY, MemoryRecords
+from fairveil.privacy.queries import Count, Decision, RuleDecision, Sum, one_cell
+from fairveil.privacy.records import PROBABILITY_SLACK, MemoryRecords
 from fairveil.privacy.rows import Rows
 from fairveil.privacy.veil import Batch
 from fairveil.research.noisy_descent import NoisyDescent
@@ -83,8 +83,8 @@ def gap_after(recipe, epsilon, records, rng):
     coins, plan = reproducible_coins(int(rng.integers(2**32))), cached_plan(recipe, facts)
     trained = run_plan(plan, recipe, facts, records, Ledger(), coins, np.random.default_rng(0))
     logits = trained.model.logits(trained.fit.params, records.X)
-    decided = trained.fit.rule.decide(logits, records.cells, rng.random((2, len(records.y))))
-    return abs(decided[records.cells == 0].mean() - decided[records.cells == 1].mean())
+    decided = trained.fit.rule.decide(logits, records.groups, rng.random((2, len(records.y))))
+    return abs(decided[records.groups == 0].mean() - decided[records.groups == 1].mean())
 
 
 cached_plan = cache(make_plan)
@@ -135,12 +135,12 @@ def test_our_vector_is_no_longer_than_we_account_for(n_classes, rng):
     for weight, smoothing in ((1.0, 1.0), (1.0, BETA), (7.0, BETA)):
         signs = weight * np.array([1.0, -1.0, 0.0])
         rule = TiltedArgmax(np.tile(np.eye(n_classes), (3, 1, 1)))
-        function = SignedDecisions(model, params, rule, signs, smoothing, n_classes)
-        asked = np.linalg.norm(function.values_of(Rows(records, np.arange(len(soft)))), axis=0)
-        rows = [records.sum_histogram(np.array([row]), function, bound, 2) for row in range(len(soft))]
+        function = Sum(one_cell(n_classes), 1, RuleDecision(model, params, rule, n_classes, smoothing, signs))
+        asked = np.linalg.norm(function.values.values_of(Rows(records, np.arange(len(soft)))), axis=0)
+        rows = [records.sum(np.array([row]), function, bound, 2) for row in range(len(soft))]
         lengths = np.linalg.norm(np.concatenate(rows), axis=1)
-        assert asked.max() <= weight * bound * LEEWAY
-        assert lengths.max() <= bound * LEEWAY * (1 + 1e-12)
+        assert asked.max() <= weight * bound * PROBABILITY_SLACK
+        assert lengths.max() <= bound * PROBABILITY_SLACK * (1 + 1e-12)
         if smoothing == BETA:
             assert [asked[-1], lengths[-1]] == pytest.approx([weight * bound, bound], rel=1e-5)
     assert 2 * math.sqrt(1 - 1 / 6) == near(1.826, 3)
@@ -149,13 +149,13 @@ def test_our_vector_is_no_longer_than_we_account_for(n_classes, rng):
 @pytest.mark.parametrize(("shares", "bound"), [((WOMEN, 1 - WOMEN), 1.414), (None, 2 * 1.414)])
 def test_our_descent_asks_the_veil_for_this_bound(shares, bound, rng, monkeypatch):
     """At every step; where groups are weighted, for the largest weight, 2, times as much."""
-    asked, release = [], Batch.release_histogram
+    asked, release = [], Batch.release_sums
 
     def noted(batch, function, bound, name="histogram"):
         asked.append(bound)
         return release(batch, function, bound, name)
 
-    monkeypatch.setattr(Batch, "release_histogram", noted)
+    monkeypatch.setattr(Batch, "release_sums", noted)
     records = make_records(rng.integers(0, 2, 300), rng.random(300), rng)
     gap_after(postprocessed(NoisyDescent(n_steps=5, batch_size=64, shares=shares)), 1.0, records, rng)
     assert asked == [near(bound, 3)] * 5
@@ -269,10 +269,10 @@ def test_our_sizes_are_counts_of_which_a_record_moves_one(rng):
     """Added or removed, a record moves one count by 1, and the plan books Gaussian noise on just that."""
     records = make_records(rng.integers(0, 2, 50), rng.random(50), rng)
     cells = np.array([[0, 0], [1, 1], [-1, -1]])
-    function = RuleDecisions(PrefittedProbabilities(2), np.empty(0, np.float32), Argmax(), cells, 2)
-    everyone = records.count_cells(np.arange(50), function)
+    function = Count(cells, 2, Decision(PrefittedProbabilities(2), np.empty(0, np.float32), Argmax()))
+    everyone = records.count(np.arange(50), function)
     for left_out in range(50):
-        moved = everyone - records.count_cells(np.delete(np.arange(50), left_out), function)
+        moved = everyone - records.count(np.delete(np.arange(50), left_out), function)
         assert sorted(moved) == [0, 0, 0, 1]
     plan = cached_plan(postprocessed(NoisyDescent()), task(0.5))
     (release,) = plan.stage("groups").releases

@@ -20,7 +20,7 @@ from fairveil.methods.fairdp.noise_certificate import (
 )
 from fairveil.models import LinearSoftmax
 from fairveil.models.last_layer import bounded_last_layer, last_layer_norm
-from fairveil.privacy.queries import InSubsets, SmoothRates
+from fairveil.privacy.queries import CrossEntropy, NoisyMarginRate, Sum, all_cells
 from fairveil.privacy.records import MemoryRecords
 
 DELTA = 1e-5
@@ -79,9 +79,9 @@ def test_our_sum_moves_by_one_half_at_most(rng):
     model, params = LinearSoftmax(5, 2, bias=False), rng.normal(size=10).astype(np.float32)
     X = (10.0 ** rng.uniform(-3, 3, (500, 1)) * rng.normal(size=(500, 5))).astype(np.float32)
     rows = MemoryRecords(X, np.ones(500, np.int16), np.zeros(500, np.int16))
-    rates = SmoothRates(model, params, 1.0, 3)
-    whole = rates.values_of(next(rows.blocks(np.arange(500), 1)))[0]
-    without = rates.values_of(next(rows.blocks(np.arange(499), 1)))[0]
+    rates = Sum(all_cells(3, 2), 2 * 3, NoisyMarginRate(model, params, 1.0))
+    whole = rates.values.values_of(rows.blocks(np.arange(500), 1)[0])[0]
+    without = rates.values.values_of(rows.blocks(np.arange(499), 1)[0])[0]
     assert np.array_equal(whole[:499], without)
     assert np.abs(whole).max() <= 0.5
 
@@ -139,8 +139,8 @@ def test_a_batch_cut_into_pieces_moves_by_more_than_one_record(rng):
     rows = MemoryRecords(np.ones((20, 1), np.float32), np.zeros(20, np.int16), np.zeros(20, np.int16))
     arranged = rows.arranged(reproducible_coins(0))
     pulls = [
-        InSubsets(np.ones(1, np.float32), 10).dlogits(
-            np.zeros((20, len(batch)), np.float32), next(arranged.blocks(batch, 1))
+        CrossEntropy(np.ones(1, np.float32), 10).dlogits(
+            np.zeros((20, len(batch)), np.float32), arranged.blocks(batch, 1)[0]
         )
         for batch in (np.arange(20), np.arange(1, 20))
     ]

@@ -16,10 +16,11 @@ from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.accounting.pricing import composed, count_uses
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.pf_ld.group_gradients import SHARPNESS
 from fairveil.methods.pf_ld.rates import against_all
 from fairveil.models import LinearSoftmax
 from fairveil.models.losses import softmax
-from fairveil.privacy.queries import GroupPull
+from fairveil.privacy.queries import DecisionPrice
 from fairveil.privacy.records import MemoryRecords
 
 DELTA = 1e-5
@@ -91,7 +92,9 @@ def test_our_sum_moves_by_twice_its_bound_and_no_more(rng):
     model, params = LinearSoftmax(3, 2), rng.normal(size=8).astype(np.float32)
     cells = rng.integers(2, size=2000).astype(np.int16)
     X, y = rng.normal(size=(2000, 3)).astype(np.float32), np.ones(2000, np.int16)
-    pull = GroupPull(np.array([[5.0, -5.0]] * 2 + [[-5.0, 5.0]] * 2 + [[0.0, 0.0]] * 2, np.float32))
+    pull = DecisionPrice(
+        np.array([[5.0, -5.0]] * 2 + [[-5.0, 5.0]] * 2 + [[0.0, 0.0]] * 2, np.float32), SHARPNESS
+    )
     bound, moved = 0.1, []
     whole = MemoryRecords(X, y, cells).sum_gradients(np.arange(2000), model, params, pull, bound)
     for place in range(0, 2000, 100):

@@ -131,7 +131,7 @@ def test_adapted_clip_norms_follow_the_clipped_share():
 def test_group_clipping_gives_the_clipped_group_more_room(rng):
     """A group with ten times longer gradients is clipped more often, and then gets a larger clip norm."""
     records = make_records(rng)
-    records.X[records.cells == 1] *= 10
+    records.X[records.groups == 1] *= 10
     seen = []
 
     class Watching(Descent):

@@ -23,7 +23,7 @@ def make_records(rng, n, k, scale=1.0):
 
 
 def solve(records, ridge):
-    return records.minimise(np.arange(len(records.y)), ridge)
+    return records.minimize(np.arange(len(records.y)), ridge)
 
 
 def objective(weights, design, y, ridge):

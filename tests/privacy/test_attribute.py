@@ -13,6 +13,7 @@ from fairveil._random import reproducible_coins, secret_coins
 from fairveil.errors import BudgetExceededError, UnplannedReleaseError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds
 from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.pf_ld.group_gradients import SHARPNESS
 from fairveil.methods.pf_ld.rates import against_all
 from fairveil.methods.pf_ld.recipe import LagrangianDual
 from fairveil.models import LinearSoftmax, Perceptron
@@ -20,13 +21,14 @@ from fairveil.privacy.attribute import AttributeRecords, attribute_unit, hides_a
 from fairveil.privacy.ledger import Budget, Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import (
-    BasisSums,
-    Decisions,
-    GroupPull,
-    LongGradients,
-    RowStableDecisions,
-    SoftDecisions,
-    gradient_lengths,
+    Count,
+    Decision,
+    DecisionGradient,
+    DecisionGradientBin,
+    DecisionPrice,
+    SoftDecision,
+    Sum,
+    decision_gradient_norms,
 )
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
@@ -59,19 +61,20 @@ def plan_of(*parts, unit=UNIT):
 def asks_of(model, params, rng):
     """Everything that PF-LD asks of rows whose attribute is secret, with the bound that its noise follows."""
     cells, n_cells = SIDES.cells, SIDES.n_cells
-    sums = BasisSums(model, params, cells, n_cells, rng.normal(size=3), rng.normal(size=(3, 2)), 0.3)
-    pull = rng.normal(size=(cells.size, 2)).astype(np.float32)
+    sums = Sum(
+        cells, n_cells, DecisionGradient(model, params, rng.normal(size=3), rng.normal(size=(3, 2)), 0.3)
+    )
+    price = DecisionPrice(rng.normal(size=(cells.size, 2)).astype(np.float32), SHARPNESS)
+    fresh, stable = Decision(model, params), Decision(model, params, is_row_stable=True)
+    soft, norms = SoftDecision(model, params), DecisionGradientBin(model, params, EDGES, SHARPNESS)
     return {
-        "decisions": (lambda b: b.release_counts(RowStableDecisions(model, params, cells, n_cells)), 1.0),
-        "decisions of a step": (lambda b: b.release_counts(Decisions(model, params, cells.ravel(), n_cells)), 1.0),
-        "soft scores": (
-            lambda b: b.release_histogram(SoftDecisions(model, params, cells.ravel(), n_cells), BOUND, "counts"),
-            BOUND,
-        ),
-        "lengths": (lambda b: b.release_counts(LongGradients(model, params, cells, n_cells, EDGES)), 1.0),
-        "sums": (lambda b: b.release_histogram(sums, BOUND, "counts"), BOUND),
-        "gradient": (lambda b: b.release_gradient(model, params, GroupPull(pull), BOUND, "counts"), BOUND),
-    }  # fmt: skip
+        "decisions": (lambda b: b.release_counts(Count(cells, n_cells, stable)), 1.0),
+        "decisions of a step": (lambda b: b.release_counts(Count(cells, n_cells, fresh)), 1.0),
+        "soft scores": (lambda b: b.release_sums(Sum(cells, n_cells, soft), BOUND, "counts"), BOUND),
+        "lengths": (lambda b: b.release_counts(Count(cells, n_cells, norms)), 1.0),
+        "sums": (lambda b: b.release_sums(sums, BOUND, "counts"), BOUND),
+        "gradient": (lambda b: b.release_gradient(model, params, price, BOUND, "counts"), BOUND),
+    }
 
 
 ASKED = ("decisions", "decisions of a step", "soft scores", "lengths", "sums", "gradient")
@@ -97,14 +100,14 @@ def test_rows_of_unknown_attribute_have_no_part_in_any_sum(rng, kind, name):
     params = params_of(model, rng)
     ask, _ = asks_of(model, params, rng)[name]
     records = table(rng)
-    unknown = records.cells < 0
-    alone = MemoryRecords(records.X[~unknown], records.y[~unknown], records.cells[~unknown])
+    unknown = records.groups < 0
+    alone = MemoryRecords(records.X[~unknown], records.y[~unknown], records.groups[~unknown])
     expected = released(alone, ask)
     assert np.abs(expected).sum() > 0
     wild = records.X.copy()
     wild[unknown] = rng.choice([np.nan, np.inf, -np.inf, 3e38, 1e4], size=wild[unknown].shape)
-    other_code = np.where(unknown, PEOPLE.n_groups - 1, records.cells).astype(np.int16)
-    for one in (records, replace(records, X=wild), replace(records, cells=other_code)):
+    other_code = np.where(unknown, PEOPLE.n_groups - 1, records.groups).astype(np.int16)
+    for one in (records, replace(records, X=wild), replace(records, groups=other_code)):
         np.testing.assert_allclose(released(one, ask), expected, atol=1e-4)
 
 
@@ -113,27 +116,27 @@ def test_where_nobody_is_known_nothing_is_summed(rng, name):
     model = MODELS["perceptron"]
     ask, _ = asks_of(model, params_of(model, rng), rng)[name]
     records = table(rng)
-    assert not released(replace(records, cells=np.full_like(records.cells, -1)), ask).any()
+    assert not released(replace(records, groups=np.full_like(records.groups, -1)), ask).any()
 
 
 def test_persons_are_counted_once_and_have_the_attribute_that_their_rows_first_tell(rng):
     """Forty persons of five rows; one of them is told by two rows, and first by 2, one by none."""
     persons = np.repeat(np.arange(40), 5)
     records = table(rng, 200, persons)
-    cells = np.abs(records.cells)
+    cells = np.abs(records.groups)
     cells[:5], cells[5:10] = [-1, -1, 2, -1, 0], -1
-    records = replace(records, cells=cells)
+    records = replace(records, groups=cells)
     secret = AttributeRecords.of(records, KNOWN).secret
-    assert secret.units.count == 39
+    assert secret.n_units == 39
     assert secret.persons.tolist() == [*persons[:5], *persons[10:]]
     for person in (0, *range(2, 40)):
-        assert len(set(secret.cells[secret.persons == person].tolist())) == 1
-    assert (secret.cells[:5] == 2).all()
+        assert len(set(secret.groups[secret.persons == person].tolist())) == 1
+    assert (secret.groups[:5] == 2).all()
     for seed in range(20):
         batch = next(secret.draw({-1: 1.0}, reproducible_coins(seed)))
         drawn = secret.persons[batch]
         assert sorted(drawn) == [0, *range(2, 40)]
-        assert (secret.cells[batch] >= 0).all()
+        assert (secret.groups[batch] >= 0).all()
     model = MODELS["linear"]
     ask, _ = asks_of(model, params_of(model, rng), rng)["decisions"]
     assert released(records, ask).sum() == 39
@@ -166,15 +169,15 @@ def test_in_a_crowd_too_and_a_change_of_group_moves_it_twice_at_most(rng, worst_
     model = MODELS["perceptron"]
     ask, bound = asks_of(model, params_of(model, rng), rng)[name]
     records = table(rng)
-    X, cells = records.X.copy(), np.abs(records.cells)
+    X, cells = records.X.copy(), np.abs(records.groups)
     X[:30] = worst_rows(12)[-30:]
-    base = replace(records, X=X, cells=cells)
+    base = replace(records, X=X, groups=cells)
     whole = released(base, ask)
     assert np.isfinite(whole).all()
     for place in range(0, 60, 3):
         unknown, other = cells.copy(), cells.copy()
         unknown[place], other[place] = -1, KNOWN[(cells[place] + 1) % len(KNOWN)]
-        fallen, changed = (released(replace(base, cells=one), ask) for one in (unknown, other))
+        fallen, changed = (released(replace(base, groups=one), ask) for one in (unknown, other))
         assert np.linalg.norm(whole - fallen) <= bound * ROUNDING
         # in a cell each, two of them are sqrt 2 apart; one vector with the sign turned is 2 apart
         assert np.linalg.norm(whole - changed) <= bound * ROUNDING * (
@@ -194,7 +197,7 @@ def test_a_row_more_tips_no_equal_rows_over_an_edge(rng, kind, name):
         model = replace(MODELS[kind], n_features=d)
         params = params_of(model, rng)
         X = np.tile(rng.normal(size=d).astype(np.float32), (500, 1))
-        edges = np.array([0.1, 1.0]) * float(gradient_lengths(model, params, X).max())
+        edges = np.array([0.1, 1.0]) * float(decision_gradient_norms(model, params, X, SHARPNESS).max())
         for n in range(470, 500):
             counts = [
                 counted(
@@ -212,10 +215,10 @@ def test_a_row_more_tips_no_equal_rows_over_an_edge(rng, kind, name):
 def counted(records, model, params, name, edges):
     cells, n_cells = SIDES.cells, SIDES.n_cells
     if name == "decisions":
-        function = RowStableDecisions(model, params, cells, n_cells)
+        function = Count(cells, n_cells, Decision(model, params, is_row_stable=True))
     else:
-        function = LongGradients(model, params, cells, n_cells, edges)
-    return records.count_cells(np.arange(len(records.y)), function)
+        function = Count(cells, n_cells, DecisionGradientBin(model, params, edges, SHARPNESS))
+    return records.count(np.arange(len(records.y)), function)
 
 
 def test_all_rows_of_a_person_move_a_sum_no_more_than_one_row(rng):
@@ -245,11 +248,11 @@ def test_all_rows_of_a_person_move_a_sum_no_more_than_one_row(rng):
 def test_nothing_of_the_public_side_depends_on_an_attribute(seed, n, by_person):
     rng = np.random.default_rng(seed)
     records = table(rng, n, rng.integers(0, 12, n) if by_person else None)
-    others = replace(records, cells=rng.choice([*KNOWN, -1, PEOPLE.n_groups - 1], size=n).astype(np.int16))
+    others = replace(records, groups=rng.choice([*KNOWN, -1, PEOPLE.n_groups - 1], size=n).astype(np.int16))
     worlds = []
     for one in (records, others):
         guarded = AttributeRecords.of(one, KNOWN)
-        assert set(np.unique(guarded.public._records.cells)) <= {-1}
+        assert set(np.unique(guarded.public._records.groups)) <= {-1}
         subsets = guarded.split({"train": 0.6, "holdout": 0.4}, reproducible_coins(seed))
         worlds.append([guarded.public, *(subset.public for subset in subsets.values())])
     for first, second in zip(*worlds, strict=True):
@@ -298,7 +301,7 @@ def test_public_and_secret_rows_of_a_part_are_of_the_same_units(rng, by_person):
     assert rows["train"] == rows["sums"]
     assert rows["train"].isdisjoint(rows["holdout"])
     assert rows["train"] | rows["holdout"] == set(range(n))
-    known = set(np.flatnonzero(records.cells >= 0))
+    known = set(np.flatnonzero(records.groups >= 0))
     for name, veil in veils.items():
         assert set(veil._records.X[:, 0].astype(int)) == rows[name] & known
     if by_person:
@@ -329,8 +332,8 @@ def test_the_number_of_rows_is_public_and_not_bought(rng, primal, n_public):
     assert "size" not in {part.name for part in plan.stages}
     records = table(rng, 400)
     sizes = []
-    for cells in (records.cells, np.full_like(records.cells, -1)):
-        guarded = AttributeRecords(replace(records, cells=cells))
+    for cells in (records.groups, np.full_like(records.groups, -1)):
+        guarded = AttributeRecords(replace(records, groups=cells))
         veils = open_veils(guarded, plan, Ledger(), secret_coins(), "a test")
         sizes.append(size_of(veils, task_of(n_public)))
     assert sizes == [400.0, 400.0]  # of all, whether their attribute is known or not, whatever was declared

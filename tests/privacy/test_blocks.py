@@ -21,7 +21,7 @@ def test_one_unit_changes_one_block_and_no_other_bit(rng, persons):
     everyone = np.arange(400)
     gone = everyone == 123 if persons is None else records.persons == records.persons[123]
     kept = np.flatnonzero(~gone)
-    less = MemoryRecords(records.X[kept], records.y[kept], records.cells[kept], keys=records.keys[kept])
+    less = MemoryRecords(records.X[kept], records.y[kept], records.groups[kept], keys=records.keys[kept])
     blocks = zip(records.blocks(everyone, 16), less.blocks(np.arange(len(kept)), 16), strict=True)
     assert sum(not np.array_equal(one.X, other.X) for one, other in blocks) == 1
 

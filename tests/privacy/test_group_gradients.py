@@ -15,7 +15,7 @@ from fairveil.methods.fairdp.noise_certificate import parted, widened
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import CrossEntropy, GroupWeighted, InSubsets
+from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
 
@@ -67,10 +67,10 @@ def one_by_one(records, model, params, clip_norm):
 def test_group_sums_are_those_of_a_loop_over_records(rng, name, clip_norm):
     model = MODELS[name]
     records, params = table(rng, n_classes=model.n_classes), params_of(model, rng)
-    plain = GroupWeighted(np.ones(3, np.float32))
+    plain = CrossEntropy(np.ones(3, np.float32))
     sums = records.sum_group_gradients(everyone(records), model, params, plain, clip_norm, 3)
     rows = one_by_one(records, model, params, clip_norm)
-    expected = [rows[records.cells == group].sum(axis=0) for group in range(3)]
+    expected = [rows[records.groups == group].sum(axis=0) for group in range(3)]
     np.testing.assert_allclose(sums, expected, atol=2e-4)
     assert np.abs(np.roll(expected, 1, axis=0) - expected).max() > 0.1  # groups in another order would show
 
@@ -81,10 +81,10 @@ def test_a_weighted_sum_is_the_sum_of_weighted_clipped_gradients(rng, name):
     model, weights = MODELS[name], np.array([1.0, 0.5, 0.0], np.float32)
     records, params = table(rng, n_classes=model.n_classes), params_of(model, rng)
     total = records.sum_gradients(
-        everyone(records), model, params, GroupWeighted(weights), (CLIP * weights).astype(np.float32)
+        everyone(records), model, params, CrossEntropy(weights), (CLIP * weights).astype(np.float32)
     )
     rows = one_by_one(records, model, params, CLIP)
-    expected = sum(weights[group] * rows[records.cells == group].sum(axis=0) for group in (0, 1))
+    expected = sum(weights[group] * rows[records.groups == group].sum(axis=0) for group in (0, 1))
     np.testing.assert_allclose(total, expected, atol=2e-4)
 
 
@@ -99,27 +99,27 @@ def test_a_weighted_sum_is_the_sum_of_weighted_clipped_gradients(rng, name):
 def test_group_sums_add_up_to_the_whole_sum(seed, n, n_groups, n_blocks, name):
     rng, model = np.random.default_rng(seed), MODELS[name]
     records = table(rng, n, n_groups, model.n_classes).arranged(reproducible_coins(seed))
-    params, plain = params_of(model, rng), GroupWeighted(np.ones(n_groups, np.float32))
+    params, plain = params_of(model, rng), CrossEntropy(np.ones(n_groups, np.float32))
     batch = everyone(records)
-    known = batch[records.cells >= 0]
+    known = batch[records.groups >= 0]
     sums = records.sum_group_gradients(batch, model, params, plain, CLIP, n_groups, n_blocks)
     whole = records.sum_gradients(known, model, params, CrossEntropy(), CLIP, n_blocks)
     assert sums.shape == (n_groups, model.n_params)
     np.testing.assert_allclose(sums.sum(axis=0), whole, atol=1e-5 * (1 + n))
-    absent = np.setdiff1d(np.arange(n_groups), records.cells)
+    absent = np.setdiff1d(np.arange(n_groups), records.groups)
     assert not sums[absent].any()  # exactly nothing, whether a group has no rows or no name
 
 
 def test_records_of_no_group_add_nothing(rng):
     model = MODELS["perceptron"]
     records, params = table(rng), params_of(model, rng)
-    nobody = replace(records, cells=np.full_like(records.cells, -1))
-    plain = GroupWeighted(np.ones(3, np.float32))
+    nobody = replace(records, groups=np.full_like(records.groups, -1))
+    plain = CrossEntropy(np.ones(3, np.float32))
     assert not nobody.sum_group_gradients(everyone(nobody), model, params, plain, CLIP, 3).any()
     weights = np.array(
         [1, 1, 0], np.float32
     )  # the last code is that of people of no group, which -1 reads too
-    nothing = nobody.sum_gradients(everyone(nobody), model, params, GroupWeighted(weights), CLIP * weights)
+    nothing = nobody.sum_gradients(everyone(nobody), model, params, CrossEntropy(weights), CLIP * weights)
     assert not nothing.any()
 
 
@@ -152,7 +152,7 @@ ONE = np.array([0])
 @pytest.mark.parametrize("name", ["linear", "perceptron"])
 def test_no_record_moves_group_sums_by_more_than_the_clip_norm(rng, moves, name, size):
     model = MODELS[name]
-    params, plain = (size * params_of(model, rng)).astype(np.float32), GroupWeighted(np.ones(3, np.float32))
+    params, plain = (size * params_of(model, rng)).astype(np.float32), CrossEntropy(np.ones(3, np.float32))
     found, _ = moves(lambda records: records.sum_group_gradients(ONE, model, params, plain, CLIP, 3))
     assert np.isfinite(found).all()
     assert 0.99 * CLIP < found.max() <= CLIP * (1 + 1e-6)
@@ -163,7 +163,7 @@ def test_no_record_moves_group_sums_by_more_than_the_clip_norm(rng, moves, name,
 def test_no_record_moves_a_weighted_sum_by_more_than_its_weight(rng, moves, name, size):
     model, params = MODELS[name], (size * params_of(MODELS[name], rng)).astype(np.float32)
     found, cells = moves(
-        lambda records: records.sum_gradients(ONE, model, params, GroupWeighted(WEIGHTS), CLIP * WEIGHTS),
+        lambda records: records.sum_gradients(ONE, model, params, CrossEntropy(WEIGHTS), CLIP * WEIGHTS),
     )
     assert np.isfinite(found).all()
     for group, weight in enumerate(WEIGHTS[:2]):
@@ -177,7 +177,7 @@ def test_no_record_moves_the_gradient_of_several_models_by_more_than_the_clip_no
     model, n_models = MODELS[name], 4
     wide = replace(model, n_classes=n_models * model.n_classes)
     params = widened(model, (size * params_of(model, rng)).astype(np.float32), n_models)
-    objective = InSubsets(np.ones(3, np.float32), n_models)
+    objective = CrossEntropy(np.ones(3, np.float32), n_models)
     found, _ = moves(lambda records: records.sum_gradients(ONE, wide, params, objective, CLIP))
     assert np.isfinite(found).all()
     assert 0.99 * CLIP < found.max() <= CLIP * (1 + 1e-6)
@@ -191,19 +191,19 @@ def test_the_gradients_of_several_models_are_those_of_their_subsets(rng, name):
     """Each last layer feels its own subset, what comes before feels everyone: together the plain gradient."""
     model, n_models = MODELS[name], 3
     records = table(rng, 300, 2).arranged(reproducible_coins(0))
-    records.cells[:] = np.abs(records.cells)
+    records.groups[:] = np.abs(records.groups)
     params, weights = params_of(model, rng), np.array([1.0, 0.5, 0.0], np.float32)
     wide = replace(model, n_classes=n_models * model.n_classes)
-    objective = InSubsets(weights, n_models)
+    objective = CrossEntropy(weights, n_models)
     batch = everyone(records)
     got = records.sum_gradients(batch, wide, widened(model, params, n_models), objective, math.inf)
     n_last = model.n_classes * (model.hidden[-1] + 1 if name == "perceptron" else 3 + model.bias)
     subsets = (records.uniforms[0] * n_models).astype(int)
     parts = parted(model, got, n_models)
     for subset, part in enumerate(parts):
-        own = records.sum_gradients(batch[subsets == subset], model, params, GroupWeighted(weights), math.inf)
+        own = records.sum_gradients(batch[subsets == subset], model, params, CrossEntropy(weights), math.inf)
         np.testing.assert_allclose(part[-n_last:], own[-n_last:], atol=1e-3)
-    whole = records.sum_gradients(batch, model, params, GroupWeighted(weights), math.inf)
+    whole = records.sum_gradients(batch, model, params, CrossEntropy(weights), math.inf)
     np.testing.assert_allclose(sum(part[-n_last:] for part in parts), whole[-n_last:], atol=1e-3)
     assert all(np.array_equal(part[:-n_last], parts[0][:-n_last]) for part in parts)
     np.testing.assert_allclose(parts[0][:-n_last], whole[:-n_last], atol=1e-3)
@@ -212,8 +212,8 @@ def test_the_gradients_of_several_models_are_those_of_their_subsets(rng, name):
 
 def subset_pulls(records, batch, n_models):
     """Which model each row of a batch pulls at."""
-    rows = next(records.blocks(batch, 1))
-    pulls = InSubsets(np.ones(2, np.float32), n_models).dlogits(
+    (rows,) = records.blocks(batch, 1)
+    pulls = CrossEntropy(np.ones(2, np.float32), n_models).dlogits(
         np.zeros((2 * n_models, len(batch)), np.float32), rows
     )
     return np.abs(pulls).reshape(n_models, 2, -1).sum(axis=1).argmax(axis=0)
@@ -247,7 +247,7 @@ NOBODY = MemoryRecords(np.empty((0, 3), np.float32), np.empty(0, np.int16), np.e
 
 
 def ask(batch, clip_norm=CLIP, objective=None, **names):
-    objective = objective or GroupWeighted(np.ones(3, np.float32))
+    objective = objective or CrossEntropy(np.ones(3, np.float32))
     model = MODELS["linear"]
     params = np.zeros(model.n_params, np.float32)
     return batch.release_group_gradients(model, params, objective, clip_norm, 3, **names)
@@ -270,7 +270,7 @@ def test_without_noise_the_sums_are_exact(rng):
     records = table(rng)
     sums = ask(veil_of(Release("gradients", "gaussian", 0.0), records).draw(), math.inf)
     expected = one_by_one(records, MODELS["linear"], np.zeros(8, np.float32), math.inf)
-    np.testing.assert_allclose(sums[1], expected[records.cells == 1].sum(axis=0), atol=1e-4)
+    np.testing.assert_allclose(sums[1], expected[records.groups == 1].sum(axis=0), atol=1e-4)
 
 
 def test_what_is_not_planned_or_not_bounded_is_refused(rng):

@@ -1,7 +1,5 @@
 """A batch with several releases gathers its rows and asks the model once; nothing that it answers changes."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
@@ -10,9 +8,9 @@ from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import CrossEntropy
+from fairveil.privacy.queries import Count, CrossEntropy, Decision, one_cell
 from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import Rows, row_function
+from fairveil.privacy.rows import Rows
 from fairveil.privacy.veil import Veil, open_veils
 
 MODEL = Perceptron(4, (3,), 3)
@@ -20,14 +18,8 @@ N = 300
 COUNTS, GRADIENT = Release("counts", "gaussian", 0.0), Release("gradient", "gaussian", 0.0)
 
 
-@row_function
-@dataclass(frozen=True, eq=False)
-class Decided:
-    params: np.ndarray
-    n_cells: int = 3
-
-    def cells_of(self, rows):
-        return rows.forward(MODEL, self.params)[-1].argmax(axis=0)
+def decided(params):
+    return Count(one_cell(3), 1, Decision(MODEL, params))
 
 
 @pytest.fixture
@@ -66,7 +58,7 @@ def asked(monkeypatch):
 
 
 def ask_both(batch, params):
-    counts = batch.release_counts(Decided(params))
+    counts = batch.release_counts(decided(params))
     return counts, batch.release_gradient(MODEL, params, CrossEntropy(), 1.0)
 
 
@@ -83,7 +75,7 @@ def test_every_batch_is_gathered_anew(records, params, asked):
 
 def test_other_parameters_are_asked_anew(records, params, asked):
     batch = open_train(records, (COUNTS, GRADIENT), 0.5).draw()
-    counts = batch.release_counts(Decided(params))
+    counts = batch.release_counts(decided(params))
     batch.release_gradient(MODEL, params.copy(), CrossEntropy(), 1.0)
     assert asked == {"gathered": counts.sum(), "forward": 2 * counts.sum()}
 
@@ -107,27 +99,27 @@ def test_answers_do_not_depend_on_keeping(records, params, block_rows, monkeypat
         assert np.array_equal(kept, fresh)
 
 
-def test_minimisers_see_the_rows_of_all_kept_blocks(records, monkeypatch):
+def test_minimizers_see_the_rows_of_all_kept_blocks(records, monkeypatch):
     def told(loss, ridge, n_rows):
         return np.array([n_rows, loss(np.ones(ridge.n_params))[0]])
 
-    monkeypatch.setattr("fairveil.privacy.records.minimise", told)
+    monkeypatch.setattr("fairveil.privacy.records.minimize_loss", told)
     arranged, ridge = records.arranged(secret_coins()), RidgeSoftmax(4, 3, 1.0, 0.1, 100.0)
     batch = np.arange(0, N, 2)
-    kept = arranged.keep_blocks(batch, 4)
+    kept = arranged.blocks(batch, 4)
     assert len(kept) == 4
-    assert arranged.minimise(kept, ridge) == pytest.approx(arranged.minimise(batch, ridge), rel=1e-12)
-    assert arranged.minimise(kept, ridge)[0] == len(batch)
+    assert arranged.minimize(kept, ridge) == pytest.approx(arranged.minimize(batch, ridge), rel=1e-12)
+    assert arranged.minimize(kept, ridge)[0] == len(batch)
 
 
 def test_joint_codes_number_cell_and_label(records):
     rows = Rows(records, np.arange(N))
     codes = rows.joint(3)
-    assert np.array_equal(codes, 3 * records.cells.astype(int) + records.y)
+    assert np.array_equal(codes, 3 * records.groups.astype(int) + records.y)
     assert rows.joint(3) is codes
-    assert np.array_equal(rows.joint(5), 5 * records.cells.astype(int) + records.y)
+    assert np.array_equal(rows.joint(5), 5 * records.groups.astype(int) + records.y)
     table = np.arange(3 * 3)  # two cells and, last, no cell
-    without = records.cells < 0
+    without = records.groups < 0
     assert np.array_equal(table[codes][without], 6 + records.y[without])
 
 

@@ -13,18 +13,12 @@ from scipy.optimize import minimize
 
 from fairveil._random import secret_coins
 from fairveil.errors import InvalidParameterError, UnplannedReleaseError
-from fairveil.methods.functional.quadratic import (
-    NEWTON_SENSITIVITY,
-    START_SENSITIVITY,
-    AroundWeights,
-    AtZero,
-    laplace_bound,
-)
+from fairveil.methods.functional.quadratic import NEWTON_SENSITIVITY, START_SENSITIVITY, laplace_bound
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.moments import Moments, coefficient_sensitivity, flat_length, pack
 from fairveil.privacy.plan import Plan, Release, Stage
+from fairveil.privacy.queries import MomentsAroundWeights, MomentsAtZero, RowMoments, row_function
 from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import RowMoments, row_function
 from fairveil.privacy.veil import open_veils
 
 D = 4
@@ -41,8 +35,8 @@ class Loose:
 
     def moments_of(self, rows):
         X = rows.X.astype(np.float64)
-        cells = np.where(rows.cells < 0, -1, 2 * rows.cells + rows.y)
-        return RowMoments(X[:, :D], cells, rows.cells, X[:, D], X[:, D + 1])
+        cells = np.where(rows.groups < 0, -1, 2 * rows.groups + rows.y)
+        return RowMoments(X[:, :D], cells, rows.groups, X[:, D], X[:, D + 1])
 
 
 @row_function
@@ -56,7 +50,7 @@ class Chatty:
     def moments_of(self, rows):
         n = len(rows)
         sizes = [n] * 5
-        sizes[self.stage] = 2 * n
+        sizes[self.part] = 2 * n
         place = np.zeros(2 * n, dtype=int)
         return RowMoments(
             np.zeros((sizes[0], D)), place[: sizes[1]], place[: sizes[2]], *(np.ones(s) for s in sizes[3:])
@@ -79,7 +73,7 @@ def released(records, function, bound, law="gaussian", noise=0.0, size=None):
 def looped(records, bound, norm):
     """Return first and second moments by a loop over records, every coefficient written out."""
     first, second = np.zeros((4, D)), np.zeros((2, D, D))
-    for x, y, group in zip(records.X.astype(np.float64), records.y, records.cells, strict=True):
+    for x, y, group in zip(records.X.astype(np.float64), records.y, records.groups, strict=True):
         if group < 0:
             continue
         z, u, v = x[:D], x[D], x[D + 1]
@@ -167,7 +161,7 @@ def test_a_broken_row_adds_nothing_and_spoils_nobody(bad, rng):
     spoiled = records.X.copy()
     spoiled[17] = bad
     others = np.delete(np.arange(300), 17)
-    ours = MemoryRecords(spoiled, records.y, records.cells).sum_moments(np.arange(300), Loose(), 1.0, 2)
+    ours = MemoryRecords(spoiled, records.y, records.groups).sum_moments(np.arange(300), Loose(), 1.0, 2)
     assert np.allclose(ours, records.sum_moments(others, Loose(), 1.0, 2), atol=1e-10)
 
 
@@ -209,12 +203,12 @@ def largest_move(function_at, rng, n_starts=12):
 
 NORM = 2.0
 CASES = {
-    "at zero": (lambda _: AtZero(NORM, D + 1, PLACES, PLACES // 2, 6, 3), START_SENSITIVITY),
+    "at zero": (lambda _: MomentsAtZero(NORM, D + 1, PLACES, PLACES // 2, 6, 3), START_SENSITIVITY),
     "the paper's scale": (
-        lambda _: AtZero(NORM, D + 1, PLACES, PLACES // 2, 6, 3, pull=0.5, weight=0.125),
+        lambda _: MomentsAtZero(NORM, D + 1, PLACES, PLACES // 2, 6, 3, weight=0.125, slope=0.5),
         coefficient_sensitivity(),
     ),
-    "around weights": (lambda w: AroundWeights(NORM, 3 * w, PLACES // 2, 3), NEWTON_SENSITIVITY),
+    "around weights": (lambda w: MomentsAroundWeights(NORM, 3 * w, PLACES // 2, 3), NEWTON_SENSITIVITY),
 }
 
 
@@ -234,7 +228,7 @@ def test_sensitivities_are_the_documented_ones():
 
 
 def test_the_laplace_bound_of_the_paper_is_valid_and_loose(rng):
-    paper = AtZero(1.0, D + 1, PLACES, PLACES // 2, 6, 3, pull=0.5, weight=0.125, clips=True)
+    paper = MomentsAtZero(1.0, D + 1, PLACES, PLACES // 2, 6, 3, weight=0.125, clips=True, slope=0.5)
     moves = [moved_by(paper, x, 1, 0, norm=1) for x in [np.full(D, 9.0), *rng.normal(size=(50, D)) * 3]]
     tight = (D + 1) / 2 + (D + 1) ** 2 / 8
     assert max(moves) == pytest.approx(tight)
@@ -249,7 +243,7 @@ N_WIDE = 120
 
 def noise_alone(law, noise, bound):
     """Moments of nobody: 7,140 entries off the diagonal, 120 on it, 120 first moments in each of 60 cells."""
-    wide = AtZero(1.0, N_WIDE, np.zeros((1, 2), int), np.zeros((1, 2), int), 60, 1)
+    wide = MomentsAtZero(1.0, N_WIDE, np.zeros((1, 2), int), np.zeros((1, 2), int), 60, 1)
     nobody = MemoryRecords(
         np.zeros((0, N_WIDE - 1), np.float32), np.zeros(0, np.int16), np.zeros(0, np.int16)
     )

@@ -1,6 +1,7 @@
 """Laws of noise by name: plan, ledger and veil take a further one as they take their own."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,9 +19,8 @@ from fairveil.privacy.noise import (
     register_noise_distribution,
 )
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import CrossEntropy
+from fairveil.privacy.queries import Count, CrossEntropy, Sum, one_cell, row_function
 from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import row_function
 from fairveil.privacy.veil import ROUNDING, open_veils
 
 DELTA = 1e-5
@@ -47,12 +47,11 @@ UNHEARD = register_noise_distribution(NoiseDistribution("unheard", Unheard, 2, a
 
 @row_function
 @dataclass(frozen=True)
-class Wide:
-    n_cells: int = 4000
-    n_values: int = 1
+class Zero:
+    depends_on_group: ClassVar[bool] = False
 
-    def cells_of(self, rows):
-        return np.zeros(len(rows), dtype=int)
+    def n_values(self, n_labels):
+        return 1
 
     def values_of(self, rows):
         return np.zeros((1, len(rows)), dtype=np.float32)
@@ -82,9 +81,9 @@ def test_a_further_law_passes_the_veil(seeded):
     start = np.zeros(4000, np.float32)
     gradient = open_train("doubled", "gradient").draw().release_gradient(model, start, CrossEntropy(), 1.0)
     assert abs(gradient.std() / (6 * ROUNDING) - 1) < 0.07
-    counts = open_train("doubled", "counts").draw().release_counts(Wide())
+    counts = open_train("doubled", "counts").draw().release_counts(Count(one_cell(2), 4000))
     assert abs(counts.std() / 6 - 1) < 0.07
-    histogram = open_train("doubled", "histogram").draw().release_histogram(Wide(), 0.5)
+    histogram = open_train("doubled", "histogram").draw().release_sums(Sum(one_cell(2), 4000, Zero()), 0.5)
     assert abs(histogram.std() / (3 * ROUNDING) - 1) < 0.07
 
 
@@ -127,7 +126,7 @@ def test_a_gradient_is_bounded_in_l2_and_takes_no_other_noise(law):
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace", "discrete_laplace", "discrete_gaussian", "doubled"])
 def test_counts_take_every_law(law):
-    few = replace(Wide(), n_cells=3)
+    few = Count(one_cell(2), 3)
     assert open_train(law, "counts").draw().release_counts(few).shape == (3,)
 
 

@@ -6,6 +6,7 @@ a scale that is off by a factor 1.5 (a distance of 0.074 or more, against a crit
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from fairveil._random import secret_coins
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import GRID_BITS, add_laplace
 from fairveil.privacy.plan import Plan, Release, Stage
+from fairveil.privacy.queries import Count, Sum, one_cell, row_function
 from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import row_function
 from fairveil.privacy.veil import ROUNDING, open_veils
 
 P = 1e-6
@@ -26,17 +27,19 @@ BOUND = 0.25
 
 @row_function
 @dataclass(frozen=True)
-class Spread:
-    """Cells that nobody falls into but the first: what comes out of the others is noise alone."""
+class Ones:
+    depends_on_group: ClassVar[bool] = False
 
-    n_cells: int
-    n_values: int = 4
-
-    def cells_of(self, rows):
-        return np.zeros(len(rows), dtype=int)
+    def n_values(self, n_labels):
+        return 4
 
     def values_of(self, rows):
-        return np.ones((self.n_values, len(rows)), dtype=np.float32)
+        return np.ones((4, len(rows)), dtype=np.float32)
+
+
+def spread(n_cells):
+    """Cells that nobody falls into but the first: what comes out of the others is noise alone."""
+    return Sum(one_cell(2), n_cells, Ones())
 
 
 def draw(law, name, scale):
@@ -64,19 +67,19 @@ def test_laplace_noise_has_its_law_and_no_other(scale, seeded):
 
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 def test_counts_get_the_planned_laplace_noise(scale, seeded):
-    counts = draw("laplace", "counts", scale).release_counts(Spread(N + 1))
+    counts = draw("laplace", "counts", scale).release_counts(Count(one_cell(2), N + 1))
     check(counts[1:], scale)
 
 
 @pytest.mark.parametrize(("law", "shape"), [("laplace", "laplace"), ("gaussian", "norm")])
 def test_histograms_get_the_planned_noise(law, shape, seeded):
-    histogram = draw(law, "histogram", 2.0).release_histogram(Spread(N // 4 + 1), BOUND)
+    histogram = draw(law, "histogram", 2.0).release_sums(spread(N // 4 + 1), BOUND)
     check(histogram[1:].ravel(), 2.0 * BOUND * ROUNDING, shape)
 
 
 def test_the_numbers_of_one_release_are_independent(seeded):
     """Of two columns of 5,000 numbers the rank correlation is beyond 0.08 with probability below 1e-6."""
-    columns = draw("laplace", "histogram", 2.0).release_histogram(Spread(5_001), BOUND)[1:]
+    columns = draw("laplace", "histogram", 2.0).release_sums(spread(5_001), BOUND)[1:]
     for j in range(3):
         assert abs(stats.spearmanr(columns[:, j], columns[:, j + 1]).statistic) < 0.08
 

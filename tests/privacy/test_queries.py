@@ -15,13 +15,15 @@ from fairveil.models.rules import Argmax, RandomizedThresholds, TiltedArgmax, la
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import (
+    Count,
+    Decision,
     JointEntropy,
-    Margins,
-    Outcomes,
-    RuleDecisions,
-    SignedDecisions,
-    SoftRule,
-    WeightedDecisions,
+    MarginBin,
+    RuleDecision,
+    Sum,
+    WeightedDecision,
+    all_cells,
+    one_cell,
 )
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import Rows
@@ -68,7 +70,7 @@ def tables(rng, n_classes=2, n_outputs=None):
 def each(rows, model, params):
     """Yield what there is to know of each row: logits in double precision, cell, label, lots."""
     logits = model.logits(params, rows.X).T.astype(np.float64)
-    yield from zip(logits, rows.cells.tolist(), rows.y.tolist(), rows.uniforms.T.tolist(), strict=True)
+    yield from zip(logits, rows.groups.tolist(), rows.y.tolist(), rows.uniforms.T.tolist(), strict=True)
 
 
 def decided_by(rule, logits, group, uniforms):
@@ -123,7 +125,7 @@ def test_the_pull_of_joint_pairs_is_the_slope_of_their_cross_entropy(rng):
         totals = special.logsumexp(point, axis=0)
         targets = [
             TASK.joint_outputs[cell, label] if cell >= 0 else -1
-            for cell, label in zip(rows.cells, rows.y, strict=True)
+            for cell, label in zip(rows.groups, rows.y, strict=True)
         ]
         return np.array(
             [t - point[o, i] if o >= 0 else 0 for i, (t, o) in enumerate(zip(totals, targets, strict=True))]
@@ -143,7 +145,7 @@ def test_the_pull_of_joint_pairs_is_the_slope_of_their_cross_entropy(rng):
 def test_rows_of_no_known_group_pull_at_nothing(rng):
     rows = make_rows(rng, with_nobody=True)
     pulls = JointEntropy(TASK.joint_outputs).dlogits(rng.standard_normal((8, N)).astype(np.float32), rows)
-    is_known = np.isin(rows.cells, PEOPLE.codes)
+    is_known = np.isin(rows.groups, PEOPLE.codes)
     assert 50 < is_known.sum() < 250
     assert not pulls[:, ~is_known].any()
     assert (np.abs(pulls[:, is_known]).sum(axis=0) > 0.01).all()
@@ -163,13 +165,13 @@ def test_the_pull_leaves_the_logits_alone(rng):
 @pytest.mark.parametrize("jitter", [0.0, 1.0])
 def test_rule_decisions_are_those_of_a_loop_over_rows(rng, seeded, jitter):
     rows, (model, params), rule = make_rows(rng, coins=secret_coins()), make_model(rng), mixture(rng, jitter)
-    function = RuleDecisions(model, params, rule, CELLS, 4)
-    assert function.n_cells == 8
+    function = Count(CELLS, 4, Decision(model, params, rule))
+    assert function.n_counts == 8
     expected = []
     for logits, group, label, uniforms in each(rows, model, params):
         cell, decision = CELLS[group, label], decided_by(rule, logits, group, uniforms)
         expected.append(2 * cell + decision if cell >= 0 else None)
-    found = function.cells_of(rows).tolist()
+    found = function.counts_of(rows).tolist()
     assert [cell if cell >= 0 else None for cell in found] == expected
     assert set(expected) == {None, *range(8)}
 
@@ -178,10 +180,10 @@ def test_rule_decisions_are_those_of_a_loop_over_rows(rng, seeded, jitter):
 def test_decisions_of_a_tilted_rule_are_those_of_a_loop_over_rows(rng, n_classes):
     rows, (model, params) = make_rows(rng, n_classes), make_model(rng, n_classes)
     cells, rule = rng.integers(-1, 4, size=(N_GROUPS, n_classes)), TiltedArgmax(tables(rng, n_classes))
-    function = RuleDecisions(model, params, rule, cells, 4)
-    assert function.n_cells == 4 * n_classes
+    function = Count(cells, 4, Decision(model, params, rule))
+    assert function.n_counts == 4 * n_classes
     for found, (logits, group, label, _) in zip(
-        function.cells_of(rows), each(rows, model, params), strict=True
+        function.counts_of(rows), each(rows, model, params), strict=True
     ):
         scores = scores_by(rule, logits, group)
         expected = n_classes * cells[group, label] + scores.index(max(scores))
@@ -191,10 +193,10 @@ def test_decisions_of_a_tilted_rule_are_those_of_a_loop_over_rows(rng, n_classes
 def test_decisions_on_a_joint_model_are_counted_by_true_groups_and_labels(rng):
     """The model has eight outputs, the rule two decisions, the cells are those of the rows themselves."""
     rows, (model, params), rule = make_rows(rng), make_model(rng, 8), TiltedArgmax(tables(rng, 2, 8))
-    function = RuleDecisions(model, params, rule, CELLS, 4)
-    assert function.n_cells == 8
+    function = Count(CELLS, 4, Decision(model, params, rule))
+    assert function.n_counts == 8
     for found, (logits, group, label, _) in zip(
-        function.cells_of(rows), each(rows, model, params), strict=True
+        function.counts_of(rows), each(rows, model, params), strict=True
     ):
         scores = scores_by(rule, logits, group)
         cell = CELLS[group, label]
@@ -207,10 +209,10 @@ def test_swapped_groups_are_decided_otherwise(rng, seeded):
     swapped = RandomizedThresholds(rule.thresholds[order], rule.weights[order])
     every_cell = np.arange(2 * N_GROUPS).reshape(N_GROUPS, 2)
     found, other = (
-        RuleDecisions(model, params, each_rule, every_cell, 2 * N_GROUPS).cells_of(rows)
+        Count(every_cell, 2 * N_GROUPS, Decision(model, params, each_rule)).counts_of(rows)
         for each_rule in (rule, swapped)
     )
-    assert set(rows.cells[found != other].tolist()) == {0, 3}
+    assert set(rows.groups[found != other].tolist()) == {0, 3}
 
 
 # --- soft decisions ---------------------------------------------------------------------------------------
@@ -221,9 +223,9 @@ def test_swapped_groups_are_decided_otherwise(rng, seeded):
 def test_soft_decisions_are_those_of_a_loop_over_rows(rng, n_classes, smoothing):
     rows, (model, params) = make_rows(rng, n_classes), make_model(rng, n_classes)
     cells, rule = rng.integers(-1, 4, size=(N_GROUPS, n_classes)), TiltedArgmax(tables(rng, n_classes))
-    function = SoftRule(model, params, rule, cells, 4, smoothing)
+    function = Sum(cells, 4, RuleDecision(model, params, rule, cells.shape[1], smoothing))
     assert function.n_values == n_classes
-    values, found = function.values_of(rows), function.cells_of(rows)
+    values, found = function.values.values_of(rows), function.cells_of(rows)
     assert values.shape == (n_classes, N)
     for i, (logits, group, label, _) in enumerate(each(rows, model, params)):
         assert found[i] == cells[group, label]
@@ -237,9 +239,9 @@ def test_soft_decisions_are_those_of_a_loop_over_rows(rng, n_classes, smoothing)
 def test_soft_decisions_add_up_to_1(rng, n_classes, smoothing):
     rows, (model, params) = make_rows(rng, n_classes), make_model(rng, n_classes)
     cells = np.zeros((N_GROUPS, n_classes), dtype=int)
-    values = SoftRule(model, params, TiltedArgmax(tables(rng, n_classes)), cells, 1, smoothing).values_of(
-        rows
-    )
+    values = Sum(
+        cells, 1, RuleDecision(model, params, TiltedArgmax(tables(rng, n_classes)), cells.shape[1], smoothing)
+    ).values.values_of(rows)
     assert (values >= 0).all()
     np.testing.assert_allclose(np.abs(values).sum(axis=0), 1, atol=1e-6)
     assert np.linalg.norm(values, axis=0).max() <= 1 + 1e-6
@@ -250,8 +252,12 @@ def test_without_smoothing_a_soft_decision_is_the_decision(rng, seeded):
     rows, (model, _) = make_rows(rng, 3, coins=secret_coins()), make_model(rng, 3)
     params = np.zeros(model.n_params, np.float32)
     rule = TiltedArgmax(np.tile(np.eye(3), (N_GROUPS, 1, 1)), jitter=0.1)
-    values = SoftRule(model, params, rule, np.zeros((N_GROUPS, 3), dtype=int), 1, 0.0).values_of(rows)
-    decided = rule.decide(np.zeros((3, N)), rows.cells, rows.uniforms)
+    values = Sum(
+        np.zeros((N_GROUPS, 3), dtype=int),
+        1,
+        RuleDecision(model, params, rule, 3, 0.0),
+    ).values.values_of(rows)
+    decided = rule.decide(np.zeros((3, N)), rows.groups, rows.uniforms)
     assert set(decided.tolist()) == {0, 1, 2}
     assert np.array_equal(values, np.eye(3)[decided].T)
 
@@ -260,7 +266,7 @@ def test_less_smoothing_comes_nearer_to_the_decision(rng):
     rows, (model, params), rule = make_rows(rng), make_model(rng), TiltedArgmax(tables(rng))
     cells = np.zeros((N_GROUPS, 2), dtype=int)
     hard, *soft = (
-        SoftRule(model, params, rule, cells, 1, smoothing).values_of(rows)
+        Sum(cells, 1, RuleDecision(model, params, rule, cells.shape[1], smoothing)).values.values_of(rows)
         for smoothing in (0.0, 1e-4, 0.01, 0.1, 1.0)
     )
     distances = [np.abs(values - hard).mean() for values in soft]
@@ -277,10 +283,10 @@ SIGNS = np.array([1.5, -0.75, 0.0, -2.0, 1.0, 0.0, 0.0, 0.0, 0.0])
 def test_signed_decisions_are_those_of_a_loop_over_rows(rng, n_classes):
     rows, (model, params) = make_rows(rng, n_classes, with_nobody=True), make_model(rng, n_classes)
     rule = TiltedArgmax(tables(rng, n_classes))
-    function = SignedDecisions(model, params, rule, SIGNS, 0.2, n_classes)
+    function = Sum(one_cell(n_classes), 1, RuleDecision(model, params, rule, n_classes, 0.2, SIGNS))
     assert (function.n_cells, function.n_values) == (1, n_classes)
     assert not function.cells_of(rows).any()
-    values = function.values_of(rows)
+    values = function.values.values_of(rows)
     assert values.shape == (n_classes, N)
     for i, (logits, group, _, _) in enumerate(each(rows, model, params)):
         sign = SIGNS[group] if group >= 0 else 0.0
@@ -293,7 +299,9 @@ def test_signed_decisions_are_those_of_a_loop_over_rows(rng, n_classes):
 def test_signed_decisions_are_no_longer_than_their_bound(rng, n_classes, smoothing):
     rows, (model, params) = make_rows(rng, n_classes), make_model(rng, n_classes)
     rule = TiltedArgmax(tables(rng, n_classes))
-    values = SignedDecisions(model, params, rule, SIGNS, smoothing, n_classes).values_of(rows)
+    values = Sum(
+        one_cell(n_classes), 1, RuleDecision(model, params, rule, n_classes, smoothing, SIGNS)
+    ).values.values_of(rows)
     bound = 2 * math.sqrt(1 - 1 / n_classes) * np.abs(SIGNS).max()
     longest = np.linalg.norm(values, axis=0).max()
     assert longest <= bound * (1 + 1e-6)
@@ -305,8 +313,8 @@ def test_weighted_decisions_are_those_of_a_loop_over_rows(rng):
     rows, (model, params) = make_rows(rng, 2), make_model(rng, 2)
     cells, rule = rng.integers(-1, 4, size=(N_GROUPS, 2)), TiltedArgmax(tables(rng, 2))
     weights = rng.uniform(size=N_GROUPS)
-    function = WeightedDecisions(model, params, rule, cells, 4, weights)
-    values, places = function.values_of(rows), function.cells_of(rows)
+    function = Sum(cells, 4, WeightedDecision(model, params, rule, weights))
+    values, places = function.values.values_of(rows), function.cells_of(rows)
     assert values.shape == (1, N)
     for i, (logits, group, label, _) in enumerate(each(rows, model, params)):
         scores = scores_by(rule, logits, group)
@@ -320,21 +328,23 @@ def test_weighted_decisions_are_those_of_a_loop_over_rows(rng):
 @pytest.mark.parametrize("jitter", [0.0, 0.7])
 def test_margins_are_binned_as_by_a_loop_over_rows(rng, seeded, jitter):
     rows, (model, params) = make_rows(rng, coins=secret_coins()), make_model(rng)
-    function = Margins(model, params, CELLS, 4, EDGES, jitter)
-    assert function.n_cells == 24
+    function = Count(CELLS, 4, MarginBin(model, params, EDGES, jitter))
+    assert function.n_counts == 24
     expected = []
     for logits, group, label, uniforms in each(rows, model, params):
         margin = float(np.float32(logits[1]) - np.float32(logits[0])) + jitter * (uniforms[1] - 0.5)
         cell = CELLS[group, label]
         expected.append(6 * cell + sum(margin > edge for edge in EDGES) if cell >= 0 else None)
-    found = function.cells_of(rows).tolist()
+    found = function.counts_of(rows).tolist()
     assert [cell if cell >= 0 else None for cell in found] == expected
     assert len(set(expected)) > 20
 
 
 def test_jitter_moves_rows_into_other_bins_by_their_own_lots(rng, seeded):
     rows, (model, params) = make_rows(rng, coins=secret_coins()), make_model(rng)
-    plain, jittered = (Margins(model, params, CELLS, 4, EDGES, width).cells_of(rows) for width in (0.0, 0.7))
+    plain, jittered = (
+        Count(CELLS, 4, MarginBin(model, params, EDGES, width)).counts_of(rows) for width in (0.0, 0.7)
+    )
     moved = plain != jittered
     assert 10 < moved.sum() < N / 2
     raised = jittered > plain
@@ -347,9 +357,9 @@ def test_the_bins_above_an_edge_hold_whom_a_threshold_there_decides_for_class_1(
     """The rule that is fitted to the histogram is the rule that is used: lots, ties and all."""
     rows, (model, params) = make_rows(rng, coins=secret_coins()), make_model(rng)
     everyone = np.zeros((N_GROUPS, 2), dtype=int)
-    bins = Margins(model, params, everyone, 1, EDGES, jitter).cells_of(rows)
+    bins = Count(everyone, 1, MarginBin(model, params, EDGES, jitter)).counts_of(rows)
     rule = RandomizedThresholds(np.full((N_GROUPS, 1), EDGES[edge]), np.ones((N_GROUPS, 1)), jitter)
-    decided = RuleDecisions(model, params, rule, everyone, 1).cells_of(rows)
+    decided = Count(everyone, 1, Decision(model, params, rule)).counts_of(rows)
     assert np.array_equal(bins > edge, decided == 1)
     assert 0 < decided.sum() < N
 
@@ -358,7 +368,9 @@ def test_a_margin_on_an_edge_lies_in_the_bin_below_it(rng):
     rows, model = make_rows(rng), LinearSoftmax(4, 2)
     params = np.zeros(model.n_params, np.float32)
     params[-1] = 0.5  # everybody's margin is the fourth edge
-    assert (Margins(model, params, np.zeros((N_GROUPS, 2), dtype=int), 1, EDGES).cells_of(rows) == 3).all()
+    assert (
+        Count(np.zeros((N_GROUPS, 2), dtype=int), 1, MarginBin(model, params, EDGES)).counts_of(rows) == 3
+    ).all()
 
 
 # --- outcomes ---------------------------------------------------------------------------------------------
@@ -367,10 +379,14 @@ def test_a_margin_on_an_edge_lies_in_the_bin_below_it(rng):
 def outcomes_of(rule, rng, coins=None, n_classes=2, n_outputs=None):
     rows = make_rows(rng, n_classes, coins=coins, with_nobody=True)
     model, params = make_model(rng, n_outputs or n_classes)
-    function = Outcomes(model, params, rule, N_GROUPS, n_classes)
-    group, label, decision = np.unravel_index(function.cells_of(rows), function.shape)
+    function = Count(
+        all_cells(N_GROUPS, n_classes),
+        N_GROUPS * n_classes,
+        Decision(model, params, rule, is_row_stable=True),
+    )
+    group, label, decision = np.unravel_index(function.counts_of(rows), (N_GROUPS, n_classes, n_classes))
     assert np.array_equal(label, rows.y)
-    assert np.array_equal(group, np.where(rows.cells < 0, N_GROUPS - 1, rows.cells))
+    assert np.array_equal(group, np.where(rows.groups < 0, N_GROUPS - 1, rows.groups))
     return rows, model, params, decision
 
 
@@ -417,24 +433,24 @@ def test_all_of_them_pass_the_veil_and_add_up_to_what_a_loop_adds_up_to(rng, see
     batch, (model, params), (joint, joint_params) = veil.draw(), make_model(rng), make_model(rng, 8)
     rule, rows = TiltedArgmax(tables(rng)), Rows(MemoryRecords(X, y, groups), np.arange(N))
     counted = (
-        RuleDecisions(model, params, rule, CELLS, 4),
-        Margins(model, params, CELLS, 4, EDGES),
-        Outcomes(model, params, rule, N_GROUPS, 2),
+        Count(CELLS, 4, Decision(model, params, rule)),
+        Count(CELLS, 4, MarginBin(model, params, EDGES)),
+        Count(all_cells(N_GROUPS, 2), N_GROUPS * 2, Decision(model, params, rule, is_row_stable=True)),
     )
     for function, name in zip(counted, names, strict=False):
-        cells = function.cells_of(rows)
-        expected = np.bincount(cells[cells >= 0], minlength=function.n_cells)
+        cells = function.counts_of(rows)
+        expected = np.bincount(cells[cells >= 0], minlength=function.n_counts)
         assert np.array_equal(batch.release_counts(function, name), expected)
     soft, signed = (
-        SoftRule(model, params, rule, CELLS, 4, 0.1),
-        SignedDecisions(model, params, rule, SIGNS, 0.1, 2),
+        Sum(CELLS, 4, RuleDecision(model, params, rule, CELLS.shape[1], 0.1)),
+        Sum(one_cell(2), 1, RuleDecision(model, params, rule, 2, 0.1, SIGNS)),
     )
     for function, name, bound in ((soft, "soft", 1.0), (signed, "signed", 2**1.5)):
         expected = np.zeros((function.n_cells, 2))
-        for cell, values in zip(function.cells_of(rows), function.values_of(rows).T, strict=True):
+        for cell, values in zip(function.cells_of(rows), function.values.values_of(rows).T, strict=True):
             if cell >= 0:
                 expected[cell] += values
-        np.testing.assert_allclose(batch.release_histogram(function, bound, name), expected, atol=1e-4)
+        np.testing.assert_allclose(batch.release_sums(function, bound, name), expected, atol=1e-4)
     objective = JointEntropy(TASK.joint_outputs)
     gradient = batch.release_gradient(joint, joint_params, objective, math.inf)
     pulls = objective.dlogits(joint.logits(joint_params, X), rows)

@@ -6,7 +6,8 @@ from scipy import stats
 
 from fairveil._random import secret_coins
 from fairveil.errors import InvalidParameterError
-from fairveil.privacy.rows import Units
+from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.rows import Persons
 from fairveil.privacy.sampling import assign_parts, poisson_batches, poisson_draws
 
 
@@ -77,17 +78,23 @@ def test_shares_must_add_up():
 
 
 def test_a_person_is_drawn_as_one_of_their_rows(seeded):
-    persons = np.array([7, 3, 7, 7, 9, 3])
-    units = Units.of_persons(persons)
-    assert units.count == 3
+    codes = np.array([7, 3, 7, 7, 9, 3])
+    persons = Persons.of_codes(codes)
+    assert len(persons.sizes) == 3
     coins = secret_coins()
-    picks = [units.one_row(np.arange(3), coins) for _ in range(300)]
-    assert all(persons[pick].tolist() == [3, 7, 9] for pick in picks)
-    assert {int(pick[1]) for pick in picks} == {0, 2, 3}
-    assert sorted(units.rows_of(np.array([1, 2]))) == [0, 2, 3, 4]
+    drawn = [persons.one_row(np.arange(3), coins) for _ in range(300)]
+    assert all(sorted(codes[rows].tolist()) == [3, 7, 9] and sorted(rows) == list(rows) for rows in drawn)
+    assert {int(row) for rows in drawn for row in rows if codes[row] == 7} == {0, 2, 3}
+    assert sorted(persons.rows_of(np.array([1, 2]))) == [0, 2, 3, 4]
 
 
-def test_strata_of_persons_follow_their_first_row():
-    units = Units.of_persons(np.array([5, 5, 6]))
-    strata = units.strata(np.array([1, 0, 0]), [0, 1, -1])
-    assert [part.tolist() for part in strata] == [[1], [0], []]
+@pytest.mark.parametrize("persons", [None, [5, 5, 6]])
+def test_units_are_sampled_at_the_rate_of_their_first_row(persons, seeded):
+    """Group 1 is always drawn, group 0 hardly ever; without persons each row is a unit."""
+    persons = None if persons is None else np.array(persons)
+    records = MemoryRecords(
+        np.zeros((3, 1), np.float32), np.zeros(3, np.int16), np.array([1, 0, 0], np.int16), persons
+    )
+    batches = take(records.draw({0: 1e-9, 1: 1.0, -1: 1.0}, secret_coins()), 50)
+    drawn = {int(row) for batch in batches for row in batch}
+    assert drawn == ({0} if persons is None else {0, 1})

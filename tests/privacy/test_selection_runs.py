@@ -14,7 +14,7 @@ from fairveil.accounting.events import Charge, DiscreteGaussianRelease, Gaussian
 from fairveil.errors import BudgetExceededError, InvalidParameterError, UnplannedReleaseError
 from fairveil.privacy.ledger import Budget, Ledger, Receipt
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import Everyone
+from fairveil.privacy.queries import Count, one_cell
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.selection import Runs, TunedPlan, best_of_plans, draw_count, open_selection
 
@@ -67,7 +67,7 @@ PLAN = TunedPlan((run_plan(9.0), run_plan(10.0)), 3.0, (SIZE, HELD), 1.0, DELTA)
 
 
 def ask(veils, name):
-    return float(veils[name].draw().release_counts(Everyone(), name=name)[0])
+    return float(veils[name].draw().release_counts(Count(one_cell(2), 1), name=name)[0])
 
 
 def count_both(candidate, veils):
@@ -101,7 +101,7 @@ def test_the_plan_tells_every_number_and_can_be_rebuilt():
 
 def test_a_part_that_a_run_asks_twice_of_one_piece_is_one_way():
     look = Stage("look", (Release("look", "gaussian", 7.0),), 0.5, subset="train")
-    run = replace(run_plan(9.0), parts=(*run_plan(9.0).stages, look))
+    run = replace(run_plan(9.0), stages=(*run_plan(9.0).stages, look))
     ways = best_of_plans([run], 2.0).ways
     assert (DiscreteGaussianRelease(9.0), GaussianRelease(7.0)) in ways
     assert len(ways) == 2

@@ -115,7 +115,7 @@ def test_a_row_has_the_same_lots_in_whatever_batch_it_is(seeded):
     uniforms = all_rows(records).uniforms
     some = np.array([3, 50, 51, 299])
     assert np.array_equal(Rows(records, some).uniforms, uniforms[:, some])
-    blocks = records.keep_blocks(np.arange(300), 7)
+    blocks = records.blocks(np.arange(300), 7)
     assert len(blocks) == 7
     assert np.array_equal(np.concatenate([block.uniforms for block in blocks], axis=1), uniforms)
 

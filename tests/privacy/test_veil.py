@@ -1,6 +1,7 @@
 """The veil: what comes through is bounded, noisy, planned and paid for."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -17,9 +18,8 @@ from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Budget, Ledger
 from fairveil.privacy.noise import public_scale
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import CrossEntropy, Everyone
+from fairveil.privacy.queries import Count, CrossEntropy, Sum, one_cell, row_function
 from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import row_function
 from fairveil.privacy.veil import Veil, open_veils
 
 
@@ -37,19 +37,23 @@ def plan_of(*releases, rate=1.0, n_steps=1, epsilon=1.0):
 @row_function
 @dataclass(frozen=True)
 class Raw:
+    depends_on_group: ClassVar[bool] = True
     factor: float
-    n_values: int = 6
+
+    def n_values(self, n_labels):
+        return 6
 
     def values_of(self, rows):
-        return rows.X * self.factor
+        return (rows.X * self.factor).T
 
 
 @dataclass(frozen=True)
 class Stranger:
-    n_cells: int = 1
+    def n_codes(self, n_labels):
+        return 1
 
-    def cells_of(self, rows):
-        return np.zeros(len(rows.y), dtype=int)
+    def codes_of(self, rows):
+        return np.zeros(len(rows), dtype=int)
 
 
 def open_train(records, plan, ledger=None):
@@ -99,8 +103,8 @@ def test_noise_follows_the_largest_of_several_clip_norms(seeded, rng):
 
 def test_sums_of_vectors_are_clipped_record_by_record(rng):
     records = make_records(rng, n=40)
-    plan = plan_of(Release("sum", "gaussian", 0.0), epsilon=np.inf)
-    total = open_train(records, plan).draw().release_sum(Raw(100.0), 1.0)
+    plan = plan_of(Release("histogram", "gaussian", 0.0), epsilon=np.inf)
+    total = open_train(records, plan).draw().release_sums(Sum(one_cell(3), 1, Raw(100.0)), 1.0)[0]
     lengths = np.linalg.norm(records.X, axis=1, keepdims=True)
     assert np.allclose(total, (records.X / lengths).sum(axis=0), atol=1e-4)
 
@@ -108,10 +112,13 @@ def test_sums_of_vectors_are_clipped_record_by_record(rng):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e38])
 def test_one_bad_record_moves_a_sum_by_no_more_than_the_bound(bad, rng):
     records = make_records(rng, n=40)
-    spoiled = MemoryRecords(records.X.copy(), records.y, records.cells)
+    spoiled = MemoryRecords(records.X.copy(), records.y, records.groups)
     spoiled.X[0] = bad
-    plan = plan_of(Release("sum", "gaussian", 0.0), epsilon=np.inf)
-    sums = [open_train(one, plan).draw().release_sum(Raw(1e3), 2.0) for one in (records, spoiled)]
+    plan = plan_of(Release("histogram", "gaussian", 0.0), epsilon=np.inf)
+    sums = [
+        open_train(one, plan).draw().release_sums(Sum(one_cell(3), 1, Raw(1e3)), 2.0)[0]
+        for one in (records, spoiled)
+    ]
     assert np.linalg.norm(sums[0] - sums[1]) <= 4 + 1e-6
     assert np.isfinite(sums[1]).all()
 
@@ -121,10 +128,10 @@ def test_a_batch_answers_only_what_is_planned_and_once(rng):
     veil = open_train(records, plan_of(Release("size", "discrete_laplace", 2.0), n_steps=2))
     batch = veil.draw()
     with pytest.raises(UnplannedReleaseError, match="got 'counts'"):
-        batch.release_counts(Everyone())
-    batch.release_counts(Everyone(), name="size")
+        batch.release_counts(Count(one_cell(2), 1))
+    batch.release_counts(Count(one_cell(2), 1), name="size")
     with pytest.raises(UnplannedReleaseError):
-        batch.release_counts(Everyone(), name="size")
+        batch.release_counts(Count(one_cell(2), 1), name="size")
     veil.draw()
     with pytest.raises(UnplannedReleaseError, match="at most 2 draws"):
         veil.draw()
@@ -140,6 +147,8 @@ def test_an_unregistered_row_function_is_refused(rng):
     batch = open_train(make_records(rng), plan_of(Release("size", "discrete_laplace", 1.0))).draw()
     with pytest.raises(UnplannedReleaseError, match="row_function"):
         batch.release_counts(Stranger(), name="size")
+    with pytest.raises(UnplannedReleaseError, match="row_function"):
+        Count(one_cell(2), 1, Stranger())
 
 
 def test_only_frozen_dataclasses_register():
@@ -231,7 +240,7 @@ def test_persons_add_one_row_each(rng):
     veil = open_train(
         make_records(rng, persons=persons), plan_of(Release("size", "gaussian", 0.0), epsilon=np.inf)
     )
-    assert veil.draw().release_counts(Everyone(), name="size")[0] == 30
+    assert veil.draw().release_counts(Count(one_cell(2), 1), name="size")[0] == 30
 
 
 def test_empty_records_answer_with_noise_alone(rng):
@@ -241,26 +250,11 @@ def test_empty_records_answer_with_noise_alone(rng):
     assert np.isfinite(total).all()
 
 
-@row_function
-@dataclass(frozen=True)
-class Chatty:
-    n_cells: int = 1
-
-    def cells_of(self, rows):
-        return np.zeros(100 * len(rows), dtype=int)
-
-
-def test_a_row_function_answers_each_row_once(rng):
-    batch = open_train(make_records(rng), plan_of(Release("size", "discrete_laplace", 1.0))).draw()
-    with pytest.raises(UnplannedReleaseError, match="each row once"):
-        batch.release_counts(Chatty(), name="size")
-
-
 def test_rates_cannot_be_changed_after_the_debit(rng):
     plan = plan_of(Release("size", "gaussian", 0.0), rate=0.01, epsilon=np.inf)
     veil = open_train(make_records(rng), plan)
     plan.stages[0].sampling_rates[-1] = 1.0
-    assert veil.draw().release_counts(Everyone(), name="size")[0] < 100
+    assert veil.draw().release_counts(Count(one_cell(2), 1), name="size")[0] < 100
 
 
 def test_discrete_scales_are_accounted_as_they_are_used():

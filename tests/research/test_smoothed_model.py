@@ -10,11 +10,11 @@ from scipy.stats import binomtest
 
 from fairveil.errors import InvalidParameterError
 from fairveil.models import LinearSoftmax, Perceptron, SmoothedModel
-from fairveil.models.last_layer import margin_weights
+from fairveil.models.last_layer import margin_weights, positive_probability
 from fairveil.models.losses import softmax
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.models.rules import RandomizedByKey
-from fairveil.models.smoothed import positive_law, smoothed_gap
+from fairveil.models.smoothed import smoothed_gap
 
 BASES = {
     "linear": LinearSoftmax(3, 2),
@@ -42,8 +42,8 @@ def test_the_law_is_that_of_drawn_weights(rng, threshold):
     margin, inputs = rng.normal(size=4), rng.normal(size=(4, 30))
     noisy = margin + 0.8 * rng.standard_normal((N_DRAWS, 4))
     shares = (noisy @ inputs > threshold).mean(axis=0)
-    assert close_to(shares, positive_law(margin, inputs, 0.8, threshold)).all()
-    assert not close_to(shares, positive_law(margin, inputs, 0.8 * 1.3, threshold)).all()
+    assert close_to(shares, positive_probability(margin, inputs, 0.8, threshold)).all()
+    assert not close_to(shares, positive_probability(margin, inputs, 0.8 * 1.3, threshold)).all()
 
 
 @pytest.mark.parametrize("name", sorted(BASES))
@@ -93,9 +93,9 @@ def test_a_row_is_answered_by_itself(rng, name, layers):
 
 def test_no_inputs_are_a_fair_coin_and_sure_beside_a_threshold():
     zeros = np.zeros((3, 2))
-    assert positive_law(np.array([5.0, -1, 2]), zeros, 0.1).tolist() == [0.5, 0.5]
-    assert positive_law(np.ones(3), zeros, 0.1, 0.3).tolist() == [0.0, 0.0]
-    assert positive_law(np.ones(3), zeros, 0.1, -0.3).tolist() == [1.0, 1.0]
+    assert positive_probability(np.array([5.0, -1, 2]), zeros, 0.1).tolist() == [0.5, 0.5]
+    assert positive_probability(np.ones(3), zeros, 0.1, 0.3).tolist() == [0.0, 0.0]
+    assert positive_probability(np.ones(3), zeros, 0.1, -0.3).tolist() == [1.0, 1.0]
     base = LinearSoftmax(2, 2, bias=False)
     law = softmax(SmoothedModel(base, 1.0).logits(np.ones(4, np.float32), np.zeros((3, 2), np.float32)))
     assert (law == 0.5).all()
@@ -103,7 +103,7 @@ def test_no_inputs_are_a_fair_coin_and_sure_beside_a_threshold():
 
 def test_without_noise_the_law_is_the_decision():
     margin, inputs = np.array([1.0, -1.0]), np.array([[2.0, 1.0, 1.0], [1.0, 2.0, 1.0]])
-    assert positive_law(margin, inputs, 0.0).tolist() == [1.0, 0.0, 0.5]
+    assert positive_probability(margin, inputs, 0.0).tolist() == [1.0, 0.0, 0.5]
 
 
 def test_dead_relus_are_decided_by_the_bias_alone():

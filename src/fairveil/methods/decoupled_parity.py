@@ -31,7 +31,7 @@ from fairveil.methods.predictor import Predictor
 from fairveil.models.rules import RandomizedThresholds
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import WeightedDecisions
+from fairveil.privacy.queries import Sum, WeightedDecision
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
 from fairveil.training.recipe import Recipe, Task
@@ -184,8 +184,8 @@ class RateFlips:
         weights = np.zeros(people.n_groups)
         weights[people.codes] = self.weights
         rule, n_cells = scene.plain_rule(), scene.bounds.n_cells
-        function = WeightedDecisions(scene.model, scene.params, rule, cells, n_cells, weights)
-        return batch.release_histogram(function, 1.0, "rates")[:, 0]
+        query = Sum(cells, n_cells, WeightedDecision(scene.model, scene.params, rule, weights))
+        return batch.release_sums(query, 1.0, "rates")[:, 0]
 
 
 @dataclass(frozen=True)

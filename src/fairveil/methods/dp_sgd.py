@@ -12,7 +12,7 @@ from fairveil.errors import InvalidParameterError
 from fairveil.models import Average, Decoupled, LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.models.rules import Argmax, DecisionRule, TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Clipped, CrossEntropy, JointEntropy
+from fairveil.privacy.queries import Count, CrossEntropy, GradientNormBin, JointEntropy
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
@@ -169,9 +169,10 @@ class Descent:
 
     def _adapted(self, batch: Batch, model: Model, params: Float32Array, task: Task) -> Float32Array:
         base = self.clip_norm_for(task)
-        counts = batch.release_counts(
-            Clipped(model, params, CrossEntropy(), base, task.people.n_groups), name="clipped"
-        )
+        n_groups = task.people.n_groups
+        groups = np.repeat(np.arange(n_groups)[:, None], task.n_classes, axis=1)
+        is_clipped = GradientNormBin(model, params, CrossEntropy(), np.array([base], dtype=np.float32))
+        counts = batch.release_counts(Count(groups, n_groups, is_clipped), name="clipped")
         return adapted_clip_norms(counts.reshape(-1, 2), base)
 
 

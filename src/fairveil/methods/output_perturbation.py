@@ -68,7 +68,7 @@ class OutputPerturbation:
     ) -> Fit:
         """Return the noisy minimiser as parameters of the linear model; class 0 is the reference, at zero."""
         ridge = self.ridge_for(task, size)
-        released = veils["train"].draw().release_minimiser(ridge)
+        released = veils["train"].draw().release_minimizer(ridge)
         free = released.reshape(task.n_features + 1, task.n_classes - 1)
         columns = np.column_stack([np.zeros(task.n_features + 1), free])
         return Fit(self.model_for(task).pack(columns[:-1].T, columns[-1]))

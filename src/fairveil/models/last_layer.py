@@ -6,12 +6,14 @@ Both kinds of model keep it at the end of the flat vector, class weights first, 
 import math
 
 import numpy as np
+from scipy.special import ndtr
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import InvalidParameterError
 from fairveil.models.base import Model
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
+from fairveil.models.row_stable import row_stable_product
 
 LayeredModel = LinearSoftmax | Perceptron
 """Models whose last layer is a product of weights and inputs."""
@@ -64,6 +66,20 @@ def last_inputs(model: LayeredModel, activations: tuple[Float32Array, ...], X: F
     """Return what the last layer reads, (inputs, B), with the constant 1 of its biases last."""
     inputs = (X, *activations[:-1])[-1].T.astype(np.float64)
     return np.concatenate([inputs, np.ones((1, inputs.shape[1]))]) if _has_biases(model) else inputs
+
+
+def positive_probability(
+    margin: Float64Array, inputs: Float64Array, std: float, threshold: float = 0.0
+) -> Float64Array:
+    """Return P((margin + noise) . inputs > threshold) for each column of inputs, with independent Gaussian noise.
+
+    `std` is the standard deviation of the noise on each margin weight (Equation 5 of FairDP). Where all inputs are 0
+    there is no noise: the probability is 0 or 1, and 1/2 exactly at the threshold.
+    """
+    scores = row_stable_product(margin[None], inputs)[0] - threshold
+    spread = std * np.sqrt(np.add.reduce(np.square(inputs), axis=0))
+    certain = np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
+    return ndtr(np.divide(scores, spread, out=certain, where=spread > 0))
 
 
 def _has_biases(model: LayeredModel) -> bool:

@@ -108,6 +108,12 @@ def tilted_pull(
     return cross_entropy_pull(plain, y) + tilt
 
 
+def soft_decision_pull(logits: Float32Array, tilts: Float32Array, sharpness: float) -> Float32Array:
+    """Return the derivative by the logits (K, B) of `sum_k tilt_k softmax(sharpness z)_k`, for tilts (K, B)."""
+    soft = tempered_softmax(logits, sharpness)
+    return sharpness * soft * (tilts - np.einsum("kb,kb->b", soft, tilts))
+
+
 def _tilted_pair(
     logits: Float32Array, y: NDArray[np.integer], tilt: Float32Array, temperature: float
 ) -> Float32Array:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.models.base import Model, ignore_float_warnings
 from fairveil.models.decoupled import Decoupled
-from fairveil.models.last_layer import LayeredModel
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
 from fairveil.models.prefitted import PrefittedProbabilities
@@ -84,7 +83,9 @@ def _(model: PrefittedProbabilities, params: Float32Array, X: Float32Array) -> F
 
 
 @ignore_float_warnings
-def row_stable_inputs(model: LayeredModel, params: Float32Array, X: Float32Array) -> Float64Array:
+def row_stable_inputs(
+    model: LinearSoftmax | Perceptron, params: Float32Array, X: Float32Array
+) -> Float64Array:
     """Return what the last layer reads, (inputs, B) in double precision, each column from its own row alone.
 
     Where the layer has biases, the last input is the constant 1 that they belong to.
@@ -96,7 +97,7 @@ def row_stable_inputs(model: LayeredModel, params: Float32Array, X: Float32Array
     return np.concatenate([inputs, np.ones((1, inputs.shape[1]))])
 
 
-def _inputs(model: LayeredModel, params: Float32Array, X: Float32Array) -> Float64Array:
+def _inputs(model: LinearSoftmax | Perceptron, params: Float32Array, X: Float32Array) -> Float64Array:
     columns = _columns(X)
     if isinstance(model, LinearSoftmax):
         return columns

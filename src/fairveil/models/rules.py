@@ -202,8 +202,9 @@ class TiltedArgmax:
         if len(self.weights) == 1:
             return row_stable_product(self.weights[0], outputs)
         scores = np.zeros((self.weights.shape[1], outputs.shape[1]))
+        codes = groups % len(self.weights)  # -1 stands for the last code
         for group, table in enumerate(self.weights):
-            np.copyto(scores, row_stable_product(table, outputs), where=groups == group)
+            np.copyto(scores, row_stable_product(table, outputs), where=codes == group)
         return scores
 
     def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:

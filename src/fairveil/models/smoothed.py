@@ -8,32 +8,18 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_integer, check_positive
 from fairveil.errors import InvalidParameterError
 from fairveil.models.base import ignore_float_warnings
-from fairveil.models.last_layer import LayeredModel, margin_weights
+from fairveil.models.last_layer import LayeredModel, margin_weights, positive_probability
 from fairveil.models.linear import LinearSoftmax
-from fairveil.models.row_stable import row_stable_answer, row_stable_inputs, row_stable_product
+from fairveil.models.row_stable import row_stable_answer, row_stable_inputs
 
 LAYERS = ("last", "all")
 SURE = 1e-15
 """Laws are kept so far from 0 and 1 that their logarithm is finite."""
-
-
-def positive_law(
-    margin: Float64Array, inputs: Float64Array, std: float, threshold: float = 0.0
-) -> Float64Array:
-    """Return P((margin + noise) . inputs > threshold) for each column, noise independent of deviation `std` (Eq. 5).
-
-    Where all inputs are 0 there is nothing to draw: a fair coin at the threshold, else what is sure.
-    """
-    scores = row_stable_product(margin[None], inputs)[0] - threshold
-    spread = std * np.sqrt(np.add.reduce(np.square(inputs), axis=0))
-    sure = np.where(scores == 0, 0.0, np.copysign(np.inf, scores))
-    return ndtr(np.divide(scores, spread, out=sure, where=spread > 0))
 
 
 def smoothed_gap(norm: float, std: float) -> float:
@@ -103,7 +89,7 @@ class SmoothedModel:
         """Return the logarithms of the law, class-major (2, B), each column from its own row alone."""
         margin = margin_weights(self.base, params)
         laws = [
-            positive_law(margin, row_stable_inputs(self.base, drawn, X), self.std)
+            positive_probability(margin, row_stable_inputs(self.base, drawn, X), self.std)
             for drawn in self._hidden_draws(params)
         ]
         law = np.clip(np.mean(laws, axis=0), SURE, 1 - SURE)

@@ -46,7 +46,7 @@ class PublicRows:
     """
 
     def __init__(self, records: MemoryRecords) -> None:
-        self._records = replace(records, cells=np.full_like(records.cells, -1))
+        self._records = replace(records, groups=np.full_like(records.groups, -1))
 
     @property
     def X(self) -> Float32Array:
@@ -61,7 +61,7 @@ class PublicRows:
     @property
     def n_units(self) -> int:
         """How many units there are; public, unlike the number of those whose attribute is known."""
-        return self._records.units.count
+        return self._records.n_units
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
@@ -94,15 +94,15 @@ class AttributeRecords:
 
         A person has one attribute: that of the first of their rows that tells it.
         """
-        cells = np.where(np.isin(records.cells, known), records.cells, -1).astype(records.cells.dtype)
+        groups = np.where(np.isin(records.groups, known), records.groups, -1).astype(records.groups.dtype)
         if records.persons is not None:
-            telling = np.flatnonzero(cells >= 0)
+            telling = np.flatnonzero(groups >= 0)
             persons, first = np.unique(records.persons[telling], return_index=True)
             places = np.searchsorted(persons, records.persons).clip(max=max(0, len(persons) - 1))
             is_told = np.isin(records.persons, persons)
-            cells = np.full_like(cells, -1)
-            cells[is_told] = records.cells[telling[first[places[is_told]]]]
-        return cls(replace(records, cells=cells))
+            groups = np.full_like(groups, -1)
+            groups[is_told] = records.groups[telling[first[places[is_told]]]]
+        return cls(replace(records, groups=groups))
 
     @property
     def public(self) -> PublicRows:
@@ -113,7 +113,9 @@ class AttributeRecords:
     def secret(self) -> MemoryRecords:
         """The records whose attribute is known: one of them more or less is what must not show."""
         records = self.records
-        return MemoryRecords.keeping(records.X, records.y, records.cells, records.persons, records.cells >= 0)
+        return MemoryRecords.keeping(
+            records.X, records.y, records.groups, records.persons, records.groups >= 0
+        )
 
     def split(self, shares: Mapping[str, float], coins: Coins) -> dict[str, "AttributeRecords"]:
         """Return disjoint parts; which unit fell into which is no secret, since features and labels show it."""

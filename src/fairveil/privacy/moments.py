@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float64Array
-from fairveil.privacy.rows import RowMoments
+from fairveil.privacy.queries import RowMoments
 
 TINY = 1e-280
 """Added to squared lengths: a square that underflows must not make a record look shorter than it is."""
@@ -92,7 +92,7 @@ def bounded_rows(rows: RowMoments, shape: tuple[int, int, int], bound: float, no
     n_cells, n_tables, _ = shape
     design = np.asarray(rows.design, dtype=np.float64)
     cells, tables = _slots(rows.cells, n_cells), _slots(rows.tables, n_tables)
-    pulls = np.where(cells < n_cells, rows.pulls, 0.0).astype(np.float64)
+    pulls = np.where(cells < n_cells, rows.slopes, 0.0).astype(np.float64)
     weights = np.where(tables < n_tables, rows.weights, 0.0).astype(np.float64)
     sizes = _joint_norms(design, pulls, weights, norm)
     is_finite = np.isfinite(sizes)
@@ -125,7 +125,7 @@ def sum_rows(rows: RowMoments, shape: tuple[int, int, int]) -> tuple[Float64Arra
     """Return the sums in each cell and table of bounded rows, whose design is used up on the way."""
     n_cells, n_tables, n_values = shape
     shares = np.zeros((n_cells + 1, len(rows.cells)))
-    shares[rows.cells, np.arange(len(rows.cells))] = rows.pulls
+    shares[rows.cells, np.arange(len(rows.cells))] = rows.slopes
     first = (shares @ rows.design)[:-1]
     second = np.zeros((n_tables, n_values, n_values))
     # a matrix times its own transpose is half the work, and in place no memory is asked for

@@ -30,7 +30,7 @@ from fairveil.accounting.events import (
 )
 from fairveil.errors import InvalidParameterError
 
-Sum = NDArray[np.floating] | NDArray[np.integer]
+Total = NDArray[np.floating] | NDArray[np.integer]
 
 GRID_BITS = 12
 """A noisy sum lies on a grid of at most its noise's scale over 2**12."""
@@ -38,14 +38,14 @@ GRID_BITS = 12
 SCALE_DENOMINATOR = 2**20
 
 
-def add_gaussian(total: Sum, std: float, coins: Coins) -> NDArray[np.float64]:
+def add_gaussian(total: Total, std: float, coins: Coins) -> NDArray[np.float64]:
     """Return `total` plus independent Gaussian noise, on a public grid; `std` 0 leaves it as it is."""
     if std == 0:
         return total.astype(np.float64)
     return _on_grid(total, coins.normals(total.size).reshape(total.shape) * std, std)
 
 
-def add_laplace(total: Sum, scale: float, coins: Coins) -> NDArray[np.float64]:
+def add_laplace(total: Total, scale: float, coins: Coins) -> NDArray[np.float64]:
     """Return `total` plus independent Laplace noise, on a public grid; `scale` 0 leaves it as it is."""
     if scale == 0:
         return total.astype(np.float64)
@@ -54,7 +54,7 @@ def add_laplace(total: Sum, scale: float, coins: Coins) -> NDArray[np.float64]:
     return _on_grid(total, (one - other) * scale, scale)
 
 
-def _on_grid(total: Sum, noise: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+def _on_grid(total: Total, noise: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
     """Add up in place of `noise` and round to the grid of its scale."""
     noise += total
     grid = math.ldexp(1.0, math.frexp(scale)[1] - 1 - GRID_BITS)
@@ -70,7 +70,7 @@ def public_scale(scale: float) -> Fraction:
 
 
 def add_integers(
-    counts: Sum, sampler: Callable[[Fraction, Coins], int], scale: float, coins: Coins
+    counts: Total, sampler: Callable[[Fraction, Coins], int], scale: float, coins: Coins
 ) -> NDArray[np.int64]:
     """Return whole counts plus exact discrete noise of the given scale, one draw a count."""
     exact = public_scale(scale)
@@ -118,7 +118,7 @@ def _happens(gamma: Fraction, coins: Coins) -> bool:
     return k % 2 == 1
 
 
-Add = Callable[[Sum, float, Coins], NDArray[np.float64]]
+Add = Callable[[Total, float, Coins], NDArray[np.float64]]
 
 _laws: dict[str, "NoiseDistribution"] = {}
 
@@ -180,7 +180,7 @@ def register_noise_distribution(law: NoiseDistribution) -> NoiseDistribution:
 
 
 def _whole(sampler: Callable[[Fraction, Coins], int]) -> Add:
-    def add(counts: Sum, scale: float, coins: Coins) -> NDArray[np.float64]:
+    def add(counts: Total, scale: float, coins: Coins) -> NDArray[np.float64]:
         return add_integers(counts, sampler, scale, coins).astype(np.float64)
 
     return add

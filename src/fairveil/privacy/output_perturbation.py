@@ -98,7 +98,7 @@ class RidgeSoftmax:
         return float(np.sum(np.log(totals[:, 0]) - own)), (design.T @ logits[:, 1:]).ravel()
 
 
-def minimise(
+def minimize_loss(
     loss: Callable[[Float64Array], tuple[float, Float64Array]], ridge: RidgeSoftmax, n_rows: int
 ) -> Float64Array:
     """Return weights at which the regularised mean objective has gradient norm at most `ridge.tolerance`.

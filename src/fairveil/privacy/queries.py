@@ -1,542 +1,500 @@
-"""Row functions of training: what is minimised, and what is counted.
+"""Every question that may be asked of a person, as a few frozen queries that can be combined.
 
-Row functions of group-wise training: gradients weighted by group, and smooth rates of a released model.
+========================  =====================================================================
+`Count(table, n, code)`   How many records fall into each pair of a cell and a public code.
+`Sum(table, n, values)`   The sum of a bounded vector over the records of each cell.
+objectives                The derivative of a loss by the logits; the model clips its gradient.
+moments                   First and second moments of a bounded vector.
+========================  =====================================================================
 
-Row functions of PF-LD: what is asked of rows whose attribute is secret. Their features and labels are public.
+A *table* is an integer array of shape (n_groups, n_labels) that holds the cell of each pair of a group code and a
+label, -1 for pairs that are not counted. Group code -1 reads the last row of a table.
+
+Public (released or declared) numbers are fields, records are arguments. Each query answers every row from that row
+alone, and the veil accepts no type that is not registered by `row_function`. Models whose parameters may be known
+before the records are chosen must be `is_row_stable`: then no row can change the rounding of another row's answer.
 """
 
+import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from fairveil._typing import Float32Array, Float64Array
+from fairveil.errors import UnplannedReleaseError
 from fairveil.models.base import Model
-from fairveil.models.last_layer import LayeredModel, last_inputs, margin_weights
-from fairveil.models.losses import logits_pull, softmax, tempered_softmax, tilted_pull
+from fairveil.models.last_layer import LayeredModel, last_inputs, margin_weights, positive_probability
+from fairveil.models.losses import logits_pull, soft_decision_pull, softmax, tempered_softmax, tilted_pull
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.models.rules import DecisionRule, TiltedArgmax
-from fairveil.models.smoothed import positive_law
-from fairveil.privacy.rows import Objective, Rows, row_function
+from fairveil.privacy.rows import Rows
+
+T = TypeVar("T", bound=type)
+Table = NDArray[np.int64]
+Integers = NDArray[np.integer] | NDArray[np.bool_]
+
+NOT_ONE_ANSWER = "Expected a query to answer each row once, got more or fewer answers."
+"""A row that is added twice is not bounded."""
+
+_registered: set[type] = set()
 
 
-@row_function
-@dataclass(frozen=True, eq=False)
-class CrossEntropy:
-    """The softmax loss: its derivative by the logits is probability minus one-hot label."""
+def row_function(cls: T) -> T:
+    """Register a frozen dataclass as a query, or as a part of one, that may pass the veil."""
+    if not (dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+        raise TypeError(f"Expected {cls.__name__} to be a frozen dataclass; freeze it before registering.")
+    _registered.add(cls)
+    return cls
+
+
+def check_registered(query: Any) -> None:
+    """Refuse a query, or a part of one, whose type is not registered."""
+    if type(query) not in _registered:
+        raise UnplannedReleaseError(
+            f"Expected a registered query of fairveil.privacy.queries, got {type(query).__name__}; "
+            "make it a frozen dataclass and decorate it with @row_function."
+        )
+
+
+class Code(Protocol):
+    """Answers each row with a code 0 ... n_codes - 1."""
+
+    def n_codes(self, n_labels: int) -> int:
+        """Return the number of codes where there are this many labels."""
+
+    def codes_of(self, rows: Rows) -> Integers:
+        """Return the codes, shape (n_rows,)."""
+
+
+class Values(Protocol):
+    """Answers each row with a vector, which the veil bounds."""
+
+    depends_on_group: ClassVar[bool]
+    """Whether a row's vector may depend on its group code."""
+
+    def n_values(self, n_labels: int) -> int:
+        """Return the length of a vector where there are this many labels."""
+
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        """Return the vectors, shape (n_values, n_rows)."""
+
+
+class Objective(Protocol):
+    """What training minimizes, as its derivative by the logits."""
 
     def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return one column a record."""
-        return logits_pull(logits, rows.y)
+        """Return the derivative of each row's objective by its own logits, shape (n_outputs, n_rows)."""
 
 
-@row_function
-@dataclass(frozen=True, eq=False)
-class JointEntropy:
-    """The softmax loss of a model of (group, label) pairs; `outputs` (groups x labels) gives each atom's output.
+class RowMoments(NamedTuple):
+    """What rows add to moments: u z to the row's cell, v z z^T to the row's matrix; -1 for none.
 
-    Atoms of no known group (-1) pull at nothing.
+    `design` holds z, shape (n_rows, n_values); `slopes` holds u and `weights` holds v, shape (n_rows,).
     """
 
-    outputs: NDArray[np.int64]
-
-    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return one column a record."""
-        target = self.outputs.ravel().take(rows.joint(self.outputs.shape[1]), mode="wrap")
-        pulls = softmax(logits)
-        pulls -= np.arange(len(logits))[:, None] == target
-        pulls *= target >= 0
-        return pulls
+    design: NDArray[np.floating]
+    cells: NDArray[np.integer]
+    tables: NDArray[np.integer]
+    slopes: NDArray[np.floating]
+    weights: NDArray[np.floating]
 
 
-@row_function
-@dataclass(frozen=True, eq=False)
-class Lagrangian:
-    """The softmax loss plus what the constraints pull at each record's soft decision.
-
-    Parameters
-    ----------
-    pull : array of shape (groups x labels, classes)
-        The public expected batch times d(multipliers . violation)/d(count) of each atom's cell.
-    temperature : float
-        Soft decisions are softmax(temperature x logits); with a minus, as paper 002 prints it, the limit is the least
-        likely class.
-    """
-
-    pull: Float32Array
-    temperature: float = 1.0
-
-    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return one column a record."""
-        return tilted_pull(logits, rows.y, self.pull, rows.joint(self.pull.shape[1]), self.temperature)
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class Decisions:
-    """The (cell, decision) of each record under a released model: the true histogram of paper 002.
-
-    `cells` (groups x labels) gives the cell of each atom, -1 for those that are not counted.
-    """
-
-    model: Model
-    params: Float32Array
-    cells: NDArray[np.int64]
-    n_counted: int
-
-    @property
-    def n_cells(self) -> int:
-        """One count for each cell and class."""
-        return self.n_counted * self.model.n_classes
-
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return cell x classes + decision of each row, negative for none."""
-        n_classes = self.model.n_classes
-        logits = rows.forward(self.model, self.params)[-1]
-        decision = logits[1] > logits[0] if n_classes == 2 else logits.argmax(axis=0)
-        counted = (n_classes * self.cells).take(rows.joint(n_classes), mode="wrap")
-        counted += decision
-        return counted
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class SoftDecisions:
-    """The soft histogram of paper 002, Equation 8: each record adds its probabilities, which sum to 1, to its cell."""
-
-    model: Model
-    params: Float32Array
-    cells: NDArray[np.int64]
-    n_cells: int
-    temperature: float = 1.0
+class MomentQuery(Protocol):
+    """Answers each row with a vector z, whose first and second moments are summed by cell and by matrix."""
 
     @property
     def n_values(self) -> int:
-        """One sum for each class."""
-        return self.model.n_classes
+        """The length of z."""
 
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return the cell of each row, -1 for none."""
-        return self.cells.take(rows.joint(self.model.n_classes), mode="wrap")
+    @property
+    def n_cells(self) -> int:
+        """The number of sums of first moments."""
 
-    def values_of(self, rows: Rows) -> Float32Array:
-        """Return the tempered probabilities, one column a record."""
-        return tempered_softmax(rows.forward(self.model, self.params)[-1], self.temperature)
+    @property
+    def n_tables(self) -> int:
+        """The number of sums of second moments."""
+
+    def moments_of(self, rows: Rows) -> RowMoments:
+        """Return what each row adds, and where."""
+
+
+def one_cell(n_labels: int) -> Table:
+    """Return the table that puts everyone into cell 0."""
+    return np.zeros((1, n_labels), dtype=np.int64)
+
+
+def all_cells(n_groups: int, n_labels: int) -> Table:
+    """Return the table that gives each pair of a group code and a label its own cell."""
+    return np.arange(n_groups * n_labels).reshape(n_groups, n_labels)
+
+
+# --- codes: what is counted -------------------------------------------------------------------------------
 
 
 @row_function
 @dataclass(frozen=True, eq=False)
-class Margins:
-    """The (cell, bin of the margin logit_1 - logit_0) of each record under a released model of two classes.
+class Present:
+    """Code 0 for each row."""
 
-    A `jitter` is the width of a uniform lot that is added to every margin.
-    """
+    def n_codes(self, n_labels: int) -> int:
+        """Return 1."""
+        return 1
+
+    def codes_of(self, rows: Rows) -> Integers:
+        """Return zeros."""
+        return np.zeros(len(rows), dtype=np.int64)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """The class that a released model, with or without a decision rule, decides for."""
 
     model: Model
     params: Float32Array
-    cells: NDArray[np.int64]
-    n_counted: int
-    edges: NDArray[np.float64]
+    rule: DecisionRule | None = None
+    is_row_stable: bool = False
+
+    def n_codes(self, n_labels: int) -> int:
+        """Return the number of labels, which are also the decisions."""
+        return n_labels
+
+    def codes_of(self, rows: Rows) -> Integers:
+        """Return the decision on each row."""
+        if self.is_row_stable:
+            logits: NDArray[np.floating] = row_stable_logits(self.model, self.params, rows.X)
+        else:
+            logits = rows.forward(self.model, self.params)[-1]
+        if self.rule is not None:
+            return self.rule.decide(logits, rows.groups, rows.uniforms)
+        return logits[1] > logits[0] if len(logits) == 2 else logits.argmax(axis=0)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class MarginBin:
+    """The bin of the margin logit_1 - logit_0 between public edges; a `jitter` widens each margin uniformly."""
+
+    model: Model
+    params: Float32Array
+    edges: Float64Array
     jitter: float = 0.0
 
-    @property
-    def n_cells(self) -> int:
-        """One count for each cell and bin."""
-        return self.n_counted * (len(self.edges) + 1)
+    def n_codes(self, n_labels: int) -> int:
+        """Return the number of bins."""
+        return len(self.edges) + 1
 
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return cell x bins + bin of each row, negative for none."""
+    def codes_of(self, rows: Rows) -> Integers:
+        """Return the bin of each row; a margin on an edge belongs to the lower bin, as ties decide for class 0."""
         logits = rows.forward(self.model, self.params)[-1]
         margins = logits[1] - logits[0]
         if self.jitter:
             margins = margins + self.jitter * (rows.uniforms[1] - 0.5)
-        bins = np.searchsorted(self.edges, margins, side="left")  # a tie is decided for class 0
-        return (self.cells * (len(self.edges) + 1)).take(rows.joint(self.model.n_classes), mode="wrap") + bins
+        return np.searchsorted(self.edges, margins, side="left")
 
 
 @row_function
 @dataclass(frozen=True, eq=False)
-class RuleDecisions:
-    """The (cell, decision) of each record under a released model and rule; `cells` (groups x labels) as above."""
-
-    model: Model
-    params: Float32Array
-    rule: DecisionRule
-    cells: NDArray[np.int64]
-    n_counted: int
-
-    @property
-    def n_cells(self) -> int:
-        """One count for each cell and class."""
-        return self.n_counted * self.cells.shape[1]
-
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return cell x classes + decision of each row, negative for none."""
-        n_classes = self.cells.shape[1]
-        decision = self.rule.decide(rows.forward(self.model, self.params)[-1], rows.cells, rows.uniforms)
-        return (n_classes * self.cells).ravel().take(rows.joint(n_classes), mode="wrap") + decision
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class WeightedDecisions:
-    """The weight of each record's group, added to its cell, if a released rule decides the record for class 1.
-
-    Under noise of one scale, a group of weight w is counted as if the noise had scale 1 / w. Weights are public.
-    """
-
-    model: Model
-    params: Float32Array
-    rule: DecisionRule
-    cells: NDArray[np.int64]
-    n_cells: int
-    weights: NDArray[np.float64]
-    n_values: int = 1
-
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return the cell of each row, -1 for none."""
-        return self.cells.ravel().take(rows.joint(self.cells.shape[1]), mode="wrap")
-
-    def values_of(self, rows: Rows) -> Float32Array:
-        """Return one column a record."""
-        decision = self.rule.decide(rows.forward(self.model, self.params)[-1], rows.cells, rows.uniforms)
-        return (self.weights[rows.cells] * (decision == 1))[None].astype(np.float32)
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class SoftRule:
-    """Soft decisions of a tilted rule: softmax(scores / smoothing) of each record, added to its own cell.
-
-    A smoothing of 0 is the decision itself. A record's vector is never longer than 1, in L1 and in L2.
-    """
-
-    model: Model
-    params: Float32Array
-    rule: TiltedArgmax
-    cells: NDArray[np.int64]
-    n_cells: int
-    smoothing: float
-
-    @property
-    def n_values(self) -> int:
-        """One sum for each class."""
-        return self.cells.shape[1]
-
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return the cell of each row, -1 for none."""
-        return self.cells.ravel().take(rows.joint(self.n_values), mode="wrap")
-
-    def values_of(self, rows: Rows) -> Float32Array:
-        """Return the soft decisions, one column a record."""
-        logits = rows.forward(self.model, self.params)[-1]
-        if self.smoothing == 0:
-            decision = self.rule.decide(logits, rows.cells, rows.uniforms)
-            return (np.arange(self.n_values)[:, None] == decision).astype(np.float32)
-        return softmax((self.rule.scores(logits, rows.cells) / self.smoothing).astype(np.float32))
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class SignedDecisions:
-    """2 s (soft decision - 1/K) of each record, times the weight of its group; s is +1, -1 or, for no group, 0."""
-
-    model: Model
-    params: Float32Array
-    rule: TiltedArgmax
-    signs: NDArray[np.float64]
-    smoothing: float
-    n_values: int
-    n_cells: int = 1
-
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return cell 0 for each row."""
-        return np.zeros(len(rows), dtype=np.int64)
-
-    def values_of(self, rows: Rows) -> Float32Array:
-        """Return one column a record."""
-        scores = self.rule.scores(rows.forward(self.model, self.params)[-1], rows.cells)
-        soft = softmax((scores / self.smoothing).astype(np.float32))
-        return 2 * self.signs[rows.cells] * (soft - 1 / self.n_values)
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class Everyone:
-    """One cell that holds every record: its count is the size."""
-
-    n_cells: int = 1
-
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return cell 0 for each row."""
-        return np.zeros(len(rows), dtype=np.int64)
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class InCells:
-    """The cell of each record, whatever is decided; `cells` (groups x labels) as above."""
-
-    cells: NDArray[np.int64]
-    n_cells: int
-
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return the cell of each row, -1 for none."""
-        return self.cells.ravel().take(rows.joint(self.cells.shape[1]), mode="wrap")
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class Clipped:
-    """Cell 2g for the records of group g whose gradient is within the clip norm, 2g + 1 for those beyond it.
-
-    The last group holds the records that belong to no earlier one: with one group, everyone.
-    """
+class GradientNormBin:
+    """The bin of the norm of each row's gradient between public edges; a norm that is not finite is in the last."""
 
     model: Model
     params: Float32Array
     objective: Objective
-    clip_norm: float
-    n_groups: int
+    edges: Float32Array
 
-    @property
-    def n_cells(self) -> int:
-        """Two cells a group."""
-        return 2 * self.n_groups
+    def __post_init__(self) -> None:
+        check_registered(self.objective)
 
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return the cell of each row."""
+    def n_codes(self, n_labels: int) -> int:
+        """Return the number of bins."""
+        return len(self.edges) + 1
+
+    def codes_of(self, rows: Rows) -> Integers:
+        """Return the bin of each row."""
         activations = rows.forward(self.model, self.params)
         dlogits = self.objective.dlogits(activations[-1], rows)
         norms = self.model.gradient_norms(
             self.params, rows.X, dlogits, activations=activations, row_norms=rows.norms
         )
-        last = self.n_groups - 1
-        group = np.where((rows.cells >= 0) & (rows.cells < last), rows.cells, last)
-        return 2 * group.astype(np.int64) + ~(norms <= self.clip_norm)
+        return np.searchsorted(self.edges, norms, side="left")
 
 
 @row_function
 @dataclass(frozen=True, eq=False)
-class Outcomes:
-    """The (group, label, decision) cell of each record under a released model and rule."""
+class DecisionGradientBin:
+    """The bin of the norm of the gradient of each row's soft decision; each row is evaluated in its own batch."""
+
+    model: Model
+    params: Float32Array
+    edges: Float64Array
+    sharpness: float
+
+    def n_codes(self, n_labels: int) -> int:
+        """Return the number of bins."""
+        return len(self.edges) + 1
+
+    def codes_of(self, rows: Rows) -> Integers:
+        """Return the bin of each row."""
+        norms = [
+            decision_gradient_norms(self.model, self.params, rows.X[row : row + 1], self.sharpness)
+            for row in range(len(rows))
+        ]
+        return np.searchsorted(self.edges, np.concatenate([np.zeros(0, np.float32), *norms]), side="left")
+
+
+def decision_gradient_norms(
+    model: Model, params: Float32Array, X: Float32Array, sharpness: float
+) -> Float32Array:
+    """Return the norm of the gradient of each row's soft decision, for the class where it is largest."""
+    activations = model.forward(params, X)
+    logits, norms = activations[-1], np.zeros(len(X), dtype=np.float32)
+    for k in range(1 if len(logits) == 2 else len(logits)):
+        tilts = np.zeros_like(logits)
+        tilts[k] = 1.0
+        pull = soft_decision_pull(logits, tilts, sharpness)
+        norms = np.maximum(norms, model.gradient_norms(params, X, pull, activations=activations))
+    return norms
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class ScoreBin:
+    """The pair of bins of two linear scores of z = [x, 1] / norm, the second score less a public center.
+
+    `weights` has shape (2, n_features + 1), `edges` holds the inner edges of both scores, and `centers`, shape
+    (n_groups, n_labels), is subtracted from the second score.
+    """
+
+    weights: tuple[Float64Array, Float64Array]
+    edges: tuple[Float64Array, Float64Array]
+    centers: Float64Array
+    norm: float
+    clips: bool = False
+
+    def n_codes(self, n_labels: int) -> int:
+        """Return the number of pairs of bins."""
+        return (len(self.edges[0]) + 1) * (len(self.edges[1]) + 1)
+
+    def codes_of(self, rows: Rows) -> Integers:
+        """Return the pair of bins of each row, those of the first score major."""
+        design = design_of(rows.X, self.norm, self.clips)
+        first, second = (design @ weights for weights in self.weights)
+        second -= self.centers.take(rows.joint(self.centers.shape[1]), mode="wrap")
+        major = np.searchsorted(self.edges[0], first) * (len(self.edges[1]) + 1)
+        return major + np.searchsorted(self.edges[1], second)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class Count:
+    """How many records fall into each (cell, code); a record is counted once at most.
+
+    `merged`, shape (n_cells, n_codes), may add several pairs up in one count: it holds the count of each pair.
+    """
+
+    table: Table
+    n_cells: int
+    code: Code = Present()
+    merged: Table | None = None
+
+    def __post_init__(self) -> None:
+        check_registered(self.code)
+
+    @property
+    def n_counts(self) -> int:
+        """The number of counts."""
+        if self.merged is not None:
+            return int(self.merged.max()) + 1
+        return self.n_cells * self.code.n_codes(self.table.shape[1])
+
+    def counts_of(self, rows: Rows) -> NDArray[np.int64]:
+        """Return the count that each row is added to, negative for none."""
+        n_labels = self.table.shape[1]
+        n_codes = self.code.n_codes(n_labels)
+        counted = (n_codes * self.table).take(rows.joint(n_labels), mode="wrap")
+        codes = self.code.codes_of(rows)
+        if codes.shape != counted.shape:
+            raise UnplannedReleaseError(NOT_ONE_ANSWER)
+        counted += codes
+        return (
+            counted
+            if self.merged is None
+            else np.where(counted < 0, -1, self.merged.take(counted, mode="wrap"))
+        )
+
+
+# --- values: what is summed -------------------------------------------------------------------------------
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class SoftDecision:
+    """The probabilities softmax(temperature x logits), which add up to 1 (soft histogram of RaCO-DP, Equation 8)."""
+
+    depends_on_group: ClassVar[bool] = True
+
+    model: Model
+    params: Float32Array
+    temperature: float = 1.0
+
+    def n_values(self, n_labels: int) -> int:
+        """Return the number of classes."""
+        return self.model.n_classes
+
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        """Return the probabilities, shape (n_classes, n_rows)."""
+        return tempered_softmax(rows.forward(self.model, self.params)[-1], self.temperature)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class RuleDecision:
+    """The one-hot decision of a rule or, with `smoothing`, softmax(scores / smoothing); never longer than 1.
+
+    With `signs`, one public number for each group code, a row's vector is 2 sign (vector - 1 / n_classes).
+    """
+
+    depends_on_group: ClassVar[bool] = True
+
+    model: Model
+    params: Float32Array
+    rule: TiltedArgmax
+    n_classes: int
+    smoothing: float = 0.0
+    signs: Float64Array | None = None
+
+    def n_values(self, n_labels: int) -> int:
+        """Return the number of classes."""
+        return self.n_classes
+
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        """Return the vectors, shape (n_classes, n_rows)."""
+        logits = rows.forward(self.model, self.params)[-1]
+        if self.smoothing == 0:
+            decision = self.rule.decide(logits, rows.groups, rows.uniforms)
+            soft = (np.arange(self.n_classes)[:, None] == decision).astype(np.float32)
+        else:
+            soft = softmax((self.rule.scores(logits, rows.groups) / self.smoothing).astype(np.float32))
+        return soft if self.signs is None else 2 * self.signs[rows.groups] * (soft - 1 / self.n_classes)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class WeightedDecision:
+    """The public weight of a row's group if the rule decides for class 1, else 0.
+
+    Under noise of one scale, a group of weight w is counted as if the noise had scale 1 / w.
+    """
+
+    depends_on_group: ClassVar[bool] = True
 
     model: Model
     params: Float32Array
     rule: DecisionRule
-    n_groups: int
-    n_classes: int
+    weights: Float64Array
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Groups (the last: none), labels, decisions."""
-        return self.n_groups, self.n_classes, self.n_classes
+    def n_values(self, n_labels: int) -> int:
+        """Return 1."""
+        return 1
 
-    @property
-    def n_cells(self) -> int:
-        """The number of combinations."""
-        return int(np.prod(self.shape))
-
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return the cell of each row."""
-        group = np.where(rows.cells >= 0, rows.cells, self.n_groups - 1)
-        # the model may have been known before these people were chosen: no row may tip another
-        decision = self.rule.decide(row_stable_logits(self.model, self.params, rows.X), group, rows.uniforms)
-        cells = (group * self.n_classes + rows.y) * self.n_classes + decision
-        return np.where((decision >= 0) & (decision < self.n_classes), cells, -1)
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        """Return the weights of the rows decided for class 1, shape (1, n_rows)."""
+        decision = self.rule.decide(rows.forward(self.model, self.params)[-1], rows.groups, rows.uniforms)
+        return (self.weights[rows.groups] * (decision == 1))[None].astype(np.float32)
 
 
 @row_function
 @dataclass(frozen=True, eq=False)
-class GroupWeighted:
-    """The softmax loss times a public weight of the record's group.
+class NoisyMarginRate:
+    """The probability that Gaussian noise on the released margin weights decides for class 1, less 1/2.
 
-    Clipped to weight x clip norm, a record adds weight x its clipped gradient.
+    It is at most 1/2 (Equation 5 of FairDP). The paper evaluates it around the weights before their noise was added,
+    where one record can change it by a constant, however many records there are.
     """
 
-    weights: Float32Array
-
-    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return one column a record."""
-        pulls = logits_pull(logits, rows.y)
-        pulls *= self.weights.take(rows.cells)
-        return pulls
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class InSubsets:
-    """The weighted softmax loss of one of `n_subsets` equal last layers, side by side (Algorithm 3).
-
-    Each record's own lot picks the layer that it pulls at, so that one record more moves no other to another subset.
-    The model has n_subsets x classes outputs; what comes before the last layer feels every record.
-    """
-
-    weights: Float32Array
-    n_subsets: int
-
-    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return one column a record."""
-        n_classes = len(logits) // self.n_subsets
-        pulls = logits_pull(logits[:n_classes], rows.y) * self.weights.take(rows.cells)
-        subset = np.minimum((rows.uniforms[0] * self.n_subsets).astype(np.int64), self.n_subsets - 1)
-        own = np.arange(self.n_subsets)[:, None, None] == subset
-        return np.where(own, pulls, np.float32(0)).reshape(len(logits), -1)
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class SmoothRates:
-    """How likely noise of deviation `std` on the released margin weights decides for class 1, less 1/2 (Equation 5).
-
-    Added to the (group, label) cell of each record: never more than 1/2. It is taken around the *released* weights; the
-    paper takes it around the un-noised ones, by which one record can move it however many there are. Weights that
-    were known before the people were counted need `is_row_stable`, so that no row can tip another.
-    """
+    depends_on_group: ClassVar[bool] = True
 
     model: LayeredModel
     params: Float32Array
     std: float
-    n_groups: int
     threshold: float = 0.0
     is_row_stable: bool = True
-    n_values: int = 1
 
-    @property
-    def n_cells(self) -> int:
-        """One sum for each (group code, label)."""
-        return self.n_groups * self.model.n_classes
+    def n_values(self, n_labels: int) -> int:
+        """Return 1."""
+        return 1
 
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return the cell of each row, -1 for none."""
-        return rows.joint(self.model.n_classes)
-
-    def values_of(self, rows: Rows) -> Float32Array:
-        """Return one column a record."""
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        """Return the probabilities less 1/2, shape (1, n_rows)."""
         if self.is_row_stable:
             inputs = row_stable_inputs(self.model, self.params, rows.X)
         else:
             inputs = last_inputs(self.model, rows.forward(self.model, self.params), rows.X)
-        law = positive_law(margin_weights(self.model, self.params), inputs, self.std, self.threshold)
-        return (law - 0.5)[None].astype(np.float32)
+        weights = margin_weights(self.model, self.params)
+        chances = positive_probability(weights, inputs, self.std, self.threshold)
+        return (chances - 0.5)[None].astype(np.float32)
 
 
 @row_function
 @dataclass(frozen=True, eq=False)
-class ShareOfModels:
-    """The share of several released models that decide for class 1, less 1/2, added to the record's cell (Eq. 30)."""
+class SeveralDecisions:
+    """The one-hot decisions of several released models of two classes, shape (2 n_models, n_rows).
 
-    model: LayeredModel
-    several: tuple[Float32Array, ...]
-    n_groups: int
-    n_values: int = 1
-
-    @property
-    def n_cells(self) -> int:
-        """One sum for each (group code, label)."""
-        return self.n_groups * self.model.n_classes
-
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return the cell of each row, -1 for none."""
-        return rows.joint(self.model.n_classes)
-
-    def values_of(self, rows: Rows) -> Float32Array:
-        """Return one column a record."""
-        logits = (row_stable_logits(self.model, params, rows.X) for params in self.several)
-        votes = np.mean([two[1] > two[0] for two in logits], axis=0)
-        return (votes - 0.5)[None].astype(np.float32)
-
-
-SHARPNESS = 1.25
-"""Multipliers pull at softmax(SHARPNESS x logits): the sharper, the less they move rows that are far from the edge."""
-
-
-def soft_pull(logits: Float32Array, tilts: Float32Array) -> Float32Array:
-    """Return the derivative by the logits z (K, B) of `sum_k tilt_k h_k` with the soft decision h, for tilts (K, B)."""
-    soft = tempered_softmax(logits, SHARPNESS)
-    return SHARPNESS * soft * (tilts - np.einsum("kb,kb->b", soft, tilts))
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class RowStableDecisions:
-    """The (cell, decision) of each record under a released model; `cells` (groups x labels), -1 for none.
-
-    The model may be known before the attributes are: a record's decision depends on its own row alone, bit by bit.
+    With `is_mean`, the share of the models that decide for class 1, less 1/2 (Equation 30 of FairDP).
     """
 
+    depends_on_group: ClassVar[bool] = True
+
     model: Model
-    params: Float32Array
-    cells: NDArray[np.int64]
-    n_counted: int
+    several: tuple[Float32Array, ...]
+    is_mean: bool = False
 
-    @property
-    def n_cells(self) -> int:
-        """One count for each cell and class."""
-        return self.n_counted * self.model.n_classes
+    def n_values(self, n_labels: int) -> int:
+        """Return 1 for the mean, else two for each model."""
+        return 1 if self.is_mean else 2 * len(self.several)
 
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return cell x classes + decision of each row, negative for none."""
-        n_classes = self.model.n_classes
-        decision = row_stable_logits(self.model, self.params, rows.X).argmax(axis=0)
-        return (n_classes * self.cells).ravel().take(rows.joint(n_classes), mode="wrap") + decision
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class GroupPull:
-    """What multipliers pull at each record's soft decision: `pull` (groups x labels, classes), none for no group."""
-
-    pull: Float32Array
-
-    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return one column a record."""
-        tilts = self.pull.T.take(rows.joint(self.pull.shape[1]), axis=1, mode="wrap")
-        return soft_pull(logits, tilts * (rows.cells >= 0))
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        """Return the decisions, or the centered share."""
+        logits = (row_stable_logits(self.model, params, rows.X) for params in self.several)
+        decided = np.array([pair[1] > pair[0] for pair in logits])
+        if self.is_mean:
+            return (np.mean(decided, axis=0) - 0.5)[None].astype(np.float32)
+        return np.stack([~decided, decided], axis=1).reshape(2 * len(decided), -1).astype(np.float32)
 
 
 @row_function
 @dataclass(frozen=True, eq=False)
-class BasisSums:
-    """The gradient of a record's soft decision in a public basis, for the sums of each cell.
+class DecisionGradient:
+    """The gradient of a row's soft decision in a public basis, the same vector whatever the row's group.
 
     By the weights of a linear score the gradient is the slope of the decision times the features; `axes` turns
-    features, less `centre`, into the basis, and `constant` stands last. The slope is that of the model's own decision.
-    A record adds the same vector whatever its group (`adds_alike`).
+    features, less `center`, into the basis, and `constant` is the last entry.
     """
 
-    adds_alike: ClassVar[bool] = True
+    depends_on_group: ClassVar[bool] = False
 
     model: Model
     params: Float32Array
-    cells: NDArray[np.int64]
-    n_cells: int
-    centre: Float64Array
+    center: Float64Array
     axes: Float64Array
     constant: float
 
-    @property
-    def n_values(self) -> int:
-        """The length of the basis."""
+    def n_values(self, n_labels: int) -> int:
+        """Return the length of the basis."""
         return self.axes.shape[1] + 1
 
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return the cell of each row, -1 for none."""
-        return self.cells.ravel().take(rows.joint(self.model.n_classes), mode="wrap")
-
-    def values_of(self, rows: Rows) -> Float32Array:
-        """Return one vector a record, one column each."""
-        # the parameters may be known before the attributes are: no row's slope may depend on another's
-        basis, slopes = (
-            self.basis_of(rows.X),
-            self.slopes_of(row_stable_logits(self.model, self.params, rows.X)),
-        )
-        return (basis * slopes[:, None]).T.astype(np.float32)
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        """Return the gradients, shape (n_values, n_rows), each slope from its own row alone."""
+        slopes = self.slopes_of(row_stable_logits(self.model, self.params, rows.X))
+        return (self.basis_of(rows.X) * slopes[:, None]).T.astype(np.float32)
 
     def basis_of(self, X: Float32Array) -> Float64Array:
-        """Return the features in the basis, one row a record."""
-        turned = (X - self.centre) @ self.axes
+        """Return the features in the basis, shape (n_rows, n_values)."""
+        turned = (X - self.center) @ self.axes
         return np.column_stack([turned, np.full(len(X), self.constant)])
 
     @staticmethod
@@ -548,42 +506,178 @@ class BasisSums:
 
 @row_function
 @dataclass(frozen=True, eq=False)
-class LongGradients:
-    """The (cell, bin) of the length of each record's gradient, between public edges: what a clip norm is chosen by."""
+class Sum:
+    """The sum of bounded vectors over the records of each cell; a record adds its vector to one cell at most."""
 
-    model: Model
-    params: Float32Array
-    cells: NDArray[np.int64]
-    n_counted: int
-    edges: Float64Array
+    table: Table
+    n_cells: int
+    values: Values
+
+    def __post_init__(self) -> None:
+        check_registered(self.values)
+
+    @property
+    def n_values(self) -> int:
+        """The length of a row's vector."""
+        return self.values.n_values(self.table.shape[1])
+
+    def cells_of(self, rows: Rows) -> NDArray[np.int64]:
+        """Return the cell that each row adds to, negative for none."""
+        return self.table.take(rows.joint(self.table.shape[1]), mode="wrap")
+
+
+# --- objectives: what is minimized ------------------------------------------------------------------------
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class CrossEntropy:
+    """The softmax loss, with `weights` times a public weight of the row's group code.
+
+    Clipped to weight x clip norm, a record adds weight x its clipped gradient. With `n_subsets`, the model has that
+    many last layers side by side (n_subsets x n_classes outputs), and each row's own uniform number selects the layer
+    that it trains, so that one more record moves no other to another subset (Algorithm 3 of FairDP).
+    """
+
+    weights: Float32Array | None = None
+    n_subsets: int = 1
+
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
+        """Return the derivatives, shape (n_outputs, n_rows)."""
+        if self.weights is None:
+            return logits_pull(logits, rows.y)
+        pulls = logits_pull(logits[: len(logits) // self.n_subsets], rows.y)
+        pulls *= self.weights.take(rows.groups)
+        if self.n_subsets == 1:
+            return pulls
+        subset = np.minimum((rows.uniforms[0] * self.n_subsets).astype(np.int64), self.n_subsets - 1)
+        own = np.arange(self.n_subsets)[:, None, None] == subset
+        return np.where(own, pulls, np.float32(0)).reshape(len(logits), -1)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class JointEntropy:
+    """The softmax loss of a model of (group, label) pairs; `outputs` (n_groups, n_labels) holds each pair's output.
+
+    Rows of no known group (output -1) add nothing.
+    """
+
+    outputs: Table
+
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
+        """Return the derivatives, shape (n_outputs, n_rows)."""
+        target = self.outputs.take(rows.joint(self.outputs.shape[1]), mode="wrap")
+        pulls = softmax(logits)
+        pulls -= np.arange(len(logits))[:, None] == target
+        pulls *= target >= 0
+        return pulls
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class Lagrangian:
+    """The softmax loss plus the price of each row's soft decision under the multipliers of constraints.
+
+    Parameters
+    ----------
+    pull : array of shape (n_groups x n_labels, n_classes)
+        The public expected batch times d(multipliers . violation)/d(count) of each pair's cell.
+    temperature : float
+        Soft decisions are softmax(temperature x logits). If negative, as RaCO-DP prints it, the limit is the least
+        likely class.
+    """
+
+    pull: Float32Array
+    temperature: float = 1.0
+
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
+        """Return the derivatives, shape (n_outputs, n_rows)."""
+        return tilted_pull(logits, rows.y, self.pull, rows.joint(self.pull.shape[1]), self.temperature)
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class DecisionPrice:
+    """The price of each row's soft decision alone: `pull` (n_groups x n_labels, n_classes), 0 for no group.
+
+    Soft decisions are softmax(sharpness x logits).
+    """
+
+    pull: Float32Array
+    sharpness: float
+
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
+        """Return the derivatives, shape (n_outputs, n_rows)."""
+        tilts = self.pull.T.take(rows.joint(self.pull.shape[1]), axis=1, mode="wrap")
+        return soft_decision_pull(logits, tilts * (rows.groups >= 0), self.sharpness)
+
+
+# --- moments ----------------------------------------------------------------------------------------------
+
+
+def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Float64Array:
+    """Return z = [x, 1] / norm in double precision, shape (n_rows, n_features + 1); `clips` makes every |x_j| <= 1."""
+    design = np.empty((len(X), X.shape[1] + 1))
+    design[:, :-1] = np.clip(X, -1.0, 1.0) if clips else X
+    design[:, -1] = 1.0
+    design /= norm
+    return design
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class MomentsAtZero:
+    """The coefficients of the logistic loss expanded at 0: u = slope (1 - 2y) and a constant weight v.
+
+    `cells` and `tables` (n_groups, n_labels) hold where first and second moments are summed.
+    """
+
+    norm: float
+    n_values: int
+    cells: Table
+    tables: Table
+    n_cells: int
+    n_tables: int
+    slope: float = 1.0
+    weight: float = 1.0
+    clips: bool = False
+
+    def moments_of(self, rows: Rows) -> RowMoments:
+        """Return what each row adds, and where."""
+        pairs = rows.joint(2)
+        return RowMoments(
+            design_of(rows.X, self.norm, self.clips),
+            self.cells.take(pairs, mode="wrap"),
+            self.tables.take(pairs, mode="wrap"),
+            self.slope * (1.0 - 2.0 * rows.y),
+            np.full(len(rows), self.weight),
+        )
+
+
+@row_function
+@dataclass(frozen=True, eq=False)
+class MomentsAroundWeights:
+    """The Newton step around released weights: u = p - y and v = 4 p (1 - p), both summed by table."""
+
+    norm: float
+    weights: Float64Array
+    tables: Table
+    n_tables: int
+
+    @property
+    def n_values(self) -> int:
+        """The length of z."""
+        return len(self.weights)
 
     @property
     def n_cells(self) -> int:
-        """One count for each cell and bin."""
-        return self.n_counted * (len(self.edges) + 1)
+        """First moments are summed where second moments are."""
+        return self.n_tables
 
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return cell x bins + bin of each row, negative for none."""
-        bins = np.searchsorted(self.edges, self._lengths(rows.X), side="left")
-        cells, n_bins = (
-            self.cells.ravel().take(rows.joint(self.model.n_classes), mode="wrap"),
-            len(self.edges) + 1,
-        )
-        return np.where(cells >= 0, cells * n_bins + bins, -1)
-
-    def _lengths(self, X: Float32Array) -> Float32Array:
-        """Return the length of each row asked in a table of its own: rows on an edge must not be tipped by another."""
-        lengths = [gradient_lengths(self.model, self.params, X[row : row + 1]) for row in range(len(X))]
-        return np.concatenate(lengths) if lengths else np.zeros(0, dtype=np.float32)
-
-
-def gradient_lengths(model: Model, params: Float32Array, X: Float32Array) -> Float32Array:
-    """Return the length of the gradient of each record's soft decision, of the class where it is longest."""
-    activations = model.forward(params, X)
-    logits, lengths = activations[-1], np.zeros(len(X), dtype=np.float32)
-    for k in range(1 if len(logits) == 2 else len(logits)):
-        tilts = np.zeros_like(logits)
-        tilts[k] = 1.0
-        pull = soft_pull(logits, tilts)
-        lengths = np.maximum(lengths, model.gradient_norms(params, X, pull, activations=activations))
-    return lengths
+    def moments_of(self, rows: Rows) -> RowMoments:
+        """Return what each row adds, and where."""
+        design = design_of(rows.X, self.norm)
+        chance = expit(design @ self.weights)
+        tables = self.tables.take(rows.joint(2), mode="wrap")
+        return RowMoments(design, tables, tables, chance - rows.y, 4 * chance * (1 - chance))

@@ -1,19 +1,19 @@
-"""Records in memory: the only place where rows of people live once they are encoded.
+"""Records in memory: the only place where the encoded rows of people are kept.
 
-They answer five questions about the rows of a batch: how many fall into each cell, the sums of bounded vectors in each
-cell, the sum of clipped gradients, the sum of clipped vectors, the sums of bounded first and second moments. Each
-answer is a sum over rows, so it adds up over blocks and, elsewhere, over shards.
+They answer queries about the rows of a batch: how many rows fall into each cell, sums of bounded vectors by cell, sums
+of clipped gradients, sums of bounded first and second moments. Each answer is a sum over rows, so it can be added up
+over blocks of rows.
 
-Floating point ties rows together: the rounding of a product depends on where a row stands in its block, and on the
-partial sum it is added to. So units lie in a secret random order, and a unit's own secret key, not its rank, decides
-its block: one unit more or less changes one block and leaves the others as they are, bit for bit.
+Floating-point rounding couples rows: the rounding of a product depends on a row's position in its block and on the
+partial sum that it is added to. So units are kept in a secret random order, and a unit's own secret key, not its rank,
+determines its block: adding or removing one unit changes one block and leaves all others unchanged, bit for bit.
 """
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,59 +21,52 @@ from numpy.typing import NDArray
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
 from fairveil.errors import BadStructureError, UnplannedReleaseError
+from fairveil.models.base import Model, ignore_float_warnings
 from fairveil.privacy.moments import bounded_rows, flat_length, pack, sum_rows
-from fairveil.privacy.output_perturbation import RidgeSoftmax, minimise
-from fairveil.privacy.rows import (
-    CellFunction,
-    Differentiable,
-    HistogramFunction,
-    MomentFunction,
-    Objective,
-    Rows,
-    Units,
-    VectorFunction,
-)
+from fairveil.privacy.output_perturbation import RidgeSoftmax, minimize_loss
+from fairveil.privacy.queries import NOT_ONE_ANSWER, Count, MomentQuery, Objective, Sum
+from fairveil.privacy.rows import Persons, Rows
 from fairveil.privacy.sampling import Index, assign_parts, poisson_batches, poisson_draws
 
-T = TypeVar("T", bound=np.generic)
 Drawn = Index | list[Rows]
-"""The row numbers of a batch, or its blocks, where several releases share them."""
+"""The row numbers of a batch, or its blocks where several releases share them."""
 
-ROUNDING = 1 - 1e-6
-LEEWAY = 1 + 1e-6
-"""Vectors in a histogram are held to this multiple of their bound, so that probabilities, which do not quite add up to
-1 in single precision, stay as they are; the veil's noise covers far more."""
-_SILENT = np.errstate(all="ignore")  # a warning about a value would be an output that one record decides
+MOMENT_SAFETY = 1 - 1e-6
+"""Moments are clipped to this multiple of their bound, so that the bound also holds after rounding."""
+
+PROBABILITY_SLACK = 1 + 1e-6
+"""Vectors are clipped to this multiple of their bound, so that probabilities, whose sum differs from 1 by rounding, are
+not rescaled. The veil's own factor for rounding is much larger."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryRecords:
-    """Encoded rows in memory, by record or by person.
+    """Encoded rows in memory, one or several of each unit of privacy.
 
     Parameters
     ----------
-    X : array of float32, shape (n, d)
-    y : array of int16, shape (n,)
+    X : array of float32, shape (n_rows, n_features)
+    y : array of int16, shape (n_rows,)
         Class codes, none negative (see `keeping`).
-    cells : array of int16, shape (n,)
-        Group or cell codes; -1 belongs to none.
-    persons : array of int64, shape (n,), optional
-        Person codes; where given, the unit is the person.
-    keys : array of float64, shape (n,), optional
+    groups : array of int16, shape (n_rows,)
+        Group codes; -1 for rows of no group.
+    persons : array of int64, shape (n_rows,), optional
+        Person codes; if provided, the unit of privacy is the person, else the record.
+    keys : array of float64, shape (n_rows,), optional
         The secret key in [0, 1) of each row's unit, ascending (see `arranged`).
     coins : Coins, optional
-        Where the lots of arranged records come from.
+        Source of the uniform numbers of arranged records.
     """
 
     X: Float32Array
     y: NDArray[np.int16]
-    cells: NDArray[np.int16]
+    groups: NDArray[np.int16]
     persons: NDArray[np.int64] | None = None
     keys: NDArray[np.float64] | None = None
     coins: Coins | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        lengths = {len(self.X), len(self.y), len(self.cells)}
+        lengths = {len(self.X), len(self.y), len(self.groups)}
         if len(lengths) != 1 or (self.persons is not None and len(self.persons) != len(self.y)):
             raise BadStructureError(
                 "Expected inputs, labels, groups and persons of equal length; got different ones."
@@ -81,11 +74,10 @@ class MemoryRecords:
 
     @classmethod
     def keeping(
-        cls, X: Float32Array, y: NDArray, cells: NDArray, persons: NDArray | None, keep: NDArray[np.bool_]
+        cls, X: Float32Array, y: NDArray, groups: NDArray, persons: NDArray | None, keep: NDArray[np.bool_]
     ) -> "MemoryRecords":
         """Return the records whose row is kept and whose label is known; the others contribute nothing."""
-        rows = np.flatnonzero(keep & (y >= 0))
-        return cls(X, y, cells, persons)._of_rows(rows)
+        return cls(X, y, groups, persons)._of_rows(np.flatnonzero(keep & (y >= 0)))
 
     @cached_property
     def norms(self) -> Float32Array:
@@ -96,31 +88,36 @@ class MemoryRecords:
     def _joints(self) -> dict[int, NDArray[np.int64]]:
         return {}
 
-    def joint(self, n_classes: int) -> NDArray[np.int64]:
-        """Return cell * n_classes + label of each row, computed once."""
-        if n_classes not in self._joints:
-            self._joints[n_classes] = self.cells.astype(np.int64) * n_classes + self.y
-        return self._joints[n_classes]
+    def joint(self, n_labels: int) -> NDArray[np.int64]:
+        """Return group code * n_labels + label of each row, computed once."""
+        if n_labels not in self._joints:
+            self._joints[n_labels] = self.groups.astype(np.int64) * n_labels + self.y
+        return self._joints[n_labels]
 
     @cached_property
-    def units(self) -> "Units":
-        """Which rows belong to which unit."""
-        return Units.of_rows(len(self.y)) if self.persons is None else Units.of_persons(self.persons)
+    def _persons(self) -> Persons | None:
+        return None if self.persons is None else Persons.of_codes(self.persons)
+
+    @property
+    def n_units(self) -> int:
+        """The number of units of privacy: of persons, or of rows."""
+        return len(self.y) if self._persons is None else len(self._persons.sizes)
 
     def __repr__(self) -> str:
         return "MemoryRecords(<private>)"
 
     def arranged(self, coins: Coins) -> "MemoryRecords":
-        """Return the same records in the order of fresh secret keys, one for each unit."""
-        keys = coins.generator.random(self.units.count)
+        """Return the same records in the order of fresh secret keys, one key for each unit."""
+        keys = coins.generator.random(self.n_units)
         order = np.argsort(keys)
-        rows = self.units.rows_of(order)
-        sizes = self.units.sizes_of(order)
-        return replace(self._of_rows(rows), keys=np.repeat(keys[order], sizes), coins=coins)
+        if self._persons is None:
+            return self._of_rows(order, keys[order], coins)
+        keys = np.repeat(keys[order], self._persons.sizes[order])
+        return self._of_rows(self._persons.rows_of(order), keys, coins)
 
     @cached_property
     def uniforms(self) -> Float32Array | None:
-        """Two secret numbers in [0, 1) of each row's unit, shape (2, n), drawn when a rule first asks for them."""
+        """Two secret numbers in [0, 1) of each row's unit, shape (2, n_rows), drawn when they are first needed."""
         if self.keys is None or self.coins is None:
             return None
         units = np.cumsum(np.diff(self.keys, prepend=-1.0) > 0) - 1  # rows of one unit share its key
@@ -128,111 +125,114 @@ class MemoryRecords:
         return drawn.take(units, axis=1)
 
     def split(self, shares: Mapping[str, float], coins: Coins) -> dict[str, "MemoryRecords"]:
-        """Return disjoint parts; each unit falls into one by its own secret coin."""
-        parts = assign_parts(self.units.count, shares, coins)
-        return {name: self._of_rows(self.units.rows_of(units)) for name, units in parts.items()}
+        """Return disjoint subsets; each unit is assigned to one by its own secret coin."""
+        parts = assign_parts(self.n_units, shares, coins)
+        if self._persons is not None:
+            parts = {name: self._persons.rows_of(units) for name, units in parts.items()}
+        return {name: self._of_rows(rows) for name, rows in parts.items()}
 
-    def _of_rows(self, rows: Index) -> "MemoryRecords":
+    def _of_rows(
+        self, rows: Index, keys: NDArray[np.float64] | None = None, coins: Coins | None = None
+    ) -> "MemoryRecords":
         persons = None if self.persons is None else self.persons[rows]
-        return MemoryRecords(self.X[rows], self.y[rows], self.cells[rows], persons)
+        return MemoryRecords(self.X[rows], self.y[rows], self.groups[rows], persons, keys, coins)
 
     def draw(self, rates: Mapping[int, float], coins: Coins) -> Iterator[Index]:
-        """Yield Poisson batches for ever, as row numbers; `rates` gives a public rate per cell (-1: all others)."""
+        """Yield Poisson batches for ever, as row numbers; `rates` holds a public rate per group (-1: all others).
+
+        A person is sampled with the rate of the group of their first row.
+        """
+        persons = self._persons
         if list(rates) == [-1]:
-            batches = poisson_draws(self.units.count, rates[-1], coins)
+            batches = poisson_draws(self.n_units, rates[-1], coins)
         else:
-            strata = self.units.strata(self.cells, list(rates))
+            groups = self.groups if persons is None else self.groups[persons.order[persons.starts]]
+            others = ~np.isin(groups, [group for group in rates if group != -1])
+            strata = [np.flatnonzero(others if group == -1 else groups == group) for group in rates]
             batches = poisson_batches(strata, list(rates.values()), coins)
-        if self.persons is None:
-            return batches
-        return (np.sort(self.units.one_row(units, coins)) for units in batches)
+        return batches if persons is None else (persons.one_row(units, coins) for units in batches)
 
-    def keep_blocks(self, batch: Index, n_blocks: int) -> list[Rows]:
-        """Return a batch that gathers its rows once for all that is asked of it."""
-        return list(self.blocks(batch, n_blocks))
-
-    def blocks(self, batch: Drawn, n_blocks: int) -> Iterator[Rows]:
-        """Yield the rows of a batch (ascending) in blocks, by which of `n_blocks` equal ranges their key lies in."""
+    def blocks(self, batch: Drawn, n_blocks: int) -> list[Rows]:
+        """Return the rows of a batch (ascending) in blocks: those whose keys are in one of `n_blocks` equal ranges."""
         if isinstance(batch, list):
-            yield from batch
-            return
+            return batch
         if n_blocks == 1 or self.keys is None:
-            yield Rows(self, batch)
-            return
+            return [Rows(self, batch)]
         inner = np.searchsorted(self.keys.take(batch), np.arange(1, n_blocks) / n_blocks)
-        for start, end in pairwise([0, *np.unique(inner).tolist(), len(batch)]):
-            yield Rows(self, batch[start:end])
+        ends = [0, *np.unique(inner).tolist(), len(batch)]
+        return [Rows(self, batch[start:end]) for start, end in pairwise(ends)]
 
-    @_SILENT
-    def count_cells(self, batch: Drawn, function: CellFunction, n_blocks: int = 1) -> NDArray[np.int64]:
-        """Return how many rows of the batch fall into each cell; a row counts in one cell at most."""
-        counts = np.zeros(function.n_cells, dtype=np.int64)
+    @ignore_float_warnings
+    def count(self, batch: Drawn, query: Count, n_blocks: int = 1) -> NDArray[np.int64]:
+        """Return how many rows of the batch belong to each count; a row is counted once at most."""
+        n_counts = query.n_counts
+        total = np.zeros(n_counts, dtype=np.int64)
         for rows in self.blocks(batch, n_blocks):
-            cells = _shaped(function.cells_of(rows), len(rows))
-            counts += np.bincount(_slots(cells, function.n_cells), minlength=function.n_cells + 1)[:-1]
-        return counts
+            total += np.bincount(_slots(query.counts_of(rows), n_counts), minlength=n_counts + 1)[:-1]
+        return total
 
-    @_SILENT
-    def sum_histogram(
-        self, batch: Drawn, function: HistogramFunction, bound: float, norm: int, n_blocks: int = 1
+    @ignore_float_warnings
+    def sum(
+        self, batch: Drawn, query: Sum, bound: float, norm: int, n_blocks: int = 1
     ) -> NDArray[np.float64]:
-        """Return per cell the sum of per-record vectors, each bounded in L1 or L2; a non-finite one adds nothing."""
-        total = np.zeros((function.n_values, function.n_cells))
+        """Return the sum of vectors by cell, each clipped in L1 or L2; one that is not finite adds nothing."""
+        n_values = query.n_values
+        total = np.zeros((n_values, query.n_cells))
         for rows in self.blocks(batch, n_blocks):
-            cells = _shaped(function.cells_of(rows), len(rows))
-            values = np.asarray(function.values_of(rows), dtype=np.float64)
-            _shaped(values, function.n_values, len(rows))
-            total += _by_cell(values, cells, function.n_cells, bound, norm)
+            values = np.asarray(query.values.values_of(rows), dtype=np.float64)
+            if values.shape != (n_values, len(rows)):
+                raise UnplannedReleaseError(NOT_ONE_ANSWER)
+            total += _by_cell(values, query.cells_of(rows), query.n_cells, bound, norm)
         return total.T
 
-    @_SILENT
+    @ignore_float_warnings
     def sum_gradients(
         self,
         batch: Drawn,
-        model: Differentiable,
+        model: Model,
         params: Float32Array,
         objective: Objective,
         clip_norm: float | Float32Array,
         n_blocks: int = 1,
     ) -> NDArray[np.float64]:
-        """Return the sum of per-record gradients, each clipped; an array of clip norms holds one per cell."""
+        """Return the sum of the rows' clipped gradients; an array of clip norms holds one per group code."""
         total: NDArray[np.float64] | None = None
         for rows in self.blocks(batch, n_blocks):
             activations = rows.forward(model, params)
             dlogits = objective.dlogits(activations[-1], rows)
-            bound = clip_norm if isinstance(clip_norm, float) else clip_norm.take(rows.cells)
+            bound = clip_norm if isinstance(clip_norm, float) else clip_norm.take(rows.groups)
             block = model.clipped_gradient(
                 params,
                 rows.X,
                 dlogits,
                 bound,
                 activations=activations,
-                row_norms=self._norms_for(rows, bound),
+                row_norms=None if isinstance(bound, float) and bound == math.inf else rows.norms,
             )
             total = block.astype(np.float64) if total is None else total + block
         return np.zeros(len(params)) if total is None else total
 
-    @_SILENT
+    @ignore_float_warnings
     def sum_group_gradients(
         self,
         batch: Drawn,
-        model: Differentiable,
+        model: Model,
         params: Float32Array,
         objective: Objective,
         clip_norm: float,
-        n_cells: int,
+        n_groups: int,
         n_blocks: int = 1,
     ) -> NDArray[np.float64]:
-        """Return for each cell the sum of its records' gradients, each clipped; records of no cell add nothing."""
-        totals = np.zeros((n_cells, len(params)))
-        for rows in (block.by_cell() for block in self.blocks(batch, n_blocks)):
+        """Return for each group code the sum of its rows' clipped gradients; other rows add nothing."""
+        totals = np.zeros((n_groups, len(params)))
+        for rows in (block.by_group() for block in self.blocks(batch, n_blocks)):
             *hidden, logits = rows.forward(model, params)
             dlogits = objective.dlogits(logits, rows)
-            norms = self._norms_for(rows, clip_norm)
-            ends = np.searchsorted(rows.cells, np.arange(n_cells + 1))
-            for cell in np.flatnonzero(np.diff(ends)).tolist():
-                own = slice(ends[cell], ends[cell + 1])
-                totals[cell] += model.clipped_gradient(
+            norms = None if clip_norm == math.inf else rows.norms
+            ends = np.searchsorted(rows.groups, np.arange(n_groups + 1))
+            for group in np.flatnonzero(np.diff(ends)).tolist():
+                own = slice(ends[group], ends[group + 1])
+                totals[group] += model.clipped_gradient(
                     params,
                     rows.X[own],
                     dlogits[:, own],
@@ -242,57 +242,46 @@ class MemoryRecords:
                 )
         return totals
 
-    @staticmethod
-    def _norms_for(rows: Rows, bound: float | Float32Array) -> Float32Array | None:
-        """Return the norms, which an unclipped sum does not need."""
-        return None if isinstance(bound, float) and bound == float("inf") else rows.norms
-
-    @_SILENT
-    def sum_vectors(
-        self, batch: Drawn, function: VectorFunction, clip_norm: float, n_blocks: int = 1
-    ) -> NDArray[np.float64]:
-        """Return the sum of per-record vectors, each clipped to `clip_norm` in L2; a non-finite one adds nothing."""
-        total = np.zeros(function.n_values, dtype=np.float64)
-        for rows in self.blocks(batch, n_blocks):
-            values = np.asarray(function.values_of(rows), dtype=np.float64)
-            _shaped(values, len(rows), function.n_values)
-            values = np.where(np.isfinite(values).all(axis=1, keepdims=True), values, 0.0)
-            norms = np.sqrt(np.einsum("ij,ij->i", values, values))
-            total += np.minimum(1.0, ROUNDING * clip_norm / np.maximum(norms, clip_norm)) @ values
-        return total
-
-    @_SILENT
+    @ignore_float_warnings
     def sum_moments(
-        self, batch: Drawn, function: MomentFunction, bound: float, norm: int, n_blocks: int = 1
+        self, batch: Drawn, query: MomentQuery, bound: float, norm: int, n_blocks: int = 1
     ) -> NDArray[np.float64]:
-        """Return first and second moments as one flat vector, to which each record adds at most `bound` in L1 or L2."""
-        shape = (function.n_cells, function.n_tables, function.n_values)
+        """Return first and second moments as one flat vector, to which each row adds at most `bound` in L1 or L2."""
+        shape = (query.n_cells, query.n_tables, query.n_values)
         total = np.zeros(flat_length(*shape))
         for rows in self.blocks(batch, n_blocks):
-            answers = function.moments_of(rows)
-            _shaped(answers.design, len(rows), function.n_values)
-            for column in answers[1:]:
-                _shaped(column, len(rows))
-            total += pack(*sum_rows(bounded_rows(answers, shape, ROUNDING * bound, norm), shape), norm)
+            answers = query.moments_of(rows)
+            shapes = [(len(rows), query.n_values), *[(len(rows),)] * 4]
+            if [answer.shape for answer in answers] != shapes:
+                raise UnplannedReleaseError(NOT_ONE_ANSWER)
+            bounded = bounded_rows(answers, shape, MOMENT_SAFETY * bound, norm)
+            total += pack(*sum_rows(bounded, shape), norm)
         return total
 
-    @_SILENT
-    def minimise(self, batch: Drawn, ridge: RidgeSoftmax) -> NDArray[np.float64]:
-        """Return the minimiser of the regularised loss over the rows of the batch."""
+    @ignore_float_warnings
+    def minimize(self, batch: Drawn, ridge: RidgeSoftmax) -> NDArray[np.float64]:
+        """Return the minimizer of the regularized loss over the rows of the batch."""
         blocks = [(ridge.design(rows.X, rows.norms), rows.y) for rows in self.blocks(batch, 1)]
 
         def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             values, gradients = zip(*(ridge.loss(weights, X, y) for X, y in blocks), strict=True)
             return sum(values), np.sum(gradients, axis=0)
 
-        return minimise(loss, ridge, sum(len(y) for _, y in blocks)) if blocks else np.zeros(ridge.n_params)
+        return (
+            minimize_loss(loss, ridge, sum(len(y) for _, y in blocks)) if blocks else np.zeros(ridge.n_params)
+        )
+
+
+_NOT_ONE_ANSWER = (
+    "Expected a query to answer each row once, got more or fewer answers."  # else nothing is bounded
+)
 
 
 def _by_cell(
     values: NDArray[np.float64], cells: NDArray[np.integer], n_cells: int, bound: float, norm: int
 ) -> NDArray[np.float64]:
-    """Return the sums of bounded columns of `values` in each cell, shape (n_values, n_cells)."""
-    slots, limit = _slots(cells, n_cells), bound * LEEWAY
+    """Return the sums of the clipped columns of `values` by cell, shape (n_values, n_cells)."""
+    slots, limit = _slots(cells, n_cells), bound * PROBABILITY_SLACK
     sizes = np.add.reduce(np.abs(values) if norm == 1 else values * values, axis=0)
     if not np.maximum.reduce(sizes, initial=0.0) <= limit**norm:
         norms = sizes if norm == 1 else np.sqrt(sizes)
@@ -305,7 +294,7 @@ def _by_cell(
 
 
 def _slots(cells: NDArray[np.integer], n_cells: int) -> NDArray[np.int64]:
-    """Return each row's cell, or `n_cells` where it has none: a last slot, to be cut off."""
+    """Return each row's cell, or `n_cells` for rows of no cell: an extra last slot, which is cut off."""
     # read as unsigned, a negative cell is a huge one
     return np.minimum(cells.astype(np.int64, copy=False).view(np.uint64), n_cells).view(np.int64)
 
@@ -313,12 +302,3 @@ def _slots(cells: NDArray[np.integer], n_cells: int) -> NDArray[np.int64]:
 @lru_cache(maxsize=32)
 def _first_slots(n_values: int, n_slots: int) -> NDArray[np.int64]:
     return np.arange(0, n_values * n_slots, n_slots)[:, None]
-
-
-def _shaped(answers: NDArray[T], *shape: int) -> NDArray[T]:
-    """Refuse a row function that does not answer each row once: what is added too often is not bounded."""
-    if answers.shape != shape:
-        raise UnplannedReleaseError(
-            "Expected a row function to answer each row once, got more or fewer answers."
-        )
-    return answers

@@ -20,7 +20,7 @@ from fairveil.accounting.pricing import count_uses
 from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.privacy.ledger import Ledger, Receipt
 from fairveil.privacy.plan import Plan, Stage, cost_by_itself
-from fairveil.privacy.veil import Records, Veil, book, open_veils
+from fairveil.privacy.veil import Records, Veil, debit_plan, open_veils
 
 FIT, HOLDOUT = "fit", "holdout"
 """The piece of the people that runs train and score on, and the one that only the best run is counted on."""
@@ -213,7 +213,7 @@ def open_selection(
     The debit is on disk before the first coin is tossed. With coins that are not secret, or at epsilon = infinity,
     the entry says that the release is not private.
     """
-    receipt = book(plan, ledger, coins, purpose)
+    receipt = debit_plan(plan, ledger, coins, purpose)
     subsets = dict(records.split(plan.shares, coins)) if plan.shares else {FIT: records}
     veils = {
         stage.name: Veil(

@@ -1,8 +1,8 @@
-"""The veil: noisy sums of bounded contributions come through, nothing else does.
+"""The veil: only noisy sums of bounded contributions pass it.
 
-`open_veils` books the whole plan, then splits the records by secret coins, and hands out one veil per part. A veil
+`open_veils` debits the whole plan, then splits the records by secret coins, and returns one veil for each stage. A veil
 draws the planned number of batches; a batch answers each planned release once, bounds each record's contribution
-itself, and adds the planned noise. Whatever is computed from the answers is post-processing.
+itself, and adds the planned noise. Everything computed from the answers is post-processing.
 """
 
 import math
@@ -18,35 +18,31 @@ from fairveil._typing import Float32Array
 from fairveil._validation import check_positive
 from fairveil.accounting.events import Charge
 from fairveil.errors import UnplannedReleaseError
+from fairveil.models.base import Model
 from fairveil.privacy.attribute import AttributeRecords, PublicRows, hides_attribute
 from fairveil.privacy.ledger import Ledger, Receipt
 from fairveil.privacy.moments import Moments
-from fairveil.privacy.noise import Sum, noise_distribution
+from fairveil.privacy.noise import Total, noise_distribution
 from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.plan import Plan, Release, Stage, only_nonprivate
-from fairveil.privacy.rows import (
-    CellFunction,
-    Differentiable,
-    HistogramFunction,
-    MomentFunction,
-    Objective,
-    VectorFunction,
-    check_registered,
-)
+from fairveil.privacy.queries import Count, MomentQuery, Objective, Sum, check_registered
 
 BLOCK_ROWS = 2048
-"""At most about how many rows are multiplied and summed at once in single precision."""
+"""About the largest number of rows that are multiplied and summed at once in single precision."""
 
 ROUNDING = 1.01
-"""Logits and gradients are summed in single precision: one record can also move the rounding of its own block. The
-largest such move found by crafted rows is below 0.003 bounds in a block of this size; the noise covers 0.01."""
+"""Logits and gradients are summed in single precision, so one record can also change the rounding of its own block. The
+largest such change found with crafted rows is below 0.003 bounds in a block of this size; the noise covers 0.01."""
 
 
 class Records(Protocol):
-    """Where rows live: in memory, on disk, or on workers. Only a veil may ask them anything."""
+    """Where rows are kept: in memory, on disk, or on workers. Only a veil may query them.
+
+    A batch is whatever `draw` yields or `blocks` returns; every answer is an exact sum over the rows of the batch.
+    """
 
     def split(self, shares: Mapping[str, float], coins: Coins) -> Mapping[str, "Records"]:
-        """Return disjoint parts by secret coins."""
+        """Return disjoint subsets, drawn by secret coins."""
 
     def arranged(self, coins: Coins) -> "Records":
         """Return the same records in a secret random order."""
@@ -54,21 +50,19 @@ class Records(Protocol):
     def draw(self, rates: Mapping[int, float], coins: Coins) -> Iterator[Any]:
         """Yield Poisson batches for ever."""
 
-    def keep_blocks(self, batch: Any, n_blocks: int) -> Any:
-        """Return the batch as one that gathers its rows once for all releases."""
+    def blocks(self, batch: Any, n_blocks: int) -> Any:
+        """Return the batch as blocks that gather their rows once for all releases."""
 
-    def count_cells(self, batch: Any, function: CellFunction, n_blocks: int) -> NDArray[np.int64]:
-        """Return exact counts per cell."""
+    def count(self, batch: Any, query: Count, n_blocks: int) -> NDArray[np.int64]:
+        """Return exact counts."""
 
-    def sum_histogram(
-        self, batch: Any, function: HistogramFunction, bound: float, norm: int, n_blocks: int
-    ) -> NDArray[np.float64]:
-        """Return per cell the sum of vectors, each bounded in the given norm."""
+    def sum(self, batch: Any, query: Sum, bound: float, norm: int, n_blocks: int) -> NDArray[np.float64]:
+        """Return the sum of bounded vectors by cell."""
 
     def sum_gradients(
         self,
         batch: Any,
-        model: Differentiable,
+        model: Model,
         params: Float32Array,
         objective: Objective,
         clip_norm: float | Float32Array,
@@ -79,54 +73,49 @@ class Records(Protocol):
     def sum_group_gradients(
         self,
         batch: Any,
-        model: Differentiable,
+        model: Model,
         params: Float32Array,
         objective: Objective,
         clip_norm: float,
-        n_cells: int,
+        n_groups: int,
         n_blocks: int,
     ) -> NDArray[np.float64]:
-        """Return for each cell the sum of clipped gradients."""
-
-    def sum_vectors(
-        self, batch: Any, function: VectorFunction, clip_norm: float, n_blocks: int
-    ) -> NDArray[np.float64]:
-        """Return the sum of clipped vectors."""
+        """Return the sum of clipped gradients of each group."""
 
     def sum_moments(
-        self, batch: Any, function: MomentFunction, bound: float, norm: int, n_blocks: int
+        self, batch: Any, query: MomentQuery, bound: float, norm: int, n_blocks: int
     ) -> NDArray[np.float64]:
-        """Return first and second moments laid flat, each record's bounded in the given norm."""
+        """Return bounded first and second moments as one flat vector."""
 
-    def minimise(self, batch: Any, ridge: RidgeSoftmax) -> NDArray[np.float64]:
-        """Return the exact minimiser of a regularised loss."""
+    def minimize(self, batch: Any, ridge: RidgeSoftmax) -> NDArray[np.float64]:
+        """Return the minimizer of a regularized loss."""
 
 
 AnyRecords = Records | AttributeRecords
-"""Whole records, or records of which an attribute alone is secret."""
+"""Records that are secret as a whole, or whose sensitive attribute alone is secret."""
 
 
-class Bookable(Protocol):
-    """What can be booked before it is carried out: the public numbers of a plan."""
+class PublicPlan(Protocol):
+    """The public numbers of a plan, which are debited before it is carried out."""
 
     @property
     def epsilon(self) -> float:
-        """What it was calibrated to."""
+        """The epsilon that it was calibrated to."""
 
     @property
     def delta(self) -> float:
-        """The delta it is stated at."""
+        """The delta that it is stated at."""
 
     @property
     def is_private(self) -> bool:
-        """Whether any guarantee is claimed."""
+        """Whether it claims any guarantee."""
 
     def charges(self, split: str) -> tuple[Charge, ...]:
-        """Return what the ledger books."""
+        """Return what the ledger debits."""
 
 
-def book(plan: Bookable, ledger: Ledger, coins: Coins, purpose: str) -> Receipt:
-    """Debit a plan under a split of its own; what has no secret coins is booked as not private."""
+def debit_plan(plan: PublicPlan, ledger: Ledger, coins: Coins, purpose: str) -> Receipt:
+    """Debit a plan under a new split name; with coins that are not secret, it is debited as not private."""
     split = uuid.uuid4().hex[:12]
     charges = plan.charges(split)
     if plan.is_private and not coins.is_secret:
@@ -138,9 +127,9 @@ def book(plan: Bookable, ledger: Ledger, coins: Coins, purpose: str) -> Receipt:
 def open_veils(
     records: AnyRecords, plan: Plan, ledger: Ledger, coins: Coins, purpose: str
 ) -> dict[str, "Veil"]:
-    """Book the plan, split the records, and return one veil for each part of the plan.
+    """Debit the plan, split the records, and return one veil for each stage of the plan.
 
-    Where the plan hides an attribute alone, each veil holds the public rows of its piece beside it (`Veil.public`).
+    Where only an attribute is secret, each veil holds the public columns of its subset as well (`Veil.public`).
 
     Guarantees
     ----------
@@ -151,34 +140,30 @@ def open_veils(
         raise UnplannedReleaseError(
             f"Expected records that keep secret what the plan hides ({plan.unit}), got others; no veil was opened."
         )
-    receipt = book(plan, ledger, coins, purpose)
-    subsets = _arranged(records, plan, coins)
-    veils = {}
-    for stage in plan.stages:
-        arranged, public = subsets["" if stage.share == 1 else stage.subset]
-        veils[stage.name] = Veil(arranged, stage, receipt, coins, public)
-    return veils
-
-
-def _arranged(records: AnyRecords, plan: Plan, coins: Coins) -> dict[str, tuple[Records, PublicRows | None]]:
-    """Return each piece of the split, and everyone under no name, in a secret order that all its parts share."""
+    receipt = debit_plan(plan, ledger, coins, purpose)
     subsets: dict[str, AnyRecords] = {}
     if plan.shares:
         subsets |= records.split(plan.shares, coins)
     if any(stage.share == 1 for stage in plan.stages):
         subsets[""] = records
-    return {
-        name: (subset.secret.arranged(coins), subset.public)
-        if isinstance(subset, AttributeRecords)
-        else (subset.arranged(coins), None)
-        for name, subset in subsets.items()
-    }
+    arranged: dict[str, tuple[Records, PublicRows | None]] = {}
+    for name, subset in subsets.items():
+        # all stages of a subset share one secret order
+        if isinstance(subset, AttributeRecords):
+            arranged[name] = subset.secret.arranged(coins), subset.public
+        else:
+            arranged[name] = subset.arranged(coins), None
+    veils = {}
+    for stage in plan.stages:
+        subset, public = arranged["" if stage.share == 1 else stage.subset]
+        veils[stage.name] = Veil(subset, stage, receipt, coins, public)
+    return veils
 
 
 class Veil:
-    """What one part of the plan may see of its piece of the records, which lies in a secret order.
+    """What one stage of the plan may see of its subset of the records, which is in a secret order.
 
-    `public` holds features and labels of the piece where an attribute alone is secret, and is None elsewhere.
+    `public` holds features and labels of the subset where only an attribute is secret, else None.
     """
 
     def __init__(
@@ -196,11 +181,11 @@ class Veil:
         self._batches: Iterator[Any] | None = None
         self._n_left = stage.n_steps
         self._n_blocks = 1
-        # with everyone in the batch, keeping its rows would keep the data twice
+        # with everyone in the batch, keeping its rows would hold the data twice
         self._keeps = len(stage.releases) > 1 and max(stage.sampling_rates.values()) < 1
 
     def expect(self, size: float) -> None:
-        """Say how many units the part has, publicly, so that batches are worked on in blocks of a fitting size."""
+        """Set the public number of units of the stage, which fixes into how many blocks a batch is divided."""
         rate = max(self.stage.sampling_rates.values())
         self._n_blocks = max(1, math.ceil(rate * size / BLOCK_ROWS - 1e-9))
 
@@ -215,7 +200,7 @@ class Veil:
             self._batches = self._records.draw(self.stage.sampling_rates, self._coins)
         drawn = next(self._batches)
         if self._keeps:
-            drawn = self._records.keep_blocks(drawn, self._n_blocks)
+            drawn = self._records.blocks(drawn, self._n_blocks)
         return Batch(self._records, drawn, self._n_blocks, self._open, self._coins, self.stage.by_group)
 
     def __repr__(self) -> str:
@@ -223,7 +208,7 @@ class Veil:
 
 
 class Batch:
-    """One draw: each planned release can be had once."""
+    """One drawn batch: it answers each planned release once."""
 
     __slots__ = ("_by_group", "_coins", "_drawn", "_n_blocks", "_open", "_records")
 
@@ -245,15 +230,15 @@ class Batch:
 
     def release_gradient(
         self,
-        model: Differentiable,
+        model: Model,
         params: Float32Array,
         objective: Objective,
         clip_norm: float | Float32Array,
         name: str = "gradient",
     ) -> NDArray[np.float64]:
         """Return the noisy sum of clipped gradients; noise follows the largest clip norm."""
-        release = self._use(name, norm=2)
         check_registered(objective)
+        release = self._use(name, norm=2)
         clip_norm = clip_norm if isinstance(clip_norm, np.ndarray) else float(clip_norm)
         largest = clip_norm if isinstance(clip_norm, float) else float(np.max(clip_norm))
         bound = check_positive("clip_norm", largest, infinite=release.noise_multiplier == 0)
@@ -262,91 +247,77 @@ class Batch:
 
     def release_group_gradients(
         self,
-        model: Differentiable,
+        model: Model,
         params: Float32Array,
         objective: Objective,
         clip_norm: float,
-        n_cells: int,
+        n_groups: int,
         name: str = "gradients",
     ) -> NDArray[np.float64]:
-        """Return a noisy sum of clipped gradients for each cell, shape (n_cells, n_params).
+        """Return a noisy sum of clipped gradients for each group, shape (n_groups, n_params).
 
-        A record adds its gradient to one cell at most, so that all sums together move by the clip norm.
+        A record adds its gradient to one group at most, so all sums together move by at most the clip norm.
         """
-        release = self._use(name, norm=2)
         check_registered(objective)
+        release = self._use(name, norm=2)
         bound = check_positive("clip_norm", float(clip_norm), infinite=release.noise_multiplier == 0)
         total = self._records.sum_group_gradients(
-            self._drawn, model, params, objective, bound, n_cells, self._n_blocks
+            self._drawn, model, params, objective, bound, n_groups, self._n_blocks
         )
         return self._noisy(total, release, bound * ROUNDING)
 
-    def release_counts(self, function: CellFunction, name: str = "counts") -> NDArray[np.float64]:
-        """Return noisy counts per cell: a record adds 1 to one cell at most."""
-        release = self._use(name, is_whole=True, is_apart=True)
-        check_registered(function)
-        return self._noisy(self._records.count_cells(self._drawn, function, self._n_blocks), release, 1.0)
+    def release_counts(self, query: Count, name: str = "counts") -> NDArray[np.float64]:
+        """Return noisy counts: a record adds 1 to one count at most."""
+        check_registered(query)
+        release = self._use(name, is_whole=True, is_by_group=True)
+        return self._noisy(self._records.count(self._drawn, query, self._n_blocks), release, 1.0)
 
-    def release_histogram(
-        self, function: HistogramFunction, bound: float, name: str = "histogram"
-    ) -> NDArray[np.float64]:
+    def release_sums(self, query: Sum, bound: float, name: str = "histogram") -> NDArray[np.float64]:
         """Return noisy sums of vectors, shape (n_cells, n_values): a record adds its vector to one cell at most.
 
-        The vector is bounded to `bound`, in the norm of the planned law (Gaussian L2, Laplace L1).
+        The vector is clipped to `bound`, in the norm of the planned noise (Gaussian L2, Laplace L1).
         """
-        release = self._use(name, is_apart=getattr(function, "adds_alike", False))
-        check_registered(function)
+        check_registered(query)
+        release = self._use(name, is_by_group=not query.values.depends_on_group)
         bound = check_positive("bound", bound)
         norm = noise_distribution(release.law).norm
-        total = self._records.sum_histogram(self._drawn, function, bound, norm, self._n_blocks)
+        total = self._records.sum(self._drawn, query, bound, norm, self._n_blocks)
         return self._noisy(total, release, bound * ROUNDING)
 
-    def release_sum(
-        self, function: VectorFunction, clip_norm: float, name: str = "sum"
-    ) -> NDArray[np.float64]:
-        """Return the noisy sum of per-record vectors, each clipped to `clip_norm`."""
-        release = self._use(name, norm=2)
-        check_registered(function)
-        check_positive("clip_norm", clip_norm)
-        total = self._records.sum_vectors(self._drawn, function, clip_norm, self._n_blocks)
-        return self._noisy(total, release, clip_norm)
-
-    def release_moments(self, function: MomentFunction, bound: float, name: str = "moments") -> Moments:
+    def release_moments(self, query: MomentQuery, bound: float, name: str = "moments") -> Moments:
         """Return noisy sums of u z in each cell and of v z z^T in each table; a record is in one of each at most.
 
-        What a record adds to both together is bounded to `bound`, in the norm of the planned law: Gaussian L2 with the
-        Frobenius norm of z z^T, Laplace L1 of the coefficients of its polynomial.
+        What a record adds to both together is bounded by `bound`, in the norm of the planned noise: Gaussian L2 with
+        the Frobenius norm of z z^T, Laplace L1 of the coefficients of its polynomial.
         """
+        check_registered(query)
         release = self._use(name)
-        check_registered(function)
         bound = check_positive("bound", bound)
         law = noise_distribution(release.law)
-        total = self._records.sum_moments(self._drawn, function, bound, law.norm, self._n_blocks)
+        total = self._records.sum_moments(self._drawn, query, bound, law.norm, self._n_blocks)
         noisy = self._noisy(total, release, bound)
         std = release.noise_multiplier * bound * math.sqrt(law.spread)
-        return Moments.unpacked(
-            noisy, (function.n_cells, function.n_tables, function.n_values), law.norm, std
-        )
+        return Moments.unpacked(noisy, (query.n_cells, query.n_tables, query.n_values), law.norm, std)
 
-    def release_minimiser(self, ridge: RidgeSoftmax, name: str = "minimiser") -> NDArray[np.float64]:
-        """Return the noisy minimiser of a strongly convex loss; its sensitivity follows from the ridge."""
+    def release_minimizer(self, ridge: RidgeSoftmax, name: str = "minimiser") -> NDArray[np.float64]:
+        """Return the noisy minimizer of a strongly convex loss; its sensitivity follows from the ridge."""
         release = self._use(name, norm=2)
-        weights = self._records.minimise(self._drawn, ridge)
+        weights = self._records.minimize(self._drawn, ridge)
         return self._noisy(weights, release, ridge.sensitivity)
 
-    def _noisy(self, total: Sum, release: Release, sensitivity: float) -> NDArray[np.float64]:
+    def _noisy(self, total: Total, release: Release, sensitivity: float) -> NDArray[np.float64]:
         if release.noise_multiplier == 0:
             return total.astype(np.float64)
         return noise_distribution(release.law).add(total, release.noise_multiplier * sensitivity, self._coins)
 
     def _use(
-        self, name: str, *, norm: int | None = None, is_whole: bool = False, is_apart: bool = False
+        self, name: str, *, norm: int | None = None, is_whole: bool = False, is_by_group: bool = False
     ) -> Release:
-        """Take a release off the plan; its law must fit the norm that was bounded, and sums that are not whole.
+        """Take a release off the plan; its noise must fit the norm that was bounded, and sums that are not whole.
 
-        Where sums are planned apart by group, it must keep them so: in cells, with a vector that no attribute decides.
+        Where the plan prices sums by group, a release must be one: sums in cells, of vectors that no attribute changes.
         """
-        if self._by_group and not is_apart:
+        if self._by_group and not is_by_group:
             raise UnplannedReleaseError(
                 f"Expected sums that are kept apart by group, got others for {name!r}."
             )

@@ -22,7 +22,7 @@ from fairveil.methods.decoupled_parity import parity_tolerance
 from fairveil.methods.dp2dp.problem import FittedRule, RuleProblem
 from fairveil.models.rules import TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import InCells, SignedDecisions
+from fairveil.privacy.queries import Count, RuleDecision, Sum, one_cell
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Task
 
@@ -123,9 +123,10 @@ class NoisyDescent:
         above, below = np.zeros((2, n_classes))
         for step in range(self.n_steps):
             rule = self._rule(scene, shares, above - below)
-            function = SignedDecisions(scene.model, scene.params, rule, signs, self.smoothing, n_classes)
+            signed = RuleDecision(scene.model, scene.params, rule, n_classes, self.smoothing, signs)
+            query = Sum(one_cell(n_classes), 1, signed)
             bound = 2 * math.sqrt(1 - 1 / n_classes) * largest
-            (released,) = veils["rule"].draw().release_histogram(function, bound)
+            (released,) = veils["rule"].draw().release_sums(query, bound)
             slope, length = released / batch_size, 1 / math.sqrt(step + 1)
             tolerance = _tolerance(scene.bounds)
             above = np.clip(above + length * (slope - tolerance), 0.0, self.largest_multiplier)
@@ -158,7 +159,7 @@ class NoisyDescent:
         """Return noisy shares of the two groups: counts, because one record moves one count by one."""
         cells = np.full(scene.bounds.cells.shape, -1)
         cells[_two_groups(scene.task)] = [[0], [1]]
-        sizes = np.maximum(veil.draw().release_counts(InCells(cells, 2), "sizes"), scene.floor)
+        sizes = np.maximum(veil.draw().release_counts(Count(cells, 2), "sizes"), scene.floor)
         return sizes / sizes.sum()
 
     def _rule(self, scene: RuleProblem, shares: Float64Array, multipliers: Float64Array) -> TiltedArgmax:

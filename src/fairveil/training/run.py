@@ -23,7 +23,7 @@ from fairveil.models.rules import DecisionRule
 from fairveil.privacy.attribute import hides_attribute
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import Everyone, Outcomes
+from fairveil.privacy.queries import Count, Decision, all_cells, one_cell
 from fairveil.privacy.veil import AnyRecords, Veil, open_veils
 from fairveil.training.recipe import Fit, HoldoutReader, Progress, Recipe, Task, no_progress
 
@@ -164,11 +164,13 @@ def release_outcomes(
     veil: Veil, model: Model, params: Float32Array, rule: DecisionRule, task: Task
 ) -> tuple[NDArray[np.float64], float]:
     """Release how a rule decides, counts by (group code, label, decision), and the variance of their noise."""
-    outcomes = Outcomes(model, params, rule, task.people.n_groups, task.n_classes)
-    counts = veil.draw().release_counts(outcomes, name="outcomes")
+    n_groups, n_classes = task.people.n_groups, task.n_classes
+    decision = Decision(model, params, rule, is_row_stable=True)  # the model may be older than these people
+    query = Count(all_cells(n_groups, n_classes), n_groups * n_classes, decision)
+    counts = veil.draw().release_counts(query, name="outcomes")
     (release,) = veil.stage.releases
     # a discrete Gaussian varies by no more than std^2
-    return counts.reshape(outcomes.shape), release.noise_multiplier**2
+    return counts.reshape(n_groups, n_classes, n_classes), release.noise_multiplier**2
 
 
 def size_of(veils: dict[str, Veil], task: Task) -> float:
@@ -183,4 +185,6 @@ def size_of(veils: dict[str, Veil], task: Task) -> float:
         return float(max(1, sum(subsets.values())))
     if task.n_public is not None:
         return float(task.n_public)
-    return max(1.0, float(veils["size"].draw().release_counts(Everyone(), name="size")[0]))
+    return max(
+        1.0, float(veils["size"].draw().release_counts(Count(one_cell(task.n_classes), 1), name="size")[0])
+    )

@@ -19,7 +19,7 @@ from fairveil.models import LinearSoftmax
 from fairveil.models.last_layer import last_layer_norm, margin_weights
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import SmoothRates
+from fairveil.privacy.queries import NoisyMarginRate, Sum, all_cells
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Veil, open_veils
 
@@ -99,7 +99,7 @@ def test_a_training_that_grows_unfair_is_stopped_on_the_way(rng):
     """Groups are told apart by x, slowly: rates at first alike, then not; the end without a watch breaks the bound."""
     records = make_records(rng, 2000)
     y = (records.X[:, 0] + 0.3 * rng.normal(size=2000) > 0).astype(np.int16)
-    records = MemoryRecords(records.X, y, records.cells)
+    records = MemoryRecords(records.X, y, records.groups)
     task = replace(TASK, n_public=2000, epsilon=3.0)
     descent = Descent(n_steps=60, sampling_rate=0.2, clip_norm=0.5, learning_rate=0.002)
     recipe = Groupwise(descent, finish=FinalSteps(learning_rate=10.0))
@@ -127,13 +127,13 @@ def smooth_rates_by_hand(model, params, records, std):
 def smooth_gap_by_hand(model, params, records, std, among=None):
     law = smooth_rates_by_hand(model, params, records, std)
     among = np.ones(len(law), bool) if among is None else among
-    rates = [law[among & (records.cells == group)].mean() for group in (0, 1)]
+    rates = [law[among & (records.groups == group)].mean() for group in (0, 1)]
     return abs(rates[0] - rates[1])
 
 
 def exact_watch(stopping, records, std):
     sizes = np.zeros((3, 2))
-    np.add.at(sizes, (records.cells, records.y), 1)
+    np.add.at(sizes, (records.groups, records.y), 1)
     return EarlyStoppingState.start(stopping, LinearSoftmax(4, 2), TASK, sizes, std, 10)
 
 
@@ -186,10 +186,12 @@ def test_one_record_moves_a_sum_by_at_most_one_half(rng):
             one = MemoryRecords(
                 np.full((1, 4), value, np.float32), np.array([1], np.int16), np.array([0], np.int16)
             )
-            rates = SmoothRates(LinearSoftmax(4, 2), params, 1e-9, 3, is_row_stable=False)
-            moved.append(
-                np.abs(silent_veil(one).draw().release_histogram(rates, REACH, "smooth rates")).sum()
+            rates = Sum(
+                all_cells(3, 2),
+                2 * 3,
+                NoisyMarginRate(LinearSoftmax(4, 2), params, 1e-9, is_row_stable=False),
             )
+            moved.append(np.abs(silent_veil(one).draw().release_sums(rates, REACH, "smooth rates")).sum())
     assert max(moved) == pytest.approx(0.5, abs=1e-5)
     assert max(moved) <= 0.5 * (1 + 1e-6)
 
@@ -261,7 +263,7 @@ def test_no_other_veil_is_opened_than_those_of_the_training_people(rng, monkeypa
 @pytest.mark.parametrize("how", ["nothing", "one class", "one group", "nobody", "not numbers"])
 def test_values_steer_no_more_than_noisy_sums_do(rng, how, seeded):
     records = make_records(rng)
-    X, y, cells = records.X.copy(), records.y.copy(), records.cells.copy()
+    X, y, cells = records.X.copy(), records.y.copy(), records.groups.copy()
     if how == "one class":
         y[:] = 1
     elif how == "one group":
@@ -297,6 +299,6 @@ def test_smooth_rates_are_of_class_1_and_stand_in_the_cell_of_their_own_record()
         np.array([0, 1, 1, -1], np.int16),
     )
     for is_row_stable in (True, False):
-        rates = SmoothRates(model, params, 0.01, 3, is_row_stable=is_row_stable)
-        sums = people.sum_histogram(np.arange(4), rates, 0.5, 2).reshape(3, 2)
+        rates = Sum(all_cells(3, 2), 2 * 3, NoisyMarginRate(model, params, 0.01, is_row_stable=is_row_stable))
+        sums = people.sum(np.arange(4), rates, 0.5, 2).reshape(3, 2)
         np.testing.assert_allclose(sums, [[0.0, 0.5], [-0.5, 0.5], [0.0, 0.0]], atol=1e-6)

@@ -201,7 +201,7 @@ def sums_of(records, model, fit, noise=0.0):
 
 def counted(records, decisions):
     counts = np.zeros((3, 2, 2))
-    np.add.at(counts, (records.cells, records.y, decisions), 1)
+    np.add.at(counts, (records.groups, records.y, decisions), 1)
     return Evaluation(counts, 0.0, PEOPLE)
 
 
@@ -217,7 +217,7 @@ def test_without_noise_it_is_proposition_3_3_at_the_released_weights(rng, model)
     evaluation = counted(records, row_stable_logits(model, params, records.X).argmax(axis=0))
 
     def rate(group, *labels):
-        return law[(records.cells == group) & np.isin(records.y, labels)].mean()
+        return law[(records.groups == group) & np.isin(records.y, labels)].mean()
 
     expected = {
         DemographicParity(): abs(rate(0, 0, 1) - rate(1, 0, 1)),
@@ -239,7 +239,7 @@ def test_the_share_of_several_models_is_counted_as_it_is(rng):
     votes = np.mean([row_stable_logits(model, one, records.X).argmax(axis=0) for one in several], axis=0)
     for group in (0, 1):
         for label in (0, 1):
-            own = (records.cells == group) & (records.y == label)
+            own = (records.groups == group) & (records.y == label)
             assert sums.of_several[group, label] == pytest.approx((votes[own] - 0.5).sum(), abs=1e-4)
     assert not np.allclose(sums.of_several, sums.smooth)
 
@@ -269,7 +269,7 @@ def test_one_record_moves_each_sum_by_at_most_one_half(rng, value):
     one_more = MemoryRecords(
         np.vstack([records.X, np.full((1, 3), value, np.float32)]),
         np.append(records.y, 1).astype(np.int16),
-        np.append(records.cells, 0).astype(np.int16),
+        np.append(records.groups, 0).astype(np.int16),
     )
     moved = sums_of(one_more, model, fit).smooth - sums_of(records, model, fit).smooth
     assert np.abs(moved).sum() <= 0.5 * (1 + 1e-5)

@@ -198,7 +198,7 @@ def by_hand(records, divisors, n_steps, n_first, rates, clip_norm, norm_bound):
         dlogits *= np.minimum(1, clip_norm / np.maximum(norms, 1e-12))[:, None]
         models = []
         for group, divisor in enumerate(divisors):
-            own = records.cells == group
+            own = records.groups == group
             models.append(dlogits[own].T @ Z[own] / divisor)
         gradient = np.mean(models, axis=0)  # the average of group models is the average of their gradients
         if step < n_first:
@@ -221,7 +221,7 @@ def test_the_steps_are_those_of_a_hand_written_loop(
 ):
     people = Population((Attribute("side", tuple("abc"[:n_groups])),), tuple(map(str, range(n_classes))))
     task, records = replace(TASK, people=people), make_records(rng, 400, n_groups, n_classes)
-    sizes = np.bincount(records.cells, minlength=n_groups).astype(float)
+    sizes = np.bincount(records.groups, minlength=n_groups).astype(float)
     descent = replace(FEW, n_steps=12, clip_norm=clip_norm)
     recipe = Groupwise(
         descent, norm_bound, group_sizes=tuple(sizes), released=released, finish=FinalSteps(0.3, 2.0)
@@ -271,7 +271,7 @@ def test_product_groups_are_groups(rng):
     assert np.flatnonzero(scale.weights).tolist() == people.codes.tolist() == [0, 1, 3, 4]
     np.testing.assert_allclose(scale.weights[people.codes], [0.5, 0.25, 1, 1])
     records = make_records(rng)
-    codes = people.code([records.cells, rng.integers(-1, 2, 400)])
+    codes = people.code([records.groups, rng.integers(-1, 2, 400)])
     records = MemoryRecords(records.X, records.y, codes)
     recipe = Groupwise(FEW, group_sizes=(1, 1, 1, 1))
     kept = np.isin(codes, people.codes)
@@ -293,7 +293,7 @@ def test_product_groups_are_groups(rng):
 def test_people_of_no_known_group_add_nothing(rng, released, divisors, code):
     records = make_records(rng)
     unknown = rng.random(400) < 0.2
-    cells = np.where(unknown, code, records.cells).astype(np.int16)
+    cells = np.where(unknown, code, records.groups).astype(np.int16)
     recipe = Groupwise(FEW, released=released, divisors=divisors, group_sizes=SIZES)
     other_X = np.where(unknown[:, None], 7.0, records.X).astype(np.float32)
     one, two = (
@@ -503,7 +503,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_booked(recipe, tas
 
 
 def spoilt(records, how):
-    X, y, cells = records.X.copy(), records.y.copy(), records.cells.copy()
+    X, y, cells = records.X.copy(), records.y.copy(), records.groups.copy()
     if how == "not numbers":
         X[:3] = np.array([np.nan, np.inf, -np.inf])[:, None]
         X[3] = 3e38

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from fairveil._random import reproducible_coins
-from fairveil.methods.functional.recipe import DecisionsOfSeveral, announced_stage, read_announced
+from fairveil.methods.functional.recipe import announced_stage, read_announced
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Stage
+from fairveil.privacy.queries import SeveralDecisions
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
 
@@ -42,7 +43,7 @@ def counted(people, several, noise=0.0):
 def test_every_model_is_counted_as_it_decides(people, several):
     found = counted(people, several)
     assert found.noise_variance == 0
-    model, groups = LinearSoftmax(N_FEATURES, 2), np.where(people.cells >= 0, people.cells, N_GROUPS - 1)
+    model, groups = LinearSoftmax(N_FEATURES, 2), np.where(people.groups >= 0, people.groups, N_GROUPS - 1)
     for counts, params in zip(found.counts, several, strict=True):
         decided = model.logits(params.astype(np.float64), people.X.astype(np.float64)).argmax(axis=0)
         expected = np.zeros((N_GROUPS, 2, 2))
@@ -54,7 +55,7 @@ def test_one_record_moves_all_counts_together_by_the_root_of_their_number(people
     whole = counted(people, several).counts
     for place in range(0, 200, 23):
         kept = np.delete(np.arange(200), place)
-        others = MemoryRecords(people.X[kept], people.y[kept], people.cells[kept])
+        others = MemoryRecords(people.X[kept], people.y[kept], people.groups[kept])
         move = np.linalg.norm(whole - counted(others, several).counts)
         assert move == pytest.approx(math.sqrt(len(several)))
 
@@ -77,7 +78,7 @@ def test_the_stated_variance_is_that_of_the_noise(people, several, seeded):
 
 
 def test_what_one_model_answers_depends_on_its_own_row_alone(people, several):
-    function = DecisionsOfSeveral(tuple(several), N_FEATURES, N_GROUPS)
+    function = SeveralDecisions(LinearSoftmax(N_FEATURES), tuple(several))
     (rows,) = people.blocks(np.arange(200), 1)
     (one,) = people.blocks(np.array([7]), 1)
     np.testing.assert_array_equal(function.values_of(rows)[:, 7:8], function.values_of(one))

@@ -97,10 +97,10 @@ def test_without_noise_it_is_the_minimiser_of_the_taylor_expansion(rng):
 
 def test_groups_that_count_the_same_are_the_weighted_minimiser(rng):
     records = make_records(rng)
-    few = np.flatnonzero((records.cells == 1) | (np.arange(4000) < 900))
-    records = MemoryRecords(records.X[few], records.y[few], records.cells[few])
+    few = np.flatnonzero((records.groups == 1) | (np.arange(4000) < 900))
+    records = MemoryRecords(records.X[few], records.y[few], records.groups[few])
     A, y = design(records), records.y
-    share = 1 / np.bincount(records.cells)[records.cells]
+    share = 1 / np.bincount(records.groups)[records.groups]
     exact = np.linalg.solve((A * share[:, None]).T @ A / 4, A.T @ (share * (y - 0.5)))
     ours = weights_of(train(Functional(weighting="groups"), records).params)
     assert np.allclose(ours, exact, rtol=1e-3, atol=1e-4)
@@ -110,12 +110,12 @@ def test_groups_that_count_the_same_are_the_weighted_minimiser(rng):
 def test_people_of_no_known_group_count_as_people_and_not_as_a_group(weighting, rng):
     records = make_records(rng)
     strange = np.flatnonzero(np.arange(4000) % 5 == 0)
-    cells = records.cells.copy()
+    cells = records.groups.copy()
     cells[strange] = 2
     ours = train(Functional(weighting=weighting), MemoryRecords(records.X, records.y, cells))
     kept = np.delete(np.arange(4000), strange) if weighting == "groups" else np.arange(4000)
     alone = train(
-        Functional(weighting=weighting), MemoryRecords(records.X[kept], records.y[kept], records.cells[kept])
+        Functional(weighting=weighting), MemoryRecords(records.X[kept], records.y[kept], records.groups[kept])
     )
     assert np.allclose(ours.params, alone.params, atol=1e-4)
 
@@ -135,7 +135,7 @@ def test_newton_rounds_arrive_at_the_logistic_optimum(rng):
 
 def test_the_scale_of_the_paper_has_the_same_minimiser_without_noise(rng):
     records = make_records(rng)
-    records = MemoryRecords(np.clip(records.X, -1, 1), records.y, records.cells)
+    records = MemoryRecords(np.clip(records.X, -1, 1), records.y, records.groups)
     plain, paper = (train(Functional(law=law), records).params for law in ("gaussian", "laplace"))
     assert np.allclose(plain, paper, atol=1e-4)
 
@@ -208,7 +208,7 @@ def test_the_line_makes_mean_scores_equal(rng):
     records = make_records(rng)
     path = train(Functional(DemographicParity(0.1)), records).sheet.path
     scores = design(records) / NORM @ np.stack([path.start, path.weights_at(1.0)], axis=1)
-    gaps = scores[records.cells == 1].mean(axis=0) - scores[records.cells == 0].mean(axis=0)
+    gaps = scores[records.groups == 1].mean(axis=0) - scores[records.groups == 0].mean(axis=0)
     assert abs(gaps[0]) > 0.2
     assert abs(gaps[1]) < 1e-4
 
@@ -220,7 +220,7 @@ def test_the_line_of_true_positives_looks_at_positives_only(parity, rng):
     scores = design(records) / NORM @ path.weights_at(1.0)
     positive = records.y == 1
     gaps = [
-        scores[(records.cells == 1) & who].mean() - scores[(records.cells == 0) & who].mean()
+        scores[(records.groups == 1) & who].mean() - scores[(records.groups == 0) & who].mean()
         for who in (positive, ~positive)
     ]
     assert abs(gaps[0]) < 1e-4 < abs(gaps[1])
@@ -306,8 +306,8 @@ def test_the_gap_of_a_small_group_is_told_within_its_error(seeded, rng):
     In 100 other releases the farthest of 400 was 2.9 errors away.
     """
     records = make_records(rng, n=30_000, gap=1.5)
-    few = np.flatnonzero((records.cells == 0) | (np.cumsum(records.cells == 1) <= 1000))
-    records = MemoryRecords(records.X[few], records.y[few], records.cells[few])
+    few = np.flatnonzero((records.groups == 0) | (np.cumsum(records.groups == 1) <= 1000))
+    records = MemoryRecords(records.X[few], records.y[few], records.groups[few])
     task = make_task(1.0, n_public=len(few))
     for _ in range(5):
         sheet = train(Functional(DemographicParity(0.05)), records, task).sheet
@@ -331,7 +331,7 @@ def test_errors_are_larger_for_fewer_people_and_where_nothing_was_counted(seeded
 
 def gap_of(params, records):
     accepted = margins(params, records.X) > 0
-    return abs(accepted[records.cells == 1].mean() - accepted[records.cells == 0].mean())
+    return abs(accepted[records.groups == 1].mean() - accepted[records.groups == 0].mean())
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.02, 0.1, 0.2])
@@ -372,8 +372,8 @@ def test_headroom_stays_below_the_limit(rng):
 def test_what_cannot_be_reached_comes_as_near_as_it_can(rng):
     """Equal rates of both kinds for labels that depend on the group: no line meets 0, a tighter wish costs accuracy."""
     records = make_records(rng)
-    y = np.where(rng.random(4000) < 0.8, records.cells, records.y).astype(np.int16)
-    records = MemoryRecords(records.X, y, records.cells)
+    y = np.where(rng.random(4000) < 0.8, records.groups, records.y).astype(np.int16)
+    records = MemoryRecords(records.X, y, records.groups)
     sheet = train(Functional(EqualizedOdds(0.0)), records).sheet
     tight, loose = sheet.rule_at(), sheet.rule_at(1.0)
     assert tight.gap < loose.gap
@@ -394,7 +394,7 @@ def test_another_regularisation_is_solved_from_the_same_moments_and_says_so(seed
 
 def test_renaming_groups_changes_nothing(rng):
     records = make_records(rng)
-    swapped = MemoryRecords(records.X, records.y, (1 - records.cells).astype(np.int16))
+    swapped = MemoryRecords(records.X, records.y, (1 - records.groups).astype(np.int16))
     one, other = (train(Functional(DemographicParity(0.05)), each).params for each in (records, swapped))
     assert np.allclose(one, other, atol=1e-5)
 
@@ -404,7 +404,7 @@ def test_a_positive_class_that_comes_first_is_understood(rng):
     records = make_records(rng)
     fit = train(Functional(TruePositiveRateParity(0.02)), records, make_task(people=people))
     accepted = margins(fit.params, records.X) <= 0
-    rates = [accepted[(records.cells == g) & (records.y == 0)].mean() for g in (0, 1)]
+    rates = [accepted[(records.groups == g) & (records.y == 0)].mean() for g in (0, 1)]
     assert abs(rates[1] - rates[0]) < 0.04
 
 
@@ -413,7 +413,7 @@ def test_several_groups_share_one_line(rng):
     records = make_records(rng, n=20_000, n_groups=4)
     task = make_task(people=people, n_public=20_000)
     accepted = margins(train(Functional(DemographicParity(0.05)), records, task).params, records.X) > 0
-    rates = [accepted[records.cells == g].mean() for g in range(4)]
+    rates = [accepted[records.groups == g].mean() for g in range(4)]
     assert max(rates) - min(rates) < 0.07
 
 
@@ -442,7 +442,7 @@ def test_nobody_broken_people_and_one_label_give_finite_answers(constraint, seed
         (records.X, np.zeros_like(records.y)),
         (records.X[:0], records.y[:0]),
     ):
-        fit = train(Functional(constraint), MemoryRecords(X, y, records.cells[: len(y)]), task)
+        fit = train(Functional(constraint), MemoryRecords(X, y, records.groups[: len(y)]), task)
         assert np.isfinite(fit.params).all()
 
 
@@ -450,7 +450,7 @@ def test_comparisons_of_too_few_people_steer_nothing(seeded, rng):
     """Of three groups one has 20 people: its noisy mean would tilt the line, its gap cannot be told."""
     people = Population((Attribute("race", ("a", "b", "c")),), ("no", "yes"))
     records = make_records(rng, n=20_000)
-    records.cells[:20] = 2
+    records.groups[:20] = 2
     sheet = train(
         Functional(DemographicParity(0.05)), records, make_task(1.0, people=people, n_public=20_000)
     ).sheet

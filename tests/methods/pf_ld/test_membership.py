@@ -11,7 +11,7 @@ from fairveil.data.encoding import Encoder
 from fairveil.methods.pf_ld.membership import basis_for, memberships, public_lengths
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.attribute import AttributeRecords
-from fairveil.privacy.queries import BasisSums
+from fairveil.privacy.queries import DecisionGradient, Sum
 from fairveil.privacy.records import MemoryRecords
 
 EVERYONE = np.array([[0, 0], [1, 1], [-1, -1]])
@@ -27,15 +27,15 @@ def public_of(X, y=None, persons=None):
     return AttributeRecords(records).public
 
 
-def basis_of(public, cells=EVERYONE, n_cells=2, model=None):
+def basis_of(public, model=None):
     model = model or LinearSoftmax(public.X.shape[1], 2)
     params = 0.3 * np.random.default_rng(1).normal(size=model.n_params)
-    return basis_for(public, model, params.astype(np.float32), cells, n_cells)
+    return basis_for(public, model, params.astype(np.float32))
 
 
 def held_vectors(public, sums, clip_norm):
     """What each row adds to its cell: its slope times its basis, clipped; by a loop in double precision."""
-    slopes = BasisSums.slopes_of(sums.model.logits(sums.params, public.X))
+    slopes = DecisionGradient.slopes_of(sums.model.logits(sums.params, public.X))
     rows = slopes[:, None] * sums.basis_of(public.X)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows * np.minimum(1, clip_norm / lengths) * public.weights[:, None]
@@ -91,10 +91,10 @@ def test_what_is_summed_behind_the_veil_is_what_is_reckoned_with(rng):
     records = MemoryRecords(X.astype(np.float32), np.zeros(200, np.int16), groups)
     public = AttributeRecords(records).public
     sums = basis_of(public)
-    veiled = records.sum_histogram(np.arange(200), sums, 0.2, 2)
+    veiled = records.sum(np.arange(200), Sum(EVERYONE, 2, sums), 0.2, 2)
     held = held_vectors(public, sums, 0.2)
     np.testing.assert_allclose(veiled, [held[groups == one].sum(axis=0) for one in (0, 1)], atol=1e-4)
-    slopes = BasisSums.slopes_of(sums.model.logits(sums.params, public.X))
+    slopes = DecisionGradient.slopes_of(sums.model.logits(sums.params, public.X))
     expected = np.linalg.norm(slopes[:, None] * sums.basis_of(public.X), axis=1)
     np.testing.assert_allclose(public_lengths(public, sums), expected, rtol=1e-9)
 
@@ -110,7 +110,7 @@ def test_under_huge_noise_every_row_has_the_plain_share(rng, share, noise):
     sums = basis_of(public)
     plain = np.array([[share], [1 - share]]) @ np.ones((1, 400))
     for _ in range(10):
-        released = noise * rng.normal(size=(2, sums.n_values))
+        released = noise * rng.normal(size=(2, sums.n_values(2)))
         found = memberships(public, sums, released, noise, 0.2, 400 * plain[:, 0], ANY_LABEL)
         np.testing.assert_allclose(found, plain, atol=0.1)
 
@@ -146,8 +146,8 @@ def test_less_noise_tells_more_of_adult(adult, rng):
 
 def found_of(public, noise, rng, sizes=None, cells=EVERYONE, labels=ANY_LABEL):
     n_cells = len(labels)
-    sums = basis_of(public, cells, n_cells)
-    released = 5 * rng.normal(size=(n_cells, sums.n_values))
+    sums = basis_of(public)
+    released = 5 * rng.normal(size=(n_cells, sums.n_values(2)))
     sizes = np.full(n_cells, len(public.y) / 2) if sizes is None else sizes
     return memberships(public, sums, released, noise, 0.3, sizes, labels)
 

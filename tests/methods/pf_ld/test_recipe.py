@@ -21,14 +21,18 @@ from fairveil.fairness.constraints import (
 )
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.pf_ld.group_gradients import EstimatedMembership, NoisyGroupGradients, Schedule
+from fairveil.methods.pf_ld.group_gradients import (
+    SHARPNESS,
+    EstimatedMembership,
+    NoisyGroupGradients,
+    Schedule,
+)
 from fairveil.methods.pf_ld.rates import against_all
 from fairveil.methods.pf_ld.recipe import LagrangianDual, _Course
-from fairveil.models.losses import softmax
+from fairveil.models.losses import soft_decision_pull, softmax
 from fairveil.privacy.attribute import AttributeRecords, PublicRows, attribute_unit
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import SHARPNESS, soft_pull
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Batch, Veil, open_veils
 from fairveil.training.recipe import Task
@@ -104,7 +108,7 @@ def sides_of(records, kind=EqualizedOdds, rate=1.0, noise=0.0, clip_norm=math.in
 def true_counts(model, params, sides, records):
     decisions = model.logits(params, records.X).argmax(axis=0)
     counts = np.zeros((sides.n_cells, 2))
-    for group, label, decision in zip(records.cells, records.y, decisions, strict=True):
+    for group, label, decision in zip(records.groups, records.y, decisions, strict=True):
         if group >= 0 and sides.groups.cells[group, label] >= 0:
             counts[sides.groups.cells[group, label], decision] += 1
     return counts, decisions
@@ -117,7 +121,7 @@ def test_without_noise_both_sides_know_the_rates_after_a_look(rng, kind):
     model, sides, estimated, released = sides_of(records, kind)
     params = rng.normal(size=model.n_params).astype(np.float32)
     counts, decisions = true_counts(model, params, sides, records)
-    assert counts.sum() == (records.cells >= 0).sum()
+    assert counts.sum() == (records.groups >= 0).sum()
     np.testing.assert_allclose(released.before(0, params).rates(decisions).counts, counts)
     after = estimated.look(params)
     np.testing.assert_allclose(after.rates(decisions).counts, counts, rtol=1e-6, atol=1e-6)
@@ -145,8 +149,8 @@ def test_the_errors_of_differences_hold_noise_and_sampling(rng, kind, noise):
 def pulled(model, params, sides, records, pull):
     """The objective of which both sides tell the gradient: pull at each known row's soft decision, in doubles."""
     soft = softmax(SHARPNESS * model.logits(params, records.X.astype(np.float64)))
-    cells = sides.groups.cells[records.cells, records.y]
-    counted = (records.cells >= 0) & (cells >= 0)
+    cells = sides.groups.cells[records.groups, records.y]
+    counted = (records.groups >= 0) & (cells >= 0)
     return float(np.sum(pull[cells[counted]] * soft.T[counted]))
 
 
@@ -162,7 +166,7 @@ def test_both_sides_tell_the_gradient_of_the_pull(rng):
     ]
     got = released.before(0, params).gradient(params, pull)
     np.testing.assert_allclose(got, expected, atol=2e-3)
-    cells = np.where(records.cells >= 0, sides.groups.cells[records.cells, records.y], -1)
+    cells = np.where(records.groups >= 0, sides.groups.cells[records.groups, records.y], -1)
     members = np.arange(sides.n_cells)[:, None] == cells
     knowing = replace(
         estimated, n_looks=1, seen=members.sum(axis=1), pulled=members / members.sum(axis=1, keepdims=True)
@@ -170,7 +174,7 @@ def test_both_sides_tell_the_gradient_of_the_pull(rng):
     tilts = knowing.tilts(pull)
     logits = model.logits(params, records.X)
     by_rows = model.clipped_gradient(
-        params, records.X, soft_pull(logits, tilts.T.astype(np.float32)), math.inf
+        params, records.X, soft_decision_pull(logits, tilts.T.astype(np.float32), SHARPNESS), math.inf
     )
     np.testing.assert_allclose(by_rows, expected, atol=2e-3)
 
@@ -180,7 +184,7 @@ def test_the_fewer_people_a_cell_has_the_less_their_own_labels_pull(rng, kind):
     """Twins in all but the label, a model that knows nothing: half of what is learnt by heart goes to other labels."""
     for n in (40, 400, 4000):
         half = make_records(rng, n)
-        twins = (np.vstack([half.X] * 2), np.append(half.y, 1 - half.y), np.append(half.cells, half.cells))
+        twins = (np.vstack([half.X] * 2), np.append(half.y, 1 - half.y), np.append(half.groups, half.groups))
         model, sides, estimated, _ = sides_of(MemoryRecords(*twins), kind)
         seen = estimated.look(1e-3 * rng.normal(size=model.n_params).astype(np.float32))
         others = ~sides.cell_labels.take(twins[1], axis=1)
@@ -250,7 +254,7 @@ def test_f_ld_brings_the_gap_down(adult, kind, before, after, primal, n_looks):
     for lambda_max in (1e-6, 5.0):
         recipe = LagrangianDual(kind(), Descent(), lambda_max, primal, n_looks=n_looks)
         decisions = decisions_of(run(recipe, records, task), records)
-        gaps.append(gap_of(kind, records.y, decisions, records.cells))
+        gaps.append(gap_of(kind, records.y, decisions, records.groups))
         accuracies.append(np.mean(decisions == records.y))
     assert gaps[0] > before
     assert gaps[1] < min(after, gaps[0] - 0.02)
@@ -289,7 +293,7 @@ def test_with_multipliers_of_nothing_it_is_the_plain_model(rng, primal):
     """Whatever the attributes are, then: nothing pulls."""
     records = make_records(rng)
     recipe = LagrangianDual(DemographicParity(), QUICK, 1e-9, primal)
-    others = replace(records, cells=rng.permutation(records.cells))
+    others = replace(records, groups=rng.permutation(records.groups))
     held, plain = run(recipe, records), run(recipe, others)
     np.testing.assert_allclose(held.fit.params, plain.fit.params, atol=1e-5)
     free = run(replace(recipe, lambda_max=5.0), records)
@@ -301,9 +305,9 @@ def test_with_multipliers_of_nothing_it_is_the_plain_model(rng, primal):
 def test_a_group_of_nobody_is_not_chased(rng, primal, present):
     """An empty group is unknown, not at a rate of 0: what comes out is about the plain model."""
     records = make_records(rng)
-    cells = np.full_like(records.cells, present[0] if present else -1)
+    cells = np.full_like(records.groups, present[0] if present else -1)
     recipe = LagrangianDual(DemographicParity(), Descent(n_steps=40, sampling_rate=1.0), primal=primal)
-    alone = run(recipe, replace(records, cells=cells))
+    alone = run(recipe, replace(records, groups=cells))
     plain = run(replace(recipe, lambda_max=1e-9), records)
     selected = [decisions_of(one, records).mean() for one in (alone, plain)]
     assert selected[0] == pytest.approx(selected[1], abs=0.05)
@@ -321,13 +325,13 @@ def test_rows_of_unknown_attribute_change_the_loss_and_not_the_counts(rng, prima
 
     monkeypatch.setattr(Batch, "release_counts", watched)
     records = make_records(rng, unknown=0.4)
-    unknown = records.cells < 0
+    unknown = records.groups < 0
     flipped = replace(records, y=np.where(unknown, 1 - records.y, records.y).astype(np.int16))
     recipe = LagrangianDual(DemographicParity(), Descent(n_steps=10, sampling_rate=1.0), primal=primal)
     first, second = run(recipe, records).fit, run(recipe, flipped).fit
     assert np.abs(first.params - second.params).max() > 0.1
     assert len(sizes) == 20
-    assert (np.array(sizes) == np.bincount(records.cells[~unknown])).all()
+    assert (np.array(sizes) == np.bincount(records.groups[~unknown])).all()
 
 
 @pytest.mark.parametrize("primal", ["memberships", "gradients"])
@@ -390,7 +394,7 @@ def test_a_dual_bound_holds_for_each_person(rng):
     model, _, _, released = sides_of(records, DemographicParity)
     bounded = replace(released, dual_bound=0.5).before(0, np.zeros(model.n_params, np.float32))
     np.testing.assert_allclose(
-        np.linalg.norm(bounded.total, axis=1), 0.5 * np.bincount(records.cells), rtol=1e-5
+        np.linalg.norm(bounded.total, axis=1), 0.5 * np.bincount(records.groups), rtol=1e-5
     )
 
 
@@ -409,7 +413,7 @@ def test_more_groups_and_more_classes(rng, primal, n_groups, n_classes):
         recipe = LagrangianDual(DemographicParity(), Descent(n_steps=300), lambda_max, primal)
         trained = run(recipe, records, task)
         chosen = np.eye(n_classes)[decisions_of(trained, records)]
-        shares = [chosen[records.cells == one].mean(axis=0) for one in range(n_groups)]
+        shares = [chosen[records.groups == one].mean(axis=0) for one in range(n_groups)]
         gaps.append(np.ptp(shares, axis=0).max())
     assert trained.fit.trace.values.shape[1] == n_groups * (n_classes if n_classes > 2 else 1)
     assert gaps[0] > 0.2

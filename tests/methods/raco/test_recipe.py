@@ -150,7 +150,7 @@ def test_decisions_are_as_good_as_fairlearns():
 
 def by_hand(records, n_steps, tolerance, learning_rate, clip_norm, temperature, is_soft):
     """Demographic parity of two groups at full batches without noise: parameters, left sides, multipliers."""
-    n, y, group = len(records.y), records.y, records.cells
+    n, y, group = len(records.y), records.y, records.groups
     Z = np.column_stack([records.X, np.ones(n)]).astype(np.float64)
     W, velocity = np.zeros((2, 5)), np.zeros((2, 5))
     totals, weight = np.zeros((2, 2)), 0.0
@@ -253,7 +253,7 @@ def test_reordering_groups_changes_nothing_but_the_order(rng, constraint, order)
     records = of_three(rng)
     recipe = RateConstrained(constraint, Descent(n_steps=60, sampling_rate=0.3))
     plain = run(recipe, three_sided(GROUPS), records)
-    codes = np.argsort(order).astype(np.int16)[records.cells]  # the place of each group in the new order
+    codes = np.argsort(order).astype(np.int16)[records.groups]  # the place of each group in the new order
     moved = run(
         recipe, three_sided(tuple(GROUPS[g] for g in order)), MemoryRecords(records.X, records.y, codes)
     )
@@ -280,7 +280,7 @@ def test_swapping_groups_in_the_data_would_be_caught(rng):
     recipe = RateConstrained(
         Rule("selection_rate[side=first] >= 0.6"), Descent(n_steps=60, sampling_rate=0.3)
     )
-    swapped = MemoryRecords(records.X, records.y, (2 - records.cells).astype(np.int16))
+    swapped = MemoryRecords(records.X, records.y, (2 - records.groups).astype(np.int16))
     plain, other = (run(recipe, three_sided(GROUPS), one) for one in (records, swapped))
     assert np.abs(plain.fit.params - other.fit.params).max() > 0.1
     # the first group is rarely selected, the third often: the left side is minus the rate
@@ -299,7 +299,7 @@ def test_many_classes_and_a_hidden_layer_train_too(rng):
         for tolerance in (0.05, 1.0):
             trained = run(RateConstrained(DemographicParity(tolerance), descent), task, records)
             chosen = np.eye(3)[trained.model.logits(trained.fit.params, records.X).argmax(axis=0)]
-            sides = [chosen[records.cells == g].mean(axis=0) for g in (0, 1)]
+            sides = [chosen[records.groups == g].mean(axis=0) for g in (0, 1)]
             gaps[tolerance] = np.abs(sides[0] - sides[1]).max()
             assert not trained.fit.check.offsets.any()  # thresholds move between two classes only
         assert gaps[1.0] > 0.3

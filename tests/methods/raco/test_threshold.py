@@ -32,7 +32,7 @@ from fairveil.methods.raco.threshold import (
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import CrossEntropy, Margins
+from fairveil.privacy.queries import Count, CrossEntropy, MarginBin
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 from fairveil.training.recipe import Task
@@ -102,7 +102,7 @@ def test_without_noise_the_values_are_exact_counts(adult):
     assert check.may_hold
     assert not check.offsets.any()
     assert not check.standard_errors.any()
-    sides = [records.cells == 0, records.cells == 1]
+    sides = [records.groups == 0, records.groups == 1]
 
     def gap(mask):
         return decisions[sides[0] & mask].mean() - decisions[sides[1] & mask].mean()
@@ -114,12 +114,12 @@ def test_without_noise_the_values_are_exact_counts(adult):
 
 
 def test_people_of_no_group_count_where_no_group_is_named(adult):
-    records = replace(adult[1], cells=np.where(adult[1].X[:, 0] > 0, -1, adult[1].cells).astype(np.int16))
+    records = replace(adult[1], groups=np.where(adult[1].X[:, 0] > 0, -1, adult[1].groups).astype(np.int16))
     weights = np.random.default_rng(1).normal(0, 1, LinearSoftmax(records.X.shape[1], 2).n_params)
     params = weights.astype(np.float32)
     _, check = look_at(records, params, [DemographicParity(1.0), FalseNegativeRateCap(1.0)])
     decisions = (margins_of(LinearSoftmax(records.X.shape[1], 2), params, records.X) > 0).astype(int)
-    known = [decisions[records.cells == g].mean() for g in (0, 1)]
+    known = [decisions[records.groups == g].mean() for g in (0, 1)]
     np.testing.assert_allclose(check.values[0], known[0] - known[1], atol=1e-12)
     np.testing.assert_allclose(check.values[2], missed(decisions, records), atol=1e-12)
 
@@ -227,7 +227,7 @@ def test_margins_on_an_edge_lie_below_it_and_who_is_not_counted_is_in_no_bin(rng
     y, group = rng.integers(0, 2, len(margins)), rng.integers(-1, 3, len(margins))
     records = MemoryRecords(margins[:, None], y.astype(np.int16), group.astype(np.int16))
     cells = np.array([[0, -1], [-1, 1], [-1, 0]])  # of group x label; the last row is also that of no group
-    function = Margins(LinearSoftmax(1, 2), np.array([0, 1, 0, 0], np.float32), cells.ravel(), 2, EDGES)
+    function = Count(cells, 2, MarginBin(LinearSoftmax(1, 2), np.array([0, 1, 0, 0], np.float32), EDGES))
     plan = Plan((adjustment_stage(0.0, steps_of(1.0), 2),), math.inf, 1e-5)
     veil = open_veils(records, plan, Ledger(), reproducible_coins(0), "test")["look"]
     counts = veil.draw().release_counts(function, "margins").reshape(2, -1)
@@ -333,7 +333,7 @@ def test_without_a_clip_norm_nobody_is_clipped(adult):
 
 
 def test_a_noisy_clipped_share_is_a_share(adult, rng):
-    records = replace(adult[1], cells=np.full(3000, -1, np.int16))
+    records = replace(adult[1], groups=np.full(3000, -1, np.int16))
     params = np.zeros(2 * records.X.shape[1] + 2, np.float32)
     for clip_norm in (0.01, 100.0):
         for _ in range(10):
@@ -344,7 +344,7 @@ def test_a_noisy_clipped_share_is_a_share(adult, rng):
 
 
 def test_nobody_at_all_is_looked_at_calmly(adult, rng):
-    nobody = MemoryRecords(adult[1].X[:0], adult[1].y[:0], adult[1].cells[:0])
+    nobody = MemoryRecords(adult[1].X[:0], adult[1].y[:0], adult[1].groups[:0])
     params = np.zeros(2 * nobody.X.shape[1] + 2, np.float32)
     for noise in (0.0, 3.0):
         _, check = look_at(

@@ -20,7 +20,7 @@ from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.dp2dp.problem import FittedRule, RuleProblem, aims_for, check_counted, noise_of
 from fairveil.models.rules import TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import SoftRule
+from fairveil.privacy.queries import RuleDecision, Sum
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Task
 
@@ -94,10 +94,9 @@ class DualSteps:
         before, brakes = np.zeros(len(bounds.bounds)), np.ones(len(bounds.bounds))
         for step in range(self.n_steps):
             rule = tilted_rule(scene, mean, multipliers)
-            soft = SoftRule(
-                scene.model, scene.params, rule, bounds.cells, bounds.n_cells, self._smoothing(step)
-            )
-            counts = veils["rule"].draw().release_histogram(soft, 1.0) / rate
+            soft = RuleDecision(scene.model, scene.params, rule, bounds.n_classes, self._smoothing(step))
+            query = Sum(bounds.cells, bounds.n_cells, soft)
+            counts = veils["rule"].draw().release_sums(query, 1.0) / rate
             mean = mean + (counts - mean) / (step + 1)
             values = bounds.values(_of_size(counts, mean), scene.floor)
             errors = bounds.standard_errors(mean, noise**2, scene.floor)

@@ -16,7 +16,7 @@ from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.models.base import Model
 from fairveil.models.rules import DecisionRule, RandomizedThresholds
 from fairveil.privacy.plan import Stage
-from fairveil.privacy.queries import RuleDecisions
+from fairveil.privacy.queries import Count, Decision
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.recipe import Task
 
@@ -68,8 +68,8 @@ class RuleProblem:
     def count(self, batch: Batch, rule: DecisionRule, cells: NDArray[np.int64], name: str) -> Float64Array:
         """Release how many people of each cell a rule decides for each class, shape (cells, classes)."""
         n_cells = int(cells.max()) + 1
-        function = RuleDecisions(self.model, self.params, rule, cells, n_cells)
-        return batch.release_counts(function, name).reshape(n_cells, -1)
+        query = Count(cells, n_cells, Decision(self.model, self.params, rule))
+        return batch.release_counts(query, name).reshape(n_cells, -1)
 
     def check(self, batch: Batch, stage: Stage, rule: DecisionRule, name: str = "released") -> FinalCheck:
         """Release counts of the final rule, which no choice has looked at, and say what they tell of every bound."""

@@ -30,7 +30,7 @@ from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
 from fairveil.methods.dp2dp.problem import FittedRule, RuleProblem, aims_for, check_counted, noise_of
 from fairveil.models.rules import RandomizedThresholds
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Margins
+from fairveil.privacy.queries import Count, MarginBin
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Task
 
@@ -314,7 +314,7 @@ class ScoreHistogram:
         batch, stage = veils["rule"].draw(), veils["rule"].stage
         cells, rule = scene.group_cells, scene.plain_rule()
         n_cells, codes = int(cells.max()) + 1, scene.task.people.codes
-        margins = Margins(scene.model, scene.params, cells.ravel(), n_cells, EDGES, scene.jitter)
+        margins = Count(cells, n_cells, MarginBin(scene.model, scene.params, EDGES, scene.jitter))
         bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
         noise = noise_of(stage, "histogram")
         known = [[Observation(np.eye(bins.shape[1]), row, noise)] for row in bins]

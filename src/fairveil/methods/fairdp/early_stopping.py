@@ -20,7 +20,7 @@ from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.models.last_layer import LayeredModel
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import SmoothRates
+from fairveil.privacy.queries import NoisyMarginRate, Sum, all_cells
 from fairveil.privacy.veil import ROUNDING, Veil
 from fairveil.training.recipe import Task
 
@@ -182,8 +182,10 @@ class EarlyStoppingState:
 
     def _excess(self, params: Float32Array, veil: Veil) -> float:
         """Return by how much the smooth rates break the bound that they break most, among groups large enough."""
-        rates = SmoothRates(self.model, params, self.std, self.task.people.n_groups, is_row_stable=False)
-        sums = veil.draw().release_histogram(rates, REACH, "smooth rates").reshape(-1, self.model.n_classes)
+        n_groups, n_classes = self.task.people.n_groups, self.model.n_classes
+        rates = NoisyMarginRate(self.model, params, self.std, is_row_stable=False)
+        query = Sum(all_cells(n_groups, n_classes), n_groups * n_classes, rates)
+        sums = veil.draw().release_sums(query, REACH, "smooth rates").reshape(-1, n_classes)
         bounds: HistogramConstraints = constrain(self._asked.constraint, self.task.people)
         histogram = smooth_histogram(bounds, np.asarray(self.sizes), sums)
         told = bounds.is_told(histogram, (REACH * ROUNDING * veil.stage.releases[0].noise_multiplier) ** 2)

@@ -26,7 +26,7 @@ from fairveil.methods.fairdp.early_stopping import REACH, StoppingCheck, largest
 from fairveil.models.last_layer import LayeredModel
 from fairveil.models.linear import LinearSoftmax
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import ShareOfModels, SmoothRates
+from fairveil.privacy.queries import NoisyMarginRate, SeveralDecisions, Sum, all_cells
 from fairveil.privacy.veil import ROUNDING, Veil
 from fairveil.training.recipe import Fit
 
@@ -314,11 +314,13 @@ def read_smooth_sums(veil: Veil, model: LayeredModel, n_groups: int, fit: Fit) -
     """Return noisy sums of smooth decisions at the released parameters, by (group code, label)."""
     batch, last = veil.draw(), fit.sheet
     noise_std = REACH * ROUNDING * veil.stage.releases[0].noise_multiplier
-    rates = SmoothRates(model, fit.params, last.margin_std, n_groups)
-    smooth = batch.release_histogram(rates, REACH, "smooth rates").reshape(n_groups, 2)
+    table, n_cells = all_cells(n_groups, 2), 2 * n_groups
+    rates = Sum(table, n_cells, NoisyMarginRate(model, fit.params, last.margin_std))
+    smooth = batch.release_sums(rates, REACH, "smooth rates").reshape(n_groups, 2)
     if not last.several:
         return SmoothSums(smooth, None, noise_std)
-    votes = batch.release_histogram(ShareOfModels(model, last.several, n_groups), REACH, "several models")
+    share = Sum(table, n_cells, SeveralDecisions(model, last.several, is_mean=True))
+    votes = batch.release_sums(share, REACH, "several models")
     return SmoothSums(smooth, votes.reshape(n_groups, 2), noise_std)
 
 

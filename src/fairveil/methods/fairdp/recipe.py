@@ -30,7 +30,7 @@ from fairveil.methods.fairdp.noise_certificate import (
 from fairveil.models import Adam, Average, Model, Optimizer, Sgd
 from fairveil.models.last_layer import LayeredModel, bounded_last_layer, check_layered
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import CrossEntropy, GroupWeighted, InCells, InSubsets
+from fairveil.privacy.queries import Count, CrossEntropy, all_cells
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 from fairveil.training.run import precision_of
@@ -289,7 +289,7 @@ class Groupwise:
         if not self._buys_sizes:
             return None
         shape = (task.people.n_groups, task.n_classes)
-        everyone = InCells(np.arange(shape[0] * shape[1]).reshape(shape), shape[0] * shape[1])
+        everyone = Count(all_cells(*shape), shape[0] * shape[1])
         return veils["groups"].draw().release_counts(everyone, "group sizes").reshape(shape)
 
     def _scale(self, task: Task, size: float, cells: NDArray[np.float64] | None, share: float) -> GroupScale:
@@ -307,7 +307,7 @@ class Groupwise:
         clip_norm = self.descent.clip_norm_for(task)
         if self.released == "average":
             bound = clip_norm if math.isinf(clip_norm) else clip_norm * scale.weights
-            return batch.release_gradient(model, params, GroupWeighted(scale.weights), bound)
+            return batch.release_gradient(model, params, CrossEntropy(scale.weights), bound)
         n_groups = scale.n_known
         sums = batch.release_group_gradients(model, params, CrossEntropy(), clip_norm, n_groups)
         return scale.weights[:n_groups] @ sums
@@ -330,7 +330,7 @@ class Groupwise:
         n_models, clip_norm = self.finish.n_models, self.descent.clip_norm_for(task)
         wide = replace(model, n_classes=n_models * model.n_classes)
         bound = clip_norm if math.isinf(clip_norm) else clip_norm * scale.weights
-        objective = InSubsets(scale.weights, n_models)
+        objective = CrossEntropy(scale.weights, n_models)
         gradient = batch.release_gradient(wide, widened(model, before, n_models), objective, bound)
         step = self.finish.learning_rate / self._divisor("finish", scale, task)
         several = tuple(

@@ -19,9 +19,9 @@ from scipy.special import ndtr
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_positive
-from fairveil.methods.functional.quadratic import CellRates, CellSums, Quadratic, design_of
+from fairveil.methods.functional.quadratic import CellRates, CellSums, Quadratic
 from fairveil.models import LinearSoftmax
-from fairveil.privacy.rows import Rows, row_function
+from fairveil.privacy.queries import Count, ScoreBin
 
 MIDDLE = 0.75
 """The point of the line whose score is binned: fair models lie about it."""
@@ -108,6 +108,13 @@ class ScorePath:
         first = self.weights_at(MIDDLE)
         return first, self.move - self.tilt * first
 
+    def query(self, cells: NDArray[np.int64], places: NDArray[np.int64], norm: float, clips: bool) -> Count:
+        """Return the query for both scores of each record, in bins that are merged into `places` (cells, bins)."""
+        edges = SCORES[1:-1] * self.unit, MOVES[1:-1] * self.width
+        return Count(
+            cells, len(places), ScoreBin(self.binned, edges, self.centres[cells], norm, clips), places
+        )
+
     def weights_at(self, shift: float) -> Float64Array:
         """Return the weights at a point of the line."""
         return self.start + shift * self.move
@@ -191,36 +198,6 @@ def _even_parts(weights: Float64Array, fewest: int, scale: float) -> NDArray[np.
         return np.arange(len(weights))
     middles = (np.cumsum(weights) - weights / 2) / weights.sum()
     return np.unique(np.floor(middles * n_parts), return_inverse=True)[1].astype(np.int64)
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class PathBins:
-    """The place of each record's scores on a released line in one histogram of all cells.
-
-    `cells` (groups x labels) gives the cell, `places` (cells x bins) where its bins are counted.
-    """
-
-    path: ScorePath
-    norm: float
-    cells: NDArray[np.int64]
-    places: NDArray[np.int64]
-    clips: bool = False
-
-    @property
-    def n_cells(self) -> int:
-        """One count for each place."""
-        return int(self.places.max()) + 1
-
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return the place of each row in the flat histogram."""
-        design = design_of(rows.X, self.norm, self.clips)
-        cell = self.cells.ravel().take(rows.joint(2), mode="wrap")
-        first, second = (design @ weights for weights in self.path.binned)
-        place = cell * (len(SCORES) - 1) + np.searchsorted(SCORES[1:-1] * self.path.unit, first)
-        second -= self.path.centres[cell]
-        place = place * (len(MOVES) - 1) + np.searchsorted(MOVES[1:-1] * self.path.width, second)
-        return self.places.ravel()[place]
 
 
 @dataclass(frozen=True, eq=False)

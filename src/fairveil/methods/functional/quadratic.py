@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from fairveil._typing import Float64Array
 from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
 from fairveil.privacy.moments import Moments, coefficient_sensitivity
-from fairveil.privacy.rows import RowMoments, Rows, row_function
+from fairveil.privacy.queries import MomentsAroundWeights, MomentsAtZero
 
 START_SENSITIVITY = coefficient_sensitivity(1.0, 1.0)
 """The L2 norm of what one record adds at 0, with u = 1 - 2y and v = 1."""
@@ -45,15 +44,6 @@ def laplace_bound(n_values: int) -> float:
     return n_values**2 / 4 + 3 * n_values
 
 
-def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Float64Array:
-    """Return z = [x, 1] / norm in double precision, with every |x_j| <= 1 if asked for."""
-    design = np.empty((len(X), X.shape[1] + 1))
-    design[:, :-1] = np.clip(X, -1.0, 1.0) if clips else X
-    design[:, -1] = 1.0
-    design /= norm
-    return design
-
-
 class CellLayout(NamedTuple):
     """Where the moments of each (group code, label) are summed, and what the cells of first moments are."""
 
@@ -72,64 +62,6 @@ class CellLayout(NamedTuple):
     def tells_labels(self) -> bool:
         """Whether all people of a cell have one label, so that first moments count them."""
         return len(self.labels) > 1
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class AtZero:
-    """The coefficients of the loss expanded at 0: u = pull (1 - 2y) and a constant weight v.
-
-    `cells` and `tables` (groups x labels) say where an atom's first and second moments are summed.
-    """
-
-    norm: float
-    n_values: int
-    cells: NDArray[np.int64]
-    tables: NDArray[np.int64]
-    n_cells: int
-    n_tables: int
-    pull: float = 1.0
-    weight: float = 1.0
-    clips: bool = False
-
-    def moments_of(self, rows: Rows) -> RowMoments:
-        """Return what each row adds, and where."""
-        atoms = rows.joint(2)
-        return RowMoments(
-            design_of(rows.X, self.norm, self.clips),
-            self.cells.ravel().take(atoms, mode="wrap"),
-            self.tables.ravel().take(atoms, mode="wrap"),
-            self.pull * (1.0 - 2.0 * rows.y),
-            np.full(len(rows), self.weight),
-        )
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class AroundWeights:
-    """The Newton step around released weights: u = p - y and v = 4 p (1 - p), both summed by table."""
-
-    norm: float
-    weights: Float64Array
-    tables: NDArray[np.int64]
-    n_tables: int
-
-    @property
-    def n_values(self) -> int:
-        """The length of z."""
-        return len(self.weights)
-
-    @property
-    def n_cells(self) -> int:
-        """Slopes are summed where curvatures are."""
-        return self.n_tables
-
-    def moments_of(self, rows: Rows) -> RowMoments:
-        """Return what each row adds, and where."""
-        design = design_of(rows.X, self.norm)
-        chance = expit(design @ self.weights)
-        tables = self.tables.ravel().take(rows.joint(2), mode="wrap")
-        return RowMoments(design, tables, tables, chance - rows.y, 4 * chance * (1 - chance))
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,15 +85,15 @@ class Quadratic:
 
     @classmethod
     def at_zero(
-        cls, moments: Moments, shares: Float64Array, cell_tables: NDArray[np.int64], step: AtZero
+        cls, moments: Moments, shares: Float64Array, cell_tables: NDArray[np.int64], step: MomentsAtZero
     ) -> "Quadratic":
         """Return the expansion at 0 of the tables' losses, each times its share."""
         by_table = _by_table(moments.first, cell_tables, step.n_tables)
-        slope = shares @ by_table / (2 * step.pull)
+        slope = shares @ by_table / (2 * step.slope)
         return cls._of(moments, shares, slope, 1 / (4 * step.weight), np.zeros(step.n_values))
 
     @classmethod
-    def around(cls, moments: Moments, shares: Float64Array, step: AroundWeights) -> "Quadratic":
+    def around(cls, moments: Moments, shares: Float64Array, step: MomentsAroundWeights) -> "Quadratic":
         """Return the Newton quadratic around released weights."""
         return cls._of(moments, shares, shares @ moments.first, 0.25, step.weights)
 
@@ -333,11 +265,11 @@ def heard(moments: Moments, norm: float) -> Moments:
     return replace(moments, first=np.where(sizes[:, None] > HEARD * noise, moments.first, 0.0))
 
 
-def known_from(moments: Moments, start: AtZero, layout: CellLayout, size: float) -> CellSums:
+def known_from(moments: Moments, start: MomentsAtZero, layout: CellLayout, size: float) -> CellSums:
     """Return the sums of z in cells (first moments have the sign of the label) and of z z^T over everyone."""
-    sums = moments.first * (1 - 2 * layout.labels)[:, None] / start.pull
+    sums = moments.first * (1 - 2 * layout.labels)[:, None] / start.slope
     squares = moments.second.sum(axis=0) / start.weight
-    noise = moments.first_noise / start.pull * start.norm
+    noise = moments.first_noise / start.slope * start.norm
     return CellSums(sums, squares, start.norm, noise, max(1.0, 1e-3 * size))
 
 

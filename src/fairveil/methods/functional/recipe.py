@@ -35,7 +35,6 @@ from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.functional.path import (
     BinPosterior,
     DecisionCounts,
-    PathBins,
     ReleasedStatistics,
     line_of,
     margin_params,
@@ -44,8 +43,6 @@ from fairveil.methods.functional.path import (
 from fairveil.methods.functional.quadratic import (
     NEWTON_SENSITIVITY,
     START_SENSITIVITY,
-    AroundWeights,
-    AtZero,
     CellLayout,
     CellRates,
     CellSums,
@@ -55,56 +52,23 @@ from fairveil.methods.functional.quadratic import (
     laplace_bound,
 )
 from fairveil.models.linear import LinearSoftmax
-from fairveil.models.row_stable import row_stable_logits
 from fairveil.privacy.noise import noise_distribution
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Decisions
-from fairveil.privacy.rows import Rows, row_function
+from fairveil.privacy.queries import (
+    Count,
+    Decision,
+    MomentsAroundWeights,
+    MomentsAtZero,
+    SeveralDecisions,
+    Sum,
+    all_cells,
+)
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
 NAME = "announced"
 NOISE = 0.5
 """Noise over that on the outcomes of the fitted model: the models that were announced get most of the budget."""
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class DecisionsOfSeveral:
-    """The decision of each of several linear models of two classes, one-hot, added to the record's (group, label)."""
-
-    several: tuple[Float32Array, ...]
-    n_features: int
-    n_groups: int
-
-    @property
-    def n_cells(self) -> int:
-        """One for each (group code, label)."""
-        return 2 * self.n_groups
-
-    @property
-    def n_values(self) -> int:
-        """One for each model and decision."""
-        return 2 * len(self.several)
-
-    def cells_of(self, rows: Rows) -> NDArray[np.integer]:
-        """Return the cell of each row; people of no group have the last code."""
-        group = np.where(rows.cells >= 0, rows.cells, self.n_groups - 1).astype(np.int64)
-        return 2 * group + rows.y
-
-    def values_of(self, rows: Rows) -> Float32Array:
-        """Return one column a record."""
-        logits = row_stable_logits(
-            LinearSoftmax(self.n_features, self.n_values), _stacked(self.several), rows.X
-        ).reshape(len(self.several), 2, -1)
-        decided = logits[:, 1] > logits[:, 0]
-        return np.stack([~decided, decided], axis=1).reshape(self.n_values, -1).astype(np.float32)
-
-
-def _stacked(several: Sequence[Float32Array]) -> Float32Array:
-    """Return the parameters of all models as one model: class weights of each in turn, then their biases."""
-    weights, biases = zip(*((params[:-2], params[-2:]) for params in several), strict=True)
-    return np.concatenate([*weights, *biases])
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +88,9 @@ def read_announced(
     veil: Veil, several: Sequence[Float32Array], n_features: int, n_groups: int
 ) -> AnnouncedCounts:
     """Return how each model decides the people held out."""
-    function = DecisionsOfSeveral(tuple(several), n_features, n_groups)
+    decisions = SeveralDecisions(LinearSoftmax(n_features), tuple(several))
     bound = math.sqrt(len(several))
-    sums = veil.draw().release_histogram(function, bound, NAME)
+    sums = veil.draw().release_sums(Sum(all_cells(n_groups, 2), 2 * n_groups, decisions), bound, NAME)
     counts = sums.reshape(n_groups, 2, len(several), 2).transpose(2, 0, 1, 3)
     (release,) = veil.stage.releases
     return AnnouncedCounts(counts, (release.noise_multiplier * bound * ROUNDING) ** 2)
@@ -288,7 +252,7 @@ class Functional:
                 shares = self._shares(known, layout)
                 quadratic = Quadratic.at_zero(moments, shares, layout.cell_tables, start)
             else:
-                around = AroundWeights(start.norm, quadratic.minimiser, layout.tables, layout.n_tables)
+                around = MomentsAroundWeights(start.norm, quadratic.minimiser, layout.tables, layout.n_tables)
                 moments = batch.release_moments(around, NEWTON_SENSITIVITY, _name(step))
                 quadratic = Quadratic.around(moments, shares, around)
             quadratic = quadratic.regularised(self.regularisation)
@@ -320,12 +284,12 @@ class Functional:
         """Return what one record may add to the first release, in the norm of its law."""
         return laplace_bound(task.n_features + 1) if self.law == "laplace" else START_SENSITIVITY
 
-    def _start_for(self, task: Task, layout: CellLayout) -> AtZero:
+    def _start_for(self, task: Task, layout: CellLayout) -> MomentsAtZero:
         """Return the expansion at 0, in the scale of the paper under its law."""
         where = (task.n_features + 1, layout.cells, layout.tables, len(layout.labels), layout.n_tables)
         if self.law == "laplace":
-            return AtZero(1.0, *where, pull=0.5, weight=0.125, clips=True)
-        return AtZero(task.input_norm, *where)
+            return MomentsAtZero(1.0, *where, slope=0.5, weight=0.125, clips=True)
+        return MomentsAtZero(task.input_norm, *where)
 
     def layout_for(self, task: Task, bounds: HistogramConstraints | None) -> CellLayout:
         """Return cells no finer than bounds and weighting need: each one adds noise to the pooled slope."""
@@ -365,9 +329,10 @@ class PathCounts:
         """Return the sheet with scores counted along the line, then decisions of the model that is chosen, twice."""
         path, known = sheet.path, sheet.known
         noise = self._noise("scores")
-        bins = PathBins(path, known.norm, self.layout.cells, merged_bins(path, known, noise), clips)
-        histogram = self.batch.release_counts(bins, "scores")
-        belief = BinPosterior.before(path, known).told_histogram(histogram, bins.places, noise)
+        places = merged_bins(path, known, noise)
+        query = path.query(self.layout.cells, places, known.norm, clips)
+        histogram = self.batch.release_counts(query, "scores")
+        belief = BinPosterior.before(path, known).told_histogram(histogram, places, noise)
         for name in ("counts 1", "counts 2"):
             sheet = replace(sheet, outlook=DecisionCounts.counted(path, belief))
             rule = sheet.rule_at()
@@ -386,8 +351,8 @@ class PathCounts:
     def _decided(self, params: Float32Array, cells: NDArray[np.int64], name: str) -> Float64Array:
         """Release how many people of each cell are decided for each class."""
         n_cells = int(cells.max()) + 1
-        function = Decisions(self.model, params, cells.ravel(), n_cells)
-        return self.batch.release_counts(function, name).reshape(n_cells, 2)
+        query = Count(cells, n_cells, Decision(self.model, params))
+        return self.batch.release_counts(query, name).reshape(n_cells, 2)
 
     def _noise(self, name: str) -> float:
         return next(each.noise_multiplier for each in self.stage.releases if each.name == name)

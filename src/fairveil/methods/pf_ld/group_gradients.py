@@ -28,17 +28,19 @@ from fairveil.models.losses import softmax
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.queries import (
-    SHARPNESS,
-    BasisSums,
-    Decisions,
-    GroupPull,
-    LongGradients,
-    RowStableDecisions,
-    SoftDecisions,
-    gradient_lengths,
+    Count,
+    Decision,
+    DecisionGradient,
+    DecisionGradientBin,
+    DecisionPrice,
+    SoftDecision,
+    Sum,
+    decision_gradient_norms,
 )
-from fairveil.privacy.rows import CellFunction
 from fairveil.privacy.veil import Batch, Veil
+
+SHARPNESS = 1.25
+"""Multipliers pull at softmax(SHARPNESS x logits): the sharper, the less they move rows far from the boundary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,8 +262,8 @@ class EstimatedMembership:
     def look(self, params: Float32Array) -> "EstimatedMembership":
         """Release the decisions of each cell; the first time the sums of gradients too."""
         sides, model = self.sides, self.model
-        asked = RowStableDecisions(model, params, sides.groups.cells, sides.n_cells)
-        counts = self.veils["train"].draw().release_counts(asked, "decisions").reshape(-1, model.n_classes)
+        query = Count(sides.groups.cells, sides.n_cells, Decision(model, params, is_row_stable=True))
+        counts = self.veils["train"].draw().release_counts(query, "decisions").reshape(-1, model.n_classes)
         known = replace(self, n_looks=self.n_looks + 1, seen=self.seen + counts.sum(axis=1))
         if known.n_looks == 1:
             known = known._estimated(params)
@@ -278,10 +280,14 @@ class EstimatedMembership:
     def _estimated(self, params: Float32Array) -> "EstimatedMembership":
         """Release the sums of each cell and work out what part of it each public row makes up."""
         sides, public = self.sides, self.public
-        sums = basis_for(public, self.model, params, sides.groups.cells, sides.n_cells)
+        sums = basis_for(public, self.model, params)
         noise = self.veils["sums"].stage.releases[0].noise_multiplier
         clip_norm = self._usual_length(sums) if self.bound is None else self.bound
-        released = self.veils["sums"].draw().release_histogram(sums, clip_norm, "sums")
+        released = (
+            self.veils["sums"]
+            .draw()
+            .release_sums(Sum(sides.groups.cells, sides.n_cells, sums), clip_norm, "sums")
+        )
         chances = memberships(
             public, sums, released, noise * clip_norm, clip_norm, self._sizes, sides.cell_labels
         )
@@ -297,7 +303,7 @@ class EstimatedMembership:
         """Return what part each row makes up of each cell."""
         return chances / np.maximum(chances @ self.public.weights, 1.0)[:, None]
 
-    def _usual_length(self, sums: BasisSums) -> float:
+    def _usual_length(self, sums: DecisionGradient) -> float:
         """Return a primal bound by the lengths of all rows, which are public; what is cut is known and no bias."""
         lengths = public_lengths(self.public, sums)
         return float(max(np.quantile(lengths, CLIP_QUANTILE), SHORTEST)) if len(lengths) else 1.0
@@ -388,14 +394,15 @@ class NoisyGroupGradients:
 
         By noisy counts of long gradients in each cell where the plan has them, else by those of all rows.
         """
-        lengths = gradient_lengths(self.model, params, self.public.X)
+        lengths = decision_gradient_norms(self.model, params, self.public.X, SHARPNESS)
         edges = GRID * max(float(lengths.max(initial=0.0)), SHORTEST)
         bins = np.searchsorted(edges, lengths, side="left")
         counts = np.bincount(bins, self.public.weights, len(edges) + 1)[None].astype(np.float64)
         sizes = counts.sum() / self.sides.n_cells
         if "lengths" in self.veils:
-            asked = LongGradients(self.model, params, self.sides.groups.cells, self.sides.n_cells, edges)
-            released = self.veils["lengths"].draw().release_counts(asked, "lengths")
+            norms = DecisionGradientBin(self.model, params, edges, SHARPNESS)
+            query = Count(self.sides.groups.cells, self.sides.n_cells, norms)
+            released = self.veils["lengths"].draw().release_counts(query, "lengths")
             counts = released.reshape(-1, len(edges) + 1)
             noise = self.veils["lengths"].stage.releases[0].noise_multiplier * math.sqrt(len(edges) + 1)
             sizes = float(_at_least(counts.sum(axis=1), noise).min())
@@ -408,14 +415,11 @@ class NoisyGroupGradients:
     def _measured(self, batch: Batch, params: Float32Array) -> Float64Array:
         cells, n_cells = self.sides.groups.cells, self.sides.n_cells
         if self.dual_bound is not None:
-            soft = SoftDecisions(self.model, params, cells.ravel(), n_cells, SHARPNESS)
-            return batch.release_histogram(soft, self.dual_bound, "decisions")
+            soft = Sum(cells, n_cells, SoftDecision(self.model, params, SHARPNESS))
+            return batch.release_sums(soft, self.dual_bound, "decisions")
         # the first parameters are public; later ones carry noise, so that nobody can aim a row at an edge of theirs
-        hard: CellFunction = (
-            Decisions(self.model, params, cells.ravel(), n_cells)
-            if self.weight and not self.schedule.n_looks
-            else RowStableDecisions(self.model, params, cells, n_cells)
-        )
+        is_fresh = bool(self.weight) and not self.schedule.n_looks
+        hard = Count(cells, n_cells, Decision(self.model, params, is_row_stable=not is_fresh))
         return batch.release_counts(hard, "decisions").reshape(self.total.shape)
 
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
@@ -439,8 +443,8 @@ class NoisyGroupGradients:
         (counted,) = self._counting.sampling_rates.values()
         weights = max(1.0, counted * self.public.n_units) * pull
         table = np.vstack([weights, np.zeros(weights.shape[1])])
-        objective = GroupPull(
-            table.take(self.sides.groups.cells.ravel(), axis=0, mode="wrap").astype(np.float32)
+        objective = DecisionPrice(
+            table.take(self.sides.groups.cells.ravel(), axis=0, mode="wrap").astype(np.float32), SHARPNESS
         )
         heaviest = max(float(np.ptp(weights, axis=1).max()), LIGHTEST)
         bound = max(heaviest * self.clip_norm, SHORTEST) if math.isfinite(self.clip_norm) else math.inf

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.models.base import Model
 from fairveil.privacy.attribute import PublicRows
-from fairveil.privacy.queries import BasisSums
+from fairveil.privacy.queries import DecisionGradient
 
 POWER = 0.25
 """The basis is Sigma^-POWER times the centred features: halfway between as they are and whitened."""
@@ -31,13 +31,11 @@ SHARES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """How much of the variance of a membership features may explain."""
 
 
-def basis_for(
-    public: PublicRows, model: Model, params: Float32Array, cells: NDArray[np.int64], n_cells: int
-) -> BasisSums:
+def basis_for(public: PublicRows, model: Model, params: Float32Array) -> DecisionGradient:
     """Return the vectors to be summed, in a basis that follows from features and parameters alone."""
     if not len(public.y):
         none = np.zeros((public.X.shape[1], 0))
-        return BasisSums(model, params, cells, n_cells, np.zeros(len(none)), none, CONSTANT)
+        return DecisionGradient(model, params, np.zeros(len(none)), none, CONSTANT)
     weights = _slopes(public, model, params) * public.weights
     weights /= weights.sum()
     centre = weights @ public.X.astype(np.float64)
@@ -47,14 +45,14 @@ def basis_for(
     axes = axes[:, kept] * sizes[kept] ** -POWER
     lengths = np.sqrt(np.square(centred @ axes).sum(axis=1)) if kept.any() else np.ones(len(centred))
     constant = CONSTANT * max(float(np.median(lengths)), 1e-6)
-    return BasisSums(model, params, cells, n_cells, centre, axes, constant)
+    return DecisionGradient(model, params, centre, axes, constant)
 
 
 def _slopes(public: PublicRows, model: Model, params: Float32Array) -> Float64Array:
-    return BasisSums.slopes_of(model.logits(params, public.X))
+    return DecisionGradient.slopes_of(model.logits(params, public.X))
 
 
-def public_lengths(public: PublicRows, sums: BasisSums) -> Float64Array:
+def public_lengths(public: PublicRows, sums: DecisionGradient) -> Float64Array:
     """Return the length of every row's vector: no secret, unlike whose it is."""
     slopes = _slopes(public, sums.model, sums.params)
     return slopes * np.sqrt(np.square(sums.basis_of(public.X)).sum(axis=1))
@@ -72,7 +70,7 @@ class _Stratum:
 
 def memberships(
     public: PublicRows,
-    sums: BasisSums,
+    sums: DecisionGradient,
     released: Float64Array,
     noise_std: float,
     clip_norm: float,
@@ -84,7 +82,7 @@ def memberships(
     Parameters
     ----------
     public : PublicRows
-    sums : BasisSums
+    sums : DecisionGradient
         What was summed.
     released : array of shape (cells, values)
         The noisy sums.
@@ -109,9 +107,9 @@ def memberships(
 
 
 def _stratum(
-    public: PublicRows, sums: BasisSums, basis: Float64Array, clip_norm: float, rows: NDArray[np.int64]
+    public: PublicRows, sums: DecisionGradient, basis: Float64Array, clip_norm: float, rows: NDArray[np.int64]
 ) -> _Stratum:
-    slopes = BasisSums.slopes_of(sums.model.logits(sums.params, public.X[rows]))
+    slopes = DecisionGradient.slopes_of(sums.model.logits(sums.params, public.X[rows]))
     lengths = slopes * np.sqrt(np.square(basis).sum(axis=1))
     held = slopes * np.minimum(1.0, clip_norm / np.maximum(lengths, 1e-12)) * public.weights[rows]
     n_rows = float(public.weights[rows].sum())

@@ -19,6 +19,7 @@ from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import ConstraintTrace, quantile
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.pf_ld.group_gradients import (
+    SHARPNESS,
     EstimatedMembership,
     GroupSide,
     NoisyGroupGradients,
@@ -27,10 +28,9 @@ from fairveil.methods.pf_ld.group_gradients import (
 )
 from fairveil.methods.pf_ld.rates import AgainstAll, against_all
 from fairveil.models import Adam, Average, Model
-from fairveil.models.losses import logits_pull
+from fairveil.models.losses import logits_pull, soft_decision_pull
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import soft_pull
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 from fairveil.training.run import precision_of
@@ -306,7 +306,9 @@ class _Course:
         activations = self.model.forward(params, X)
         dlogits = logits_pull(activations[-1], self.public.y[rows])
         if tilts is not None:
-            dlogits = dlogits + soft_pull(activations[-1], tilts[rows].T.astype(np.float32))
+            dlogits = dlogits + soft_decision_pull(
+                activations[-1], tilts[rows].T.astype(np.float32), SHARPNESS
+            )
         total = self.model.clipped_gradient(params, X, dlogits, math.inf, activations=activations)
         return total.astype(np.float64) / max(1, len(rows))
 

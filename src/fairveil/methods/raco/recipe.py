@@ -19,7 +19,7 @@ from fairveil.methods.raco.threshold import ThresholdAdjustment, adjustment_stag
 from fairveil.models import Average, Model, Sgd
 from fairveil.privacy.noise import NoiseDistribution, noise_distribution
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Decisions, Lagrangian, SoftDecisions
+from fairveil.privacy.queries import Count, Decision, Lagrangian, SoftDecision, Sum
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.multipliers import PULL_EVERY, Ascent, DualState
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
@@ -201,11 +201,10 @@ class RateConstrained:
         self, batch: Batch, model: Model, params: Float32Array, constraints: HistogramConstraints
     ) -> NDArray[np.float64]:
         """Release how many people of each cell are decided for each class (Equation 9, hard or soft)."""
-        cells, n_cells = constraints.cells.ravel(), constraints.n_cells
+        cells, n_cells = constraints.cells, constraints.n_cells
         if self.soft_rates:
-            soft = SoftDecisions(model, params, cells, n_cells, self.temperature)
-            return batch.release_histogram(soft, 1.0)
-        hard = Decisions(model, params, cells, n_cells)
+            return batch.release_sums(Sum(cells, n_cells, SoftDecision(model, params, self.temperature)), 1.0)
+        hard = Count(cells, n_cells, Decision(model, params))
         return batch.release_counts(hard, "histogram").reshape(n_cells, model.n_classes)
 
     def objective_of(self, ascent: Ascent, dual: DualState) -> Lagrangian:

@@ -20,8 +20,7 @@ from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bou
 from fairveil.fairness.rates import Rate
 from fairveil.models.base import Model
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Clipped, Decisions, Margins
-from fairveil.privacy.rows import Objective
+from fairveil.privacy.queries import Count, Decision, GradientNormBin, MarginBin, Objective, one_cell
 from fairveil.privacy.veil import Batch
 from fairveil.training.multipliers import aims_of, prices_of
 
@@ -150,14 +149,12 @@ class ThresholdAdjustment:
         return float((prices * broken)[is_told].max())
 
     def _decisions(self, params: Float32Array, name: str) -> Float64Array:
-        cells = self.watched.cells.ravel()
-        function = Decisions(self.model, params, cells, self.watched.n_cells)
-        return self.batch.release_counts(function, name).reshape(-1, self.model.n_classes)
+        query = Count(self.watched.cells, self.watched.n_cells, Decision(self.model, params))
+        return self.batch.release_counts(query, name).reshape(-1, self.model.n_classes)
 
     def _tables(self, table: _Table) -> Iterator[_Table]:
         """Yield the counts at every threshold: those at 0, less who lies between."""
-        cells = self.watched.cells.ravel()
-        margins = Margins(self.model, self.params, cells, self.watched.n_cells, EDGES)
+        margins = Count(self.watched.cells, self.watched.n_cells, MarginBin(self.model, self.params, EDGES))
         bins = self.batch.release_counts(margins, "margins").reshape(self.watched.n_cells, -1)
         below = np.cumsum(bins[:, :-1], axis=1)  # up to each edge
         below -= below[:, [len(_HALF)]]  # counted from 0
@@ -169,8 +166,10 @@ class ThresholdAdjustment:
         """Return the share of people whose gradient is clipped, and its standard error from the noise."""
         if math.isinf(clip_norm):
             return 0.0, 0.0
-        function = Clipped(self.model, self.params, objective, clip_norm, n_groups=1)
-        within, beyond = self.batch.release_counts(function, "clipped")
+        edges = np.array([clip_norm], dtype=np.float32)
+        is_clipped = GradientNormBin(self.model, self.params, objective, edges)
+        query = Count(one_cell(self.model.n_classes), 1, is_clipped)
+        within, beyond = self.batch.release_counts(query, "clipped")
         everyone = max(within + beyond, self._floor)
         error = math.sqrt(self._variance("clipped")) / everyone
         return float(np.clip(beyond / everyone, 0.0, 1.0)), error
