@@ -62,7 +62,7 @@ def test_each_label_is_a_world_of_its_own(rng):
     """Cells of (group, label): the slopes differ by label, and are told of every row, had it this label."""
     X, y = rng.uniform(-1, 1, (600, 3)), rng.integers(2, size=600)
     public = public_of(X, y)
-    sums = basis_of(public, BY_LABEL, 4)
+    sums = basis_of(public)
     by_label = [0.5 + 0.3 * X[:, 0], 0.3 - 0.2 * X[:, 1]]
     chances = np.array([*by_label, *(1 - chance for chance in by_label)])
     cells = chances * OWN_LABEL.take(y, axis=1)
