@@ -50,7 +50,7 @@ def test_a_table_that_fits_says_how_many_rows_count() -> None:
     ]
 
 
-def test_the_rule_of_unknown_labels_is_told(tmp_path: Path, schema: Schema) -> None:
+def test_the_rule_of_unknown_labels_is_stated(tmp_path: Path, schema: Schema) -> None:
     target = Target(column="hired", classes=("no", "yes"), unknown="no")
     path = tmp_path / "t.csv"
     path.write_text("age,pay,hours,sex,hired\n20,5,5,f,maybe\n")
@@ -68,14 +68,14 @@ def test_structure_fails_as_it_does_in_training(tmp_path: Path, schema: Schema) 
         check_table(path, schema)
 
 
-@pytest.mark.parametrize(("told", "is_found"), [("Husband", True), (None, False)])
-def test_a_feature_that_gives_a_group_away_is_shown_to_the_holder(
-    tmp_path: Path, told: str | None, is_found: bool
+@pytest.mark.parametrize(("level", "is_found"), [("Husband", True), (None, False)])
+def test_a_proxy_of_a_group_is_shown_to_the_data_holder(
+    tmp_path: Path, level: str | None, is_found: bool
 ) -> None:
     people = load_dataset("adult")
     table = people.X.head(400).assign(income=people.y.head(400))
-    if told:
-        table["relationship"] = table["sex"].map({"Male": told, "Female": "Wife"})
+    if level:
+        table["relationship"] = table["sex"].map({"Male": level, "Female": "Wife"})
     table.to_csv(tmp_path / "people.csv", index=False)
-    found = [one for one in check_table(tmp_path / "people.csv", people.schema) if "tells" in one.what]
+    found = [one for one in check_table(tmp_path / "people.csv", people.schema) if "reveals" in one.what]
     assert [(one.column, one.count) for one in found] == ([("relationship", 400)] if is_found else [])

@@ -1,13 +1,8 @@
-"""A pydantic complaint in, one plain sentence of fairveil's error tree out.
+"""The public facts about a table, declared by a person and kept in a TOML file.
 
-The public facts a schema is made of: number and category columns, target, groups, row rules.
-
-A schema's plain contents in, TOML that a person likes to read and edit out.
-
-The public facts about a table, declared by a person and kept in a TOML file.
-
-Everything fairveil knows about a table before it pays for a release stands here: columns with their bounds or
-categories, the target's classes, the groups, the rows that count. Encoding follows from it alone.
+Everything fairveil knows about a table before it pays for a release is here: columns with their bounds or
+categories, the target's classes, the groups, the rows that count. Encoding follows from it alone. A schema that is
+wrong is refused in one sentence that says what to write instead.
 """
 
 import hashlib
@@ -30,12 +25,10 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from fairveil.data.values import (
     IGNORE,
     Coding,
-    MissingCells,
     canonical_text,
     check_coding,
     check_distinct,
@@ -43,7 +36,11 @@ from fairveil.data.values import (
 )
 from fairveil.errors import BadStructureError, FairveilError, MissingPublicFactError
 
-# What to write where a public fact is missing.
+OTHER, MISSING = "other", "missing"
+DEFAULT_BINS = 10
+DEFAULT_MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "None")
+MAX_LEVELS = 2**16  # codes are kept as uint16
+
 _PUBLIC_FACTS = {
     "bounds": "bounds = [low, high], the public range of the numbers",
     "categories": 'categories = ["first", "second"], all values known in public',
@@ -52,72 +49,14 @@ _PUBLIC_FACTS = {
     "columns": "one table [columns.NAME] for each feature",
     "target": '[target] with column = "NAME" and classes = ["no", "yes"]',
 }
+"""What to write where a public fact is missing."""
 
-
-def as_fairveil_error(error: ValidationError, keys: list[str]) -> FairveilError:
-    """Return the first complaint as one sentence; `keys` are those the failing table knows."""
-    # A misspelt key is also a missing one: the spelling is what helps.
-    details = sorted(error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden")
-    detail = details[0]
-    inner = detail.get("ctx", {}).get("error")
-    if isinstance(inner, FairveilError):
-        return type(inner)(_placed(_place(detail["loc"]), str(inner)))
-    return _sentence(detail, keys)
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    # A discriminated union puts its tag behind the column's name; a list index counts from 1 for people.
-    names = [str(part) for part in location]
-    if names[:1] == ["columns"]:
-        names = names[:2]
-    if len(names) == 2 and names[0] in ("sensitive", "where"):
-        return f"[[{names[0]}]] number {int(names[1]) + 1}"
-    return f"[{'.'.join(names)}]" if names else ""
-
-
-def _placed(place: str, sentence: str) -> str:
-    return (
-        f"In {place}: {sentence[0].lower()}{sentence[1:]}"
-        if place and not sentence.startswith("In ")
-        else sentence
-    )
-
-
-def _sentence(detail: ErrorDetails, keys: list[str]) -> FairveilError:
-    location, kind = detail["loc"], detail["type"]
-    key = str(location[0]) if location else ""
-    if kind == "missing" and len(location) == 1:
-        return _missing(key)
-    if kind == "extra_forbidden":
-        return BadStructureError(f"Expected known keys only, got {key!r}{close_match(key, keys)}.")
-    if kind in ("union_tag_not_found", "union_tag_invalid"):
-        return BadStructureError(f'In {_place(location)}: expected type = "number" or type = "category".')
-    return BadStructureError(
-        f"Expected a valid {'.'.join(map(str, location))}: {_first_lower(detail['msg'])}."
-    )
-
-
-def _missing(key: str) -> FairveilError:
-    if key in _PUBLIC_FACTS:
-        return MissingPublicFactError(
-            f"Expected {_PUBLIC_FACTS[key]}; got none, so write it into the schema."
-        )
-    return BadStructureError(f"Expected the key {key}, got none; add it.")
-
-
-def _first_lower(message: str) -> str:
-    return message[:1].lower() + message[1:]
-
-
-def close_match(name: str, known: list[str]) -> str:
-    """Return a hint such as '; did you mean "bounds"?' or nothing."""
-    matches = get_close_matches(name, known, n=1)
-    return f' (did you mean "{matches[0]}"?)' if matches else ""
-
-
-OTHER, MISSING = "other", "missing"
-DEFAULT_BINS = 10
-MAX_LEVELS = 2**16  # codes are kept as uint16
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_TOML_WIDTH = 100
+_TABLES = ("target", "sensitive", "where", "columns")
+_HEAD = "# Public facts about a table: nothing here may be read off its private rows.\n"
+_NO_SIZE = "# n_public = 1000    declare the number of rows here if it is public knowledge\n"
+_DRAFT = "# This draft was made from the rows: as private as they are until a person approves it.\n"
 
 
 def _as_name(value: Any) -> str:
@@ -142,7 +81,7 @@ class Facts(BaseModel):
         try:
             super().__init__(**facts)
         except ValidationError as error:
-            raise as_fairveil_error(error, list(type(self).model_fields)) from None
+            raise _as_fairveil_error(error, list(type(self).model_fields)) from None
 
 
 class Number(Facts):
@@ -158,7 +97,7 @@ class Number(Facts):
     cuts : tuple of float
         Interior cut points; a number equal to a cut belongs to the bin above it.
     bins : int
-        Instead of cuts: so many bins of equal width (10 if neither is given).
+        Instead of cuts: so many bins of equal width (10 if neither is set).
     encode : {"bins", "scale", "both"}
         One-hot bins, one scaled number, or both side by side.
     """
@@ -187,19 +126,16 @@ class Number(Facts):
             raise BadStructureError(
                 'Expected no cuts or bins with encode = "scale"; remove them or write "both".'
             )
-        self._check_edges(low, high)
-        return self
-
-    def _check_edges(self, low: float, high: float) -> None:
         check_increasing("cuts" if self.cuts is not None else "bins", self.edges)
         if self.edges and not low < self.edges[0] <= self.edges[-1] < high:
             raise BadStructureError(
                 f"Expected cuts strictly inside the bounds {[low, high]}, got {list(self.edges)}."
             )
+        return self
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """The interior cut points, whichever way they were declared."""
+        """The interior cut points, declared as cuts or as bins."""
         if self.bins is not None:
             # Twelve digits hide the rounding of the division and read well in feature names.
             return tuple(float(f"{edge:.12g}") for edge in np.linspace(*self.bounds, self.bins + 1)[1:-1])
@@ -292,7 +228,7 @@ class Sensitive(Facts):
 
 
 class Where(Facts):
-    """A rule every row must meet; a row that fails contributes nothing. All conditions given must hold.
+    """A rule every row must meet; a row that fails contributes nothing. All its conditions must hold.
 
     A cell that is missing or no number fails every number condition and `one_of`, and passes `none_of`.
     """
@@ -315,73 +251,6 @@ class Where(Facts):
         return self
 
 
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_LINE = 100
-_TABLES = ("target", "sensitive", "where", "columns")
-_HEAD = "# Public facts about a table: nothing here may be read off its private rows.\n"
-_NO_SIZE = "# n_public = 1000    declare the number of rows here if it is public knowledge\n"
-_DRAFT = "# This draft was made by looking at the rows: as private as they are until a person approves it.\n"
-
-
-def schema_toml(facts: Mapping[str, Any]) -> str:
-    """Return the TOML text of a schema given as plain dictionaries, lists, texts and numbers."""
-    plain = {key: value for key, value in facts.items() if key not in _TABLES}
-    parts = [_HEAD, _DRAFT if plain.get("private_draft") else "", _lines(plain)]
-    if "n_public" not in plain:
-        parts.append(_NO_SIZE)
-    parts.append(f"\n[target]\n{_lines(facts['target'])}")
-    for key in ("sensitive", "where"):
-        parts += [f"\n[[{key}]]\n{_lines(entry)}" for entry in facts.get(key, ())]
-    parts += [f"\n[columns.{_key(name)}]\n{_lines(column)}" for name, column in facts["columns"].items()]
-    return "".join(parts)
-
-
-def _lines(table: Mapping[str, Any]) -> str:
-    return "".join(f"{_key(key)} = {_value(value, len(key) + 3)}\n" for key, value in table.items())
-
-
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _string(name)
-
-
-def _value(value: Any, indent: int) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return _number(value)
-    if isinstance(value, str):
-        return _string(value)
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {_list(item)}" for key, item in value.items()) + " }"
-    return _list(value) if len(_list(value)) + indent <= _LINE else _wrapped(value)
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(value)
-
-
-def _string(text: str) -> str:
-    # JSON escapes all that TOML wants escaped except the DEL character.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _list(values: Any) -> str:
-    return "[" + ", ".join(_value(value, 0) for value in values) + "]"
-
-
-def _wrapped(values: Any) -> str:
-    lines = [""]
-    for value in values:
-        item = f" {_value(value, 0)},"
-        if len(lines[-1]) + len(item) > _LINE - 4:
-            lines.append("")
-        lines[-1] += item
-    return "[\n" + "".join(f"   {line}\n" for line in lines if line) + "]"
-
-
-DEFAULT_MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "None")
-
-
 class Schema(Facts):
     """All public facts about a table.
 
@@ -396,9 +265,9 @@ class Schema(Facts):
     id_column : str or None
         The column that names the person; a row without an id contributes nothing.
     missing_values : tuple of str
-        Cells that mean missing, blanks around them aside; nulls always do.
+        Cells that mean missing, with or without blanks around them; nulls always do.
     private_draft : bool
-        True for a draft made by looking at the rows without privacy and not yet approved.
+        True for a draft made from the rows without privacy and not yet approved.
     target, sensitive, columns, where
         The target, the groups, the features in order, the row rules.
 
@@ -451,7 +320,8 @@ class Schema(Facts):
         except UnicodeDecodeError:
             raise BadStructureError(f"Expected {path} to be a TOML schema; it is not UTF-8 text.") from None
         except tomllib.TOMLDecodeError as error:
-            raise BadStructureError(f"Expected {path} to be a TOML schema; {_plain(error)}.") from None
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise BadStructureError(f"Expected {path} to be a TOML schema; {reason}.") from None
         try:
             return cls(**facts)
         except (BadStructureError, MissingPublicFactError) as error:
@@ -473,7 +343,7 @@ class Schema(Facts):
             for name, column in self.columns.items()
         }
         order = [name for name in type(self).model_fields if name in facts]
-        return schema_toml({name: facts[name] for name in order})
+        return _toml({name: facts[name] for name in order})
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the TOML text."""
@@ -490,11 +360,6 @@ class Schema(Facts):
     def feature_names(self) -> tuple[str, ...]:
         """The feature columns in order."""
         return tuple(self.columns)
-
-    @property
-    def missing(self) -> MissingCells:
-        """The rule that says which cells are missing."""
-        return MissingCells.of(self.missing_values)
 
     def sensitive_named(self, column: str) -> Sensitive:
         """Return the groups of a column: declared ones, else the categories of the feature of that name."""
@@ -539,5 +404,92 @@ class Schema(Facts):
         )
 
 
-def _plain(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".")
+def _toml(facts: Mapping[str, Any]) -> str:
+    """Return TOML that a person likes to read and edit, from plain dictionaries, lists, texts and numbers."""
+    plain = {key: value for key, value in facts.items() if key not in _TABLES}
+    parts = [_HEAD, _DRAFT if plain.get("private_draft") else "", _toml_lines(plain)]
+    if "n_public" not in plain:
+        parts.append(_NO_SIZE)
+    parts.append(f"\n[target]\n{_toml_lines(facts['target'])}")
+    for key in ("sensitive", "where"):
+        parts += [f"\n[[{key}]]\n{_toml_lines(entry)}" for entry in facts.get(key, ())]
+    for name, column in facts["columns"].items():
+        parts.append(f"\n[columns.{_toml_key(name)}]\n{_toml_lines(column)}")
+    return "".join(parts)
+
+
+def _toml_lines(table: Mapping[str, Any]) -> str:
+    return "".join(f"{_toml_key(key)} = {_toml_value(value, len(key) + 3)}\n" for key, value in table.items())
+
+
+def _toml_key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _toml_value(name)
+
+
+def _toml_value(value: Any, indent: int = 0) -> str:
+    """Return a value as TOML; a list that does not fit into a line after `indent` is wrapped."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(value)
+    if isinstance(value, str):
+        # JSON escapes all that TOML wants escaped except the DEL character.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        items = (f"{_toml_key(key)} = [{', '.join(map(_toml_value, item))}]" for key, item in value.items())
+        return "{ " + ", ".join(items) + " }"
+    texts = [_toml_value(item) for item in value]
+    line = "[" + ", ".join(texts) + "]"
+    if len(line) + indent <= _TOML_WIDTH:
+        return line
+    lines = [""]
+    for text in texts:
+        if len(lines[-1]) + len(text) + 2 > _TOML_WIDTH - 4:
+            lines.append("")
+        lines[-1] += f" {text},"
+    return "[\n" + "".join(f"   {line}\n" for line in lines if line) + "]"
+
+
+def _as_fairveil_error(error: ValidationError, keys: list[str]) -> FairveilError:
+    """Return pydantic's first complaint as one plain sentence; `keys` are those the failing table knows."""
+    # A misspelt key is also a missing one: the spelling is what helps.
+    details = sorted(error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden")
+    detail = details[0]
+    location, kind, inner = detail["loc"], detail["type"], detail.get("ctx", {}).get("error")
+    key = str(location[0]) if location else ""
+    if isinstance(inner, FairveilError):
+        place, sentence = _place_in_schema(location), str(inner)
+        if place and not sentence.startswith("In "):
+            sentence = f"In {place}: {sentence[0].lower()}{sentence[1:]}"
+        return type(inner)(sentence)
+    if kind == "missing" and len(location) == 1:
+        if key in _PUBLIC_FACTS:
+            return MissingPublicFactError(
+                f"Expected {_PUBLIC_FACTS[key]}; got none, so write it into the schema."
+            )
+        return BadStructureError(f"Expected the key {key}, got none; add it.")
+    if kind == "extra_forbidden":
+        return BadStructureError(f"Expected known keys only, got {key!r}{close_match(key, keys)}.")
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        place = _place_in_schema(location)
+        return BadStructureError(f'In {place}: expected type = "number" or type = "category".')
+    message = detail["msg"]
+    return BadStructureError(
+        f"Expected a valid {'.'.join(map(str, location))}: {message[:1].lower()}{message[1:]}."
+    )
+
+
+def _place_in_schema(location: tuple[int | str, ...]) -> str:
+    # A discriminated union appends its tag to the column's name; a list index counts from 1 for people.
+    names = [str(part) for part in location]
+    if names[:1] == ["columns"]:
+        names = names[:2]
+    if len(names) == 2 and names[0] in ("sensitive", "where"):
+        return f"[[{names[0]}]] number {int(names[1]) + 1}"
+    return f"[{'.'.join(names)}]" if names else ""
+
+
+def close_match(name: str, known: list[str]) -> str:
+    """Return a hint such as '; did you mean "bounds"?' or nothing."""
+    matches = get_close_matches(name, known, n=1)
+    return f' (did you mean "{matches[0]}"?)' if matches else ""
