@@ -1,17 +1,9 @@
-"""Known names in, real tables with their public schemas out.
+"""Known names in, tables with their public schemas out; and two synthetic tasks from the literature.
 
-Adult is bundled. The others are too large or not ours to give: their schemas are bundled, their rows are
-looked for as NAME.parquet in the folder that the environment variable FAIRVEIL_DATA names.
+Adult is bundled. The other tables are too large or may not be redistributed: their schemas are bundled, their rows are
+read from NAME.parquet in the folder that the environment variable FAIRVEIL_DATA names.
 
-People who never were: the synthetic tasks of DP2DP and of FairDP, from public coins.
-
-The biased mixture (DP2DP, Appendix E.1, after Denis et al. 2024): classes are equally likely; features given the class
-follow a mixture of Gaussians around its centre; the group depends on the class alone: each of the first half of the
-classes has group 1 with probability p, each of the others with 1 - p. With p = 1/2 groups are alike, with p near 0 or
-1 they hardly share a class.
-
-The separated groups (FairDP, Appendix F): two classes, each one Gaussian around +1 or -1 in every coordinate; most of
-one group is positive, most of the other negative, and features depend on the group through the label alone.
+The synthetic rows belong to nobody; they come from a public seed.
 """
 
 import math
@@ -34,6 +26,15 @@ from fairveil.errors import BadStructureError
 
 DATA_FOLDER = "FAIRVEIL_DATA"
 _BUNDLED = Path(__file__).parent / "bundled"
+
+MIXTURE_BOUND = 5.0
+"""Public bounds of every feature of the mixture: it has mean 0 and a standard deviation of about 1.5."""
+
+MAJORITY = 0.8
+"""The share of positive labels in one group and of negative labels in the other (FairDP, Appendix F)."""
+
+BEST_AUC = 0.91
+"""The area under the ROC curve of the best score on separated groups: the "clean" column of FairDP's Table 2."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,20 @@ def dataset_names() -> tuple[str, ...]:
 
 
 def dataset_schema(name: str) -> Schema:
-    """Return the public schema of a known data set; no row is touched."""
-    return Schema.read(_BUNDLED / f"{_known(name)}.toml")
+    """Return the public schema of a known data set; no row is read."""
+    names = list(dataset_names())
+    if name not in names:
+        known = ", ".join(names)
+        raise BadStructureError(
+            f'Expected a known data set ({known}), got "{name}"{close_match(name, names)}.'
+        )
+    return Schema.read(_BUNDLED / f"{name}.toml")
 
 
 def dataset_path(name: str) -> Path:
     """Return the Parquet file of a known data set."""
-    bundled = _BUNDLED / f"{_known(name)}.parquet"
+    source = dataset_schema(name).source
+    bundled = _BUNDLED / f"{name}.parquet"
     if bundled.is_file():
         return bundled
     folder = os.environ.get(DATA_FOLDER)
@@ -95,7 +103,6 @@ def dataset_path(name: str) -> Path:
     where = (
         f"{path}, where there is none" if folder else f"the folder named by {DATA_FOLDER}, which is not set"
     )
-    source = dataset_schema(name).source
     raise BadStructureError(
         f'Expected "{name}" in {where}; get it from: {source}; then save it as {name}.parquet there.'
     )
@@ -119,26 +126,6 @@ def load_dataset(name: str) -> Dataset:
     return Dataset(frame[Encoder(schema).keep(frame)].reset_index(drop=True), schema, name)
 
 
-def _known(name: str) -> str:
-    names = list(dataset_names())
-    if name not in names:
-        known = ", ".join(names)
-        raise BadStructureError(
-            f'Expected a known data set ({known}), got "{name}"{close_match(name, names)}.'
-        )
-    return name
-
-
-REACH = 5.0
-"""Public bounds of every feature of the mixture: it has mean 0 and a standard deviation of about 1.5."""
-
-MAJORITY = 0.8
-"""The share of positive labels in one group and of negative labels in the other (FairDP, Appendix F)."""
-
-BEST_AUC = 0.91
-"""The area under the ROC curve of the best score on separated groups: the "clean" column of FairDP's Table 2."""
-
-
 def make_biased_mixture(
     n_rows: int = 10_000,
     p: float = 0.75,
@@ -147,7 +134,12 @@ def make_biased_mixture(
     n_components: int = 10,
     random_state: Any = None,
 ) -> Dataset:
-    """Return rows of the synthetic task with their schema; centres and rows both come from `random_state`.
+    """Return rows of DP2DP's synthetic task with their schema (Appendix E.1, after Denis et al. 2024).
+
+    Classes are equally likely. The features of a class follow a mixture of Gaussians around its center. The group
+    depends on the class alone: each of the first half of the classes has group 1 with probability p, each of the others
+    with 1 - p. With p = 1/2 groups are alike, with p near 0 or 1 they hardly share a class. Centers and rows both come
+    from `random_state`.
 
     Examples
     --------
@@ -161,22 +153,22 @@ def make_biased_mixture(
     if p != 0:
         check_probability("p", p)
     rng = public_coins(random_state)
-    centres = rng.uniform(-1, 1, (n_classes, 1, n_features))
-    centres = centres + rng.standard_normal((n_classes, n_components, n_features))
+    centers = rng.uniform(-1, 1, (n_classes, 1, n_features))
+    centers = centers + rng.standard_normal((n_classes, n_components, n_features))
     labels = rng.integers(n_classes, size=n_rows)
-    features = centres[labels, rng.integers(n_components, size=n_rows)] + rng.standard_normal(
+    features = centers[labels, rng.integers(n_components, size=n_rows)] + rng.standard_normal(
         (n_rows, n_features)
     )
     is_one = rng.random(n_rows) < np.where(labels < n_classes // 2, p, 1 - p)
     names = [f"x{place}" for place in range(n_features)]
     frame = pd.DataFrame(features, columns=names)
     frame["s"], frame["y"] = np.where(is_one, 1, -1), labels
-    schema = _schema("biased mixture", "make_biased_mixture", names, n_classes, n_rows, REACH)
+    schema = _schema("biased mixture", "make_biased_mixture", names, n_classes, n_rows, MIXTURE_BOUND)
     return Dataset(frame[[*names, "s", "y"]], schema, "biased mixture")
 
 
 def make_separated_groups(n_rows: int = 10_000, n_features: int = 12, random_state: Any = None) -> Dataset:
-    """Return rows of FairDP's synthetic task (Appendix F) with their schema: label and group nearly say the same.
+    """Return rows of FairDP's synthetic task with their schema (Appendix F): label and group nearly coincide.
 
     A row is in group -1 or 1 by a fair coin; its label is positive with probability .8 in group 1 and .2 in group -1;
     its features are Gaussian around +1 (positive) or -1 (negative) in every coordinate, with one covariance for all.

@@ -1,11 +1,9 @@
-"""Rows in, a first schema out: NOT private, for the data holder to check line by line and approve.
+"""A table in, a first schema out: exact and as private as the rows, or from noisy counts at a stated privacy cost.
 
-Counts in, cut points and categories out: pure functions that do not care whether the counts are noisy.
-
-Fed with exact counts they make a draft that is as private as the rows; fed with counts that were released
-with noise they are free post-processing. The grid of round numbers depends on public bounds alone.
-
-A table in, a first schema out, at a stated privacy cost: its bounds, bins and categories are then public.
+`draft_schema` reads exact counts; a person must check and approve its draft line by line. `draft_privately` pays for
+noisy counts; the bounds, bins and categories that follow are then public. Both end in the same pure functions, which
+turn counts into cut points and categories whether the counts are noisy or not. The grid of round numbers depends on
+public bounds alone.
 """
 
 import math
@@ -26,7 +24,7 @@ from fairveil.data.readers import check_present, read_table, table_columns
 from fairveil.data.schema import DEFAULT_MISSING, Category, Number, Schema, Sensitive, Target
 from fairveil.data.values import MissingCells, canonical_texts, number_of, numbers_of
 from fairveil.errors import MissingPublicFactError
-from fairveil.privacy.column_counts import CellCounts, ColumnVeil, RawColumn, open_columns
+from fairveil.privacy.column_counts import CellCounts, RawColumn, open_columns
 from fairveil.privacy.ledger import Ledger
 
 N_BINS = 10
@@ -34,6 +32,223 @@ MIN_CATEGORY_ROWS = 10
 MAX_CATEGORIES = 100
 _ROUND_DIGITS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
 _DECADES = 5
+
+MAX_CODES = 12
+"""A number column with at most so many distinct values is taken for codes."""
+
+NUMBER_SHARE = 0.95
+"""A column is a number if this share of its cells that are not missing are numbers."""
+
+SIZES = [float(f"{digit}e{decade}") for decade in range(-4, 9) for digit in range(1, 10)]
+EDGES = np.array([*(-size for size in reversed(SIZES)), 0.0, *SIZES])
+"""Public edges for any number column: 1 to 9 times powers of ten, both signs."""
+
+FALSE_BINS = 0.01
+"""How many empty bins of a column may be mistaken for filled ones, on average."""
+
+
+@dataclass(frozen=True, repr=False)
+class _Column:
+    """The distinct cells of a column that are not missing, with their exact counts: private."""
+
+    counts: Mapping[str, int]
+
+    @cached_property
+    def numbers(self) -> NDArray[np.float64]:
+        return np.array([number_of(text) for text in self.counts], dtype=float)
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        return np.array(list(self.counts.values()), dtype=float)
+
+    @property
+    def is_number(self) -> bool:
+        share = self.weights[np.isfinite(self.numbers)].sum() / max(self.weights.sum(), 1.0)
+        return len(self.counts) > MAX_CODES and share >= NUMBER_SHARE
+
+    @property
+    def is_id(self) -> bool:
+        """Whether every row has its own text or its own number in an unbroken row of numbers."""
+        if not len(self.counts) > MAX_CODES or self.weights.max() > 1:
+            return False
+        is_run = self.is_number and np.ptp(self.numbers[np.isfinite(self.numbers)]) == len(self.counts) - 1
+        return bool(is_run) or not self.is_number
+
+    @property
+    def histogram(self) -> tuple[tuple[float, float], NDArray[np.float64], NDArray[np.float64]]:
+        """The bounds, a grid of round numbers inside them, and the counts between its edges."""
+        is_finite = np.isfinite(self.numbers)
+        bounds = bounds_outward(self.numbers[is_finite].min(), self.numbers[is_finite].max())
+        grid = round_grid(*bounds)
+        return bounds, grid, np.histogram(self.numbers[is_finite], grid, weights=self.weights[is_finite])[0]
+
+
+def draft_schema(
+    path: str | Path, target: str, sensitive: Sequence[str] = (), *, delimiter: str = ","
+) -> Schema:
+    """Return a schema guessed from the rows of a file, marked as a private draft.
+
+    A column is a number if at least 95 % of its cells that are not missing are numbers and more than 12 are
+    distinct, else a category. Bounds are rounded outward, cuts divide the rows evenly at round numbers, and
+    categories have at least 10 rows. Columns that seem to hold ids are left out, and so is `n_public`.
+
+    Guarantees
+    ----------
+    None: every line depends on exact counts. The draft is as private as the rows until a person has replaced
+    or approved each line as public knowledge.
+    """
+    names = table_columns(path, delimiter)
+    check_present(path, [target, *sensitive], names)
+    columns = _count_texts(path, names, delimiter)
+    facts = {name: _facts(columns[name]) for name in names if name and name != target}
+    left_out = [name for name, fact in facts.items() if fact is None]
+    return Schema(
+        name=Path(path).stem,
+        notes=tuple(
+            f"Left out as a feature, for it seems to be an id or has no frequent value: {name}"
+            for name in left_out
+        ),
+        private_draft=True,
+        target=_target(target, columns[target]),
+        sensitive=tuple(_sensitive(name, columns[name]) for name in sensitive),
+        columns={name: fact for name, fact in facts.items() if fact is not None},
+    )
+
+
+def _count_texts(path: str | Path, names: list[str], delimiter: str) -> dict[str, _Column]:
+    missing = MissingCells.of(DEFAULT_MISSING)
+    counts: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for chunk in read_table(path, delimiter=delimiter):
+        for name in names:
+            counts[name].update(
+                pd.Series(canonical_texts(chunk[name]), dtype=object).value_counts().to_dict()
+            )
+    return {
+        name: _Column({text: count for text, count in counter.items() if not missing.holds(text)})
+        for name, counter in counts.items()
+    }
+
+
+def _facts(column: _Column) -> Number | Category | None:
+    if column.is_id:
+        return None
+    if column.is_number:
+        bounds, grid, counts = column.histogram
+        return Number(bounds=bounds, cuts=cuts_from_histogram(grid, counts))
+    categories = categories_from_counts(column.counts)
+    return Category(categories=categories) if categories else None
+
+
+def _halves(column: _Column) -> tuple[tuple[str, str], tuple[float, ...]]:
+    _, grid, counts = column.histogram
+    cut = (cuts_from_histogram(grid, counts, n_bins=2) or (float(grid[len(grid) // 2]),))[0]
+    return (f"below {cut:g}", f"{cut:g} and above"), (cut,)
+
+
+def _target(name: str, column: _Column) -> Target:
+    if column.is_number:
+        classes, cuts = _halves(column)
+        return Target(column=name, classes=classes, cuts=cuts)
+    return Target(column=name, classes=categories_from_counts(column.counts))
+
+
+def _sensitive(name: str, column: _Column) -> Sensitive:
+    if column.is_number:
+        groups, cuts = _halves(column)
+        return Sensitive(column=name, groups=groups, cuts=cuts)
+    return Sensitive(column=name, groups=categories_from_counts(column.counts))
+
+
+def draft_privately(
+    path: str | Path,
+    target: str,
+    sensitive: str,
+    epsilon: float,
+    delta: float,
+    ledger: Ledger,
+    delimiter: str = ",",
+) -> Schema:
+    """Return a schema drafted from noisy counts.
+
+    Half of epsilon pays for counts between public edges in every column: they separate numbers from texts and place
+    bounds and bins. The other half pays for the frequent values of the text columns, the target and the groups. What is
+    rare stays hidden and falls under "other".
+
+    Guarantees
+    ----------
+    (epsilon, delta)-differential privacy of the schema, one row added or removed. Column names count as public.
+    """
+    check_positive("epsilon", epsilon)
+    check_delta(delta)
+    names = table_columns(path, delimiter)
+    check_present(path, [target, sensitive], names)
+    ledger.check([Charge(ApproximateDP(epsilon, delta))])
+    columns = _raw_columns(path, names, delimiter)
+    veil = open_columns(columns, epsilon, delta, ledger, secret_coins(), "schema draft")
+    counts = {name: veil.release_counts(name, EDGES.tolist(), epsilon / 2 / len(names)) for name in names}
+    numbers = {name for name in names if _is_number(counts[name])} - {target, sensitive}
+    text_names = [name for name in names if name not in numbers]
+    each_epsilon, each_delta = epsilon / 2 / len(text_names), delta / len(text_names)
+    texts = {name: veil.release_texts(name, each_epsilon, each_delta) for name in text_names}
+    facts = {name: _number(counts[name]) if name in numbers else _category(texts[name]) for name in names}
+    sizes = [float(count.numbers.sum() + count.texts + count.missing) for count in counts.values()]
+    return Schema(
+        name=Path(path).stem,
+        notes=(
+            f"Drafted with epsilon {epsilon:g}, delta {delta:g}; values too rare to show fall under 'other'.",
+        ),
+        n_public=max(1, round(float(np.mean(sizes)))),
+        target=Target(column=target, classes=_at_least_two(target, texts[target], "classes")),
+        sensitive=(Sensitive(column=sensitive, groups=_at_least_two(sensitive, texts[sensitive], "groups")),),
+        columns={name: fact for name, fact in facts.items() if fact is not None and name != target},
+    )
+
+
+def _raw_columns(path: str | Path, names: list[str], delimiter: str) -> dict[str, RawColumn]:
+    missing = MissingCells.of(DEFAULT_MISSING)
+    texts: dict[str, list[NDArray]] = {name: [] for name in names}
+    numbers: dict[str, list[NDArray]] = {name: [] for name in names}
+    for chunk in read_table(path, delimiter=delimiter):
+        for name in names:
+            cells = [None if missing.holds(text) else text for text in canonical_texts(chunk[name])]
+            texts[name].append(np.array(cells, dtype=object))
+            numbers[name].append(numbers_of(chunk[name], missing))
+    return {name: RawColumn(np.concatenate(texts[name]), np.concatenate(numbers[name])) for name in names}
+
+
+def _is_number(counts: CellCounts) -> bool:
+    return bool(_cleared(counts).sum() > max(0.0, counts.texts))
+
+
+def _cleared(counts: CellCounts) -> NDArray[np.float64]:
+    """Return the counts with those that may be noise alone set to zero."""
+    level = counts.scale * math.log(len(counts.numbers) / (2 * FALSE_BINS))
+    return np.where(counts.numbers >= level, counts.numbers, 0.0)
+
+
+def _number(counts: CellCounts) -> Number:
+    """Return cuts that divide the bins that are filled beyond doubt, with one more bin below and one above."""
+    cleared = _cleared(counts)
+    filled = np.flatnonzero(cleared)
+    ends = [4 * EDGES[0], 2 * EDGES[0], *EDGES.tolist(), 2 * EDGES[-1], 4 * EDGES[-1]]
+    first, last = int(filled[0]) + 1, int(filled[-1]) + 2
+    inner = cuts_from_histogram(ends[first : last + 1], cleared[first - 1 : last - 1], N_BINS)
+    return Number(bounds=(ends[first - 1], ends[last + 1]), cuts=(ends[first], *inner, ends[last]))
+
+
+def _category(counts: dict[str, float]) -> Category | None:
+    names = categories_from_counts(counts, at_least=0)
+    return Category(categories=names) if names else None
+
+
+def _at_least_two(name: str, counts: dict[str, float], what: str) -> tuple[str, ...]:
+    names = categories_from_counts(counts, at_least=0)
+    if len(names) < 2:
+        raise MissingPublicFactError(
+            f'Expected at least two frequent {what} in "{name}" at this budget, got {len(names)}; '
+            "spend more, or write the schema by hand (what was debited stays debited)."
+        )
+    return names
 
 
 def bounds_outward(low: float, high: float) -> tuple[float, float]:
@@ -56,7 +271,7 @@ def _rounded(value: float, towards: Callable[[float], int]) -> float:
 
 
 def round_grid(low: float, high: float) -> NDArray[np.float64]:
-    """Return increasing round numbers from low to high: a hundred even steps, and finer ones towards zero."""
+    """Return increasing round numbers from low to high: a hundred even steps, and finer ones toward zero."""
     step = 10.0 ** math.floor(math.log10((high - low) / 10)) / 10
     even = np.arange(math.ceil(low / step), math.floor(high / step) + 1) * step
     decade = math.floor(math.log10(max(abs(low), abs(high))))
@@ -77,7 +292,7 @@ def cuts_from_histogram(
     edges : increasing floats
         The grid, one more than counts.
     counts : floats
-        How many rows fall between neighbouring edges; negative (noisy) counts are taken as zero.
+        How many rows fall between neighboring edges; negative (noisy) counts are taken as zero.
     n_bins : int
         The most bins to make.
 
@@ -134,231 +349,3 @@ def _natural(name: str) -> tuple[int, float, str]:
         return 0, float(name), name
     except ValueError:
         return 1, 0.0, name
-
-
-MAX_CODES = 12  # a number column with at most so many values is taken for codes
-NUMBER_SHARE = 0.95
-
-
-@dataclass(frozen=True, repr=False)
-class _Column:
-    """The distinct cells of a column that are not missing, with their exact counts: private."""
-
-    counts: Mapping[str, int]
-
-    @cached_property
-    def numbers(self) -> NDArray[np.float64]:
-        return np.array([number_of(text) for text in self.counts], dtype=float)
-
-    @cached_property
-    def weights(self) -> NDArray[np.float64]:
-        return np.array(list(self.counts.values()), dtype=float)
-
-    @property
-    def is_number(self) -> bool:
-        share = self.weights[np.isfinite(self.numbers)].sum() / max(self.weights.sum(), 1.0)
-        return len(self.counts) > MAX_CODES and share >= NUMBER_SHARE
-
-    @property
-    def is_id(self) -> bool:
-        """Whether every row has its own text or its own number in an unbroken row of numbers."""
-        if not len(self.counts) > MAX_CODES or self.weights.max() > 1:
-            return False
-        is_run = self.is_number and np.ptp(self.numbers[np.isfinite(self.numbers)]) == len(self.counts) - 1
-        return bool(is_run) or not self.is_number
-
-    @property
-    def histogram(self) -> tuple[tuple[float, float], NDArray[np.float64], NDArray[np.float64]]:
-        """The bounds, a grid of round numbers inside them, and the counts between its edges."""
-        is_finite = np.isfinite(self.numbers)
-        bounds = bounds_outward(self.numbers[is_finite].min(), self.numbers[is_finite].max())
-        grid = round_grid(*bounds)
-        return bounds, grid, np.histogram(self.numbers[is_finite], grid, weights=self.weights[is_finite])[0]
-
-
-def draft_schema(
-    path: str | Path, target: str, sensitive: Sequence[str] = (), *, delimiter: str = ","
-) -> Schema:
-    """Return a schema guessed from the rows of a file, marked as a private draft.
-
-    A column is a number if at least 95 % of its cells that are not missing are numbers and more than 12 are
-    distinct, else a category. Bounds are rounded outward, cuts divide the rows evenly at round numbers, and
-    categories have at least 10 rows. Columns that look like ids are left out, and so is `n_public`.
-
-    Guarantees
-    ----------
-    None: every line depends on exact counts. The draft is as private as the rows until a person has replaced
-    or approved each line as public knowledge.
-    """
-    names = table_columns(path, delimiter)
-    check_present(path, [target, *sensitive], names)
-    columns = _counted(path, names, delimiter)
-    facts = {name: _facts(columns[name]) for name in names if name and name != target}
-    left_out = [name for name, fact in facts.items() if fact is None]
-    return Schema(
-        name=Path(path).stem,
-        notes=_notes(left_out),
-        private_draft=True,
-        target=_target(target, columns[target]),
-        sensitive=tuple(_sensitive(name, columns[name]) for name in sensitive),
-        columns={name: fact for name, fact in facts.items() if fact is not None},
-    )
-
-
-def _counted(path: str | Path, names: list[str], delimiter: str) -> dict[str, _Column]:
-    missing = MissingCells.of(DEFAULT_MISSING)
-    counts: dict[str, Counter[str]] = {name: Counter() for name in names}
-    for chunk in read_table(path, delimiter=delimiter):
-        for name in names:
-            counts[name].update(
-                pd.Series(canonical_texts(chunk[name]), dtype=object).value_counts().to_dict()
-            )
-    return {
-        name: _Column({text: count for text, count in counter.items() if not missing.holds(text)})
-        for name, counter in counts.items()
-    }
-
-
-def _facts(column: _Column) -> Number | Category | None:
-    if column.is_id:
-        return None
-    if column.is_number:
-        bounds, grid, counts = column.histogram
-        return Number(bounds=bounds, cuts=cuts_from_histogram(grid, counts))
-    categories = categories_from_counts(column.counts)
-    return Category(categories=categories) if categories else None
-
-
-def _notes(left_out: list[str]) -> tuple[str, ...]:
-    return tuple(
-        f"Left out as a feature, for it looks like an id or has no frequent value: {name}"
-        for name in left_out
-    )
-
-
-def _halves(column: _Column) -> tuple[tuple[str, str], tuple[float, ...]]:
-    _, grid, counts = column.histogram
-    cut = (cuts_from_histogram(grid, counts, n_bins=2) or (float(grid[len(grid) // 2]),))[0]
-    return (f"below {cut:g}", f"{cut:g} and above"), (cut,)
-
-
-def _target(name: str, column: _Column) -> Target:
-    if column.is_number:
-        classes, cuts = _halves(column)
-        return Target(column=name, classes=classes, cuts=cuts)
-    return Target(column=name, classes=categories_from_counts(column.counts))
-
-
-def _sensitive(name: str, column: _Column) -> Sensitive:
-    if column.is_number:
-        groups, cuts = _halves(column)
-        return Sensitive(column=name, groups=groups, cuts=cuts)
-    return Sensitive(column=name, groups=categories_from_counts(column.counts))
-
-
-SIZES = [float(f"{digit}e{decade}") for decade in range(-4, 9) for digit in range(1, 10)]
-EDGES = np.array([*(-size for size in reversed(SIZES)), 0.0, *SIZES])
-"""Public edges for any number column: 1 to 9 times powers of ten, both signs."""
-
-FALSE_BINS = 0.01
-"""How many empty bins of a column may be taken for filled ones, on average."""
-
-
-def draft_privately(
-    path: str | Path,
-    target: str,
-    sensitive: str,
-    epsilon: float,
-    delta: float,
-    ledger: Ledger,
-    delimiter: str = ",",
-) -> Schema:
-    """Return a schema drafted from noisy counts.
-
-    Half of epsilon asks every column for counts between public edges, which tells numbers from texts, bounds and bins;
-    half asks the text columns, the target and the groups for their frequent values. What is rare stays unseen and
-    falls under "other".
-
-    Guarantees
-    ----------
-    (epsilon, delta)-differential privacy of the schema, one row added or removed. Column names count as public.
-    """
-    check_positive("epsilon", epsilon)
-    check_delta(delta)
-    names = table_columns(path, delimiter)
-    check_present(path, [target, sensitive], names)
-    ledger.check([Charge(ApproximateDP(epsilon, delta))])
-    columns = _raw_columns(path, names, delimiter)
-    veil = open_columns(columns, epsilon, delta, ledger, secret_coins(), "schema draft")
-    counts = {name: veil.release_counts(name, EDGES.tolist(), epsilon / 2 / len(names)) for name in names}
-    numbers = {name for name in names if _is_number(counts[name])} - {target, sensitive}
-    texts = _frequent(veil, [name for name in names if name not in numbers], epsilon / 2, delta)
-    facts = {name: _number(counts[name]) if name in numbers else _category(texts[name]) for name in names}
-    return Schema(
-        name=Path(path).stem,
-        notes=(
-            f"Drafted with epsilon {epsilon:g}, delta {delta:g}; values too rare to show fall under 'other'.",
-        ),
-        n_public=max(1, round(float(np.mean([_total(count) for count in counts.values()])))),
-        target=Target(column=target, classes=_at_least_two(target, texts[target], "classes")),
-        sensitive=(Sensitive(column=sensitive, groups=_at_least_two(sensitive, texts[sensitive], "groups")),),
-        columns={name: fact for name, fact in facts.items() if fact is not None and name != target},
-    )
-
-
-def _raw_columns(path: str | Path, names: list[str], delimiter: str) -> dict[str, RawColumn]:
-    missing = MissingCells.of(DEFAULT_MISSING)
-    texts: dict[str, list[NDArray]] = {name: [] for name in names}
-    numbers: dict[str, list[NDArray]] = {name: [] for name in names}
-    for chunk in read_table(path, delimiter=delimiter):
-        for name in names:
-            cells = [None if missing.holds(text) else text for text in canonical_texts(chunk[name])]
-            texts[name].append(np.array(cells, dtype=object))
-            numbers[name].append(numbers_of(chunk[name], missing))
-    return {name: RawColumn(np.concatenate(texts[name]), np.concatenate(numbers[name])) for name in names}
-
-
-def _frequent(
-    veil: ColumnVeil, names: list[str], epsilon: float, delta: float
-) -> dict[str, dict[str, float]]:
-    share = len(names)
-    return {name: veil.release_texts(name, epsilon / share, delta / share) for name in names}
-
-
-def _total(counts: CellCounts) -> float:
-    return float(counts.numbers.sum() + counts.texts + counts.missing)
-
-
-def _is_number(counts: CellCounts) -> bool:
-    return bool(_cleared(counts).sum() > max(0.0, counts.texts))
-
-
-def _cleared(counts: CellCounts) -> NDArray[np.float64]:
-    """Return the counts with those that may be noise alone set to zero."""
-    level = counts.scale * math.log(len(counts.numbers) / (2 * FALSE_BINS))
-    return np.where(counts.numbers >= level, counts.numbers, 0.0)
-
-
-def _number(counts: CellCounts) -> Number:
-    """Return cuts that divide the bins that are surely filled, with one more bin for what lies below and above."""
-    cleared = _cleared(counts)
-    filled = np.flatnonzero(cleared)
-    ends = [4 * EDGES[0], 2 * EDGES[0], *EDGES.tolist(), 2 * EDGES[-1], 4 * EDGES[-1]]
-    first, last = int(filled[0]) + 1, int(filled[-1]) + 2
-    inner = cuts_from_histogram(ends[first : last + 1], cleared[first - 1 : last - 1], N_BINS)
-    return Number(bounds=(ends[first - 1], ends[last + 1]), cuts=(ends[first], *inner, ends[last]))
-
-
-def _category(counts: dict[str, float]) -> Category | None:
-    names = categories_from_counts(counts, at_least=0)
-    return Category(categories=names) if names else None
-
-
-def _at_least_two(name: str, counts: dict[str, float], what: str) -> tuple[str, ...]:
-    names = categories_from_counts(counts, at_least=0)
-    if len(names) < 2:
-        raise MissingPublicFactError(
-            f'Expected at least two frequent {what} in "{name}" at this budget, got {len(names)}; '
-            "spend more, or write the schema by hand (what was booked stays booked)."
-        )
-    return names

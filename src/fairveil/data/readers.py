@@ -1,11 +1,19 @@
-r"""Lines of a CSV file in, records out: a line is a record, always.
+r"""CSV and Parquet files in, chunks of rows or encoded arrays out; structure is checked loudly, values never are.
 
-A general CSV reader lets a cell in quotes run over line breaks, so that one open quote can swallow the records
-after it: one record would then decide what happens to others. Here the record of a line depends on that line
-alone. Cells with line breaks are therefore not supported: each line of such a cell is taken for a record of
-its own, and one whose quotes do not match up is malformed and contributes nothing.
+Bad structure (no such file, no header, a missing or repeated column, a file that is no table) raises
+`BadStructureError`. Bad values follow fixed rules silently. A table with a header and no rows is a table: it has
+zero rows.
 
-Columns of a Parquet file in, pandas columns out, by a rule for each Arrow type that no value can break.
+**CSV.** A line is a record, always. A general CSV reader lets a cell in quotes run over line breaks, so that one open
+quote can swallow the records after it: one record would then decide what happens to others. Here:
+
+* every cell is read as text, so that the type of a column never depends on its rows;
+* cells with line breaks are not supported: each line of such a cell is taken for a record of its own;
+* a byte that is not UTF-8 is written `\xNN`; control characters stay in the cell;
+* a line with too few cells is filled up with empty cells, blank lines are skipped;
+* a line with too many cells or with quotes that do not match up is malformed and contributes nothing.
+
+**Parquet.** Each Arrow type has one rule that no value can break:
 
 ======================================  =================================================================
 Arrow type                              what its cells become
@@ -25,32 +33,16 @@ list, struct, map, union, other types   refused as bad structure, whatever the c
 ======================================  =================================================================
 
 A byte that is not UTF-8 keeps its number, because ids that differ in such bytes are different persons.
-
-A CSV or Parquet file in, its header and its rows in chunks out.
-
-Files in, chunks of rows or encoded arrays out; structure is checked loudly, values never are.
-
-Bad structure (no such file, no header, a missing or repeated column, a file that is no table) raises
-`BadStructureError`. Bad values follow fixed rules and say nothing, in Parquet files by the type of the column
-(`arrow_columns`), in CSV files these:
-
-* every cell is read as text, so that the type of a column never depends on its rows;
-* a line is a record, also inside quotes: cells with line breaks are not supported (`csv_records`);
-* a byte that is not UTF-8 is written `\xNN`; control characters stay in the cell;
-* a line with too few cells is filled up with empty cells, blank lines are passed over;
-* a line with too many cells or with quotes that do not match up contributes nothing.
-
-A table with a header and no rows is a table: it gives zero rows.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -64,53 +56,13 @@ from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.schema import Schema, Sensitive, close_match
 from fairveil.errors import BadStructureError, InvalidParameterError
 
-Record = list[str] | None  # None stands for a malformed line
+CHUNK_ROWS = 65_536
+MAX_HEADER_BYTES = 2**20
 
+Record = list[str] | None
+"""The cells of a line, None for a malformed line."""
 
-@cache
-def _cell(delimiter: str) -> re.Pattern[str]:
-    end = re.escape(delimiter)
-    return re.compile(rf'(?:"((?:[^"]++|"")*+)"|((?!")[^{end}]*+))({end}|\Z)')
-
-
-def split_line(line: str, delimiter: str) -> Record:
-    """Return the cells of one line, None if its quotes do not match up."""
-    if '"' not in line:
-        return line.split(delimiter)
-    cells: list[str] = []
-    place, has_more = 0, True
-    while has_more:
-        match = _cell(delimiter).match(line, place)
-        if match is None:
-            return None
-        quoted, plain, ending = match.groups()
-        cells.append(plain if quoted is None else quoted.replace('""', '"'))
-        place, has_more = match.end(), bool(ending)
-    return cells
-
-
-def plain_columns(lines: list[str], delimiter: str, width: int) -> list[list[str]] | None:
-    """Return the columns of lines that need no care, None if any needs it: the fast way to the same cells."""
-    n_delimiters = width - 1
-    if not n_delimiters or any(line.count(delimiter) != n_delimiters or '"' in line for line in lines):
-        return None
-    cells = delimiter.join(lines).split(delimiter) if lines else []
-    return [cells[place::width] for place in range(width)]
-
-
-def records(lines: Iterable[str], delimiter: str, width: int) -> Iterator[Record]:
-    """Yield the cells of each line, filled up with empty cells to `width`; None for a malformed one.
-
-    Blank lines are passed over. A line with more cells than `width`, and one with an open or misplaced quote,
-    is malformed.
-    """
-    for line in lines:
-        cells = split_line(line, delimiter)
-        if cells is None or len(cells) > width:
-            yield None
-        elif delimiter in line or line.strip():
-            yield cells + [""] * (width - len(cells))
-
+_PARQUET_MAGIC = b"PAR1"
 
 # Plain pandas turns whole numbers into floats beside a null: one row would change the ids of others.
 _NULLABLE = {
@@ -125,106 +77,39 @@ _NULLABLE = {
     pa.bool_(): pd.BooleanDtype(),
 }
 
-
-def is_supported(kind: pa.DataType) -> bool:
-    """Say whether cells of that Arrow type can be read."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return is_supported(kind.storage_type)
-    if types.is_dictionary(kind):
-        return is_supported(kind.value_type)
-    return _rule(kind) is not None
-
-
-def as_frame(arrays: Sequence[pa.Array], names: Sequence[str]) -> pd.DataFrame:
-    """Return columns of supported types as a pandas table with those names."""
-    batch = pa.RecordBatch.from_arrays([_converted(array) for array in arrays], names=list(names))
-    return batch.to_pandas(types_mapper=_NULLABLE.get)
-
-
-def no_rows(schema: pa.Schema, names: Sequence[str]) -> list[pa.Array]:
-    """Return the named columns of a schema without a row."""
-    return [pa.nulls(0, schema.field(name).type) for name in names]
-
-
-def _converted(array: pa.Array) -> pa.Array:
-    if isinstance(array.type, pa.BaseExtensionType):
-        return _converted(array.storage)
-    if types.is_dictionary(array.type):
-        return _converted(array.dictionary).take(array.indices)
-    rule = _rule(array.type)
-    if rule is None:
-        raise TypeError(f"no rule for {array.type}")  # is_supported was not asked
-    return rule(array)
-
-
-def _rule(kind: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
-    return next((rule for is_kind, rule in _RULES if is_kind(kind)), None)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return types.is_null(kind) or types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    is_view = types.is_string_view(kind) or types.is_binary_view(kind)
-    return is_view or any(
-        is_kind(kind)
-        for is_kind in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    )
-
-
-def _is_calendar(kind: pa.DataType) -> bool:
-    return types.is_date(kind) or types.is_time(kind)
-
-
-def _unchanged(array: pa.Array) -> pa.Array:
-    return array
-
-
-def _decoded(array: pa.Array) -> pa.Array:
-    raw = array.cast(pa.large_binary())
-    try:
-        return raw.cast(pa.large_string())
-    except pa.ArrowInvalid:  # the slow way to the same texts, for the sake of one that is not UTF-8
-        return _texts(raw, lambda cell: cell.decode("utf-8", "backslashreplace"))
-
-
-def _hexadecimal(array: pa.Array) -> pa.Array:
-    return _texts(array, lambda cell: cell.hex())
-
-
-def _texts(array: pa.Array, text: Callable[[Any], str]) -> pa.Array:
-    cells = (None if cell is None else text(cell) for cell in array.to_pylist())
-    return pa.array(cells, pa.large_string())
-
-
-def _written(array: pa.Array) -> pa.Array:
-    return array.cast(pa.large_string())
-
-
-def _written_in_utc(array: pa.Array) -> pa.Array:
-    # Arrow stores UTC; to write a zone's time it must know the zone, and it may leave the range on the way.
-    return _written(array.view(pa.timestamp(array.type.unit)))
-
-
-def _counted(array: pa.Array) -> pa.Array:
-    return array.cast(pa.int64())
-
-
-_RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]], ...] = (
-    (_is_number, _unchanged),
-    (_is_text, _decoded),
-    (types.is_fixed_size_binary, _hexadecimal),
-    (types.is_decimal, _written),
-    (_is_calendar, _written),
-    (types.is_timestamp, _written_in_utc),
-    (types.is_duration, _counted),
+_KEPT_TYPES = (types.is_null, types.is_boolean, types.is_integer, types.is_floating)
+_TEXT_TYPES = (
+    types.is_string,
+    types.is_large_string,
+    types.is_string_view,
+    types.is_binary,
+    types.is_large_binary,
+    types.is_binary_view,
 )
+_WRITTEN_TYPES = (types.is_decimal, types.is_date, types.is_time)
+_OTHER_TYPES = (types.is_fixed_size_binary, types.is_timestamp, types.is_duration)
 
 
-CHUNK_ROWS = 65_536
-MAX_HEADER_BYTES = 2**20
-_PARQUET_MAGIC = b"PAR1"
+@dataclass(frozen=True, repr=False)  # rows are private: no print or log shows them
+class EncodedTable:
+    """The rows of a table that count, encoded: private, all of it.
+
+    Attributes
+    ----------
+    X : float32 array of shape (n_rows, n_features)
+        The encoded features.
+    y : int16 array of shape (n_rows,)
+        Class numbers.
+    groups : int16 array of shape (n_rows, n_sensitive)
+        Group numbers in each sensitive column, -1 for none of its groups.
+    persons : int64 array of shape (n_rows,) or None
+        A number for each row's person, if the schema names an id column.
+    """
+
+    X: NDArray[np.float32]
+    y: NDArray[np.int16]
+    groups: NDArray[np.int16]
+    persons: NDArray[np.int64] | None
 
 
 @dataclass(frozen=True, repr=False)  # rows are private: no print or log shows them
@@ -258,219 +143,37 @@ class Chunk:
         return pd.DataFrame(rows, columns=self.frame.columns, dtype=object)
 
 
-def table_columns(path: str | Path, delimiter: str = ",") -> list[str]:
-    """Return the column names of a file, read from its header alone."""
-    path = _readable(path)
-    names = _parquet_names(path) if _is_parquet(path) else _csv_names(path, delimiter)
-    return [name.strip() for name in names]
+def load_encoded(
+    path: str | Path,
+    schema: Schema,
+    sensitive: Sequence[str] = (),
+    *,
+    chunk_rows: int = CHUNK_ROWS,
+    delimiter: str = ",",
+) -> EncodedTable:
+    """Return the rows of a file that count, encoded chunk by chunk.
 
-
-def read_chunks(
-    path: str | Path, columns: Sequence[str] | None, chunk_rows: int, delimiter: str
-) -> Iterator[Chunk]:
-    """Return the chunks of a file, with its structure checked before the first one is asked for."""
-    check_integer("chunk_rows", chunk_rows)
-    path, names = _readable(path), table_columns(path, delimiter)
-    wanted = names if columns is None else list(columns)
-    check_present(path, wanted, names)
-    if _is_parquet(path):
-        _check_types(path, wanted)
-        return _parquet_chunks(path, wanted, chunk_rows)
-    return _csv_chunks(path, wanted, chunk_rows, delimiter)
-
-
-def _readable(path: str | Path) -> Path:
-    path = Path(path)
-    if path.is_dir():
-        raise BadStructureError(f"Expected a CSV or Parquet file, got the folder {path}; name a file in it.")
-    try:
-        with path.open("rb") as file:
-            is_empty = not file.read(1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BadStructureError(f"Expected a readable table at {path}; {reason}.") from None
-    if is_empty:
-        raise BadStructureError(f"Expected a table with a header in {path}, got an empty file.")
-    return path
-
-
-def _is_parquet(path: Path) -> bool:
-    with path.open("rb") as file:
-        is_parquet = file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
-    if path.suffix in (".parquet", ".pq") and not is_parquet:
-        raise BadStructureError(
-            f"Expected a Parquet file in {path}, got something else; check where it came from."
-        )
-    return is_parquet
-
-
-def _check_repeats(path: Path, names: list[str]) -> None:
-    repeated = [name for name, count in Counter(name.strip() for name in names).items() if count > 1 and name]
-    if repeated:
-        raise BadStructureError(
-            f'Expected each column of {path} once, got "{repeated[0]}" twice; rename one.'
-        )
-
-
-def check_present(path: str | Path, wanted: Sequence[str], found: list[str]) -> None:
-    """Raise `BadStructureError` with a hint unless every wanted column is among those found."""
-    absent = [name for name in wanted if name not in found]
-    if not absent:
-        return
-    listed = ", ".join(found[:20]) + (", ..." if len(found) > 20 else "")
-    names = ", ".join(f'"{name}"{close_match(name, found)}' for name in absent[:5])
-    more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
-    raise BadStructureError(
-        f"Expected the columns {names}{more} in {path}, which has: {listed[:500]}{_other_delimiter(found)}."
-    )
-
-
-def _other_delimiter(found: list[str]) -> str:
-    """Return a hint if the header is one cell that another delimiter would split."""
-    marks = [mark for mark in (";", "\t", "|") if len(found) == 1 and mark in found[0]]
-    return f"; its cells seem to be separated by {marks[0]!r}: say --delimiter {marks[0]!r}" if marks else ""
-
-
-def _csv_names(path: Path, delimiter: str) -> list[str]:
-    with path.open("rb") as file:
-        return _header(file, path, delimiter)
-
-
-def _header(file: BinaryIO, path: Path, delimiter: str) -> list[str]:
-    if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise InvalidParameterError(
-            f"Expected delimiter to be one character other than a quote, got {delimiter!r}."
-        )
-    line = _header_text(file.readline(MAX_HEADER_BYTES + 1), path)
-    names = split_line(line, delimiter)
-    if names is None:
-        other = next((sign for sign in ";\t|" if sign in line and sign != delimiter), None)
-        hint = "" if other is None else f", or name what stands between the cells: --delimiter {other!r}"
-        raise BadStructureError(
-            f"Expected column names in the first line of {path}; its quotes do not match up; mend them{hint}."
-        )
-    if not any(name.strip() for name in names):
-        raise BadStructureError(f"Expected column names in the first line of {path}, got an empty line.")
-    _check_repeats(path, names)
-    return names
-
-
-def _header_text(raw: bytes, path: Path) -> str:
-    try:
-        line = _line(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        line = "\0"
-    if len(raw) > MAX_HEADER_BYTES or any(ord(char) < 32 and char != "\t" for char in line):
-        raise BadStructureError(f"Expected a table as UTF-8 text or Parquet in {path}, got something else.")
-    return line
-
-
-def _line(text: str) -> str:
-    return text.removesuffix("\n").removesuffix("\r")
-
-
-def _csv_chunks(path: Path, wanted: list[str], chunk_rows: int, delimiter: str) -> Iterator[Chunk]:
-    with path.open("rb") as file:
-        names = [name.strip() for name in _header(file, path, delimiter)]
-        places = {name: names.index(name) for name in wanted}
-        lines = (_line(raw.decode("utf-8", "backslashreplace")) for raw in file)
-        blocks = iter(lambda: list(islice(lines, chunk_rows)), [])
-        yield _csv_chunk(next(blocks, []), places, delimiter, len(names))
-        for block in blocks:
-            yield _csv_chunk(block, places, delimiter, len(names))
-
-
-def _csv_chunk(lines: list[str], places: dict[str, int], delimiter: str, width: int) -> Chunk:
-    columns = plain_columns(lines, delimiter, width)
-    if columns is not None:
-        return Chunk(_text_frame({name: columns[place] for name, place in places.items()}))
-    found = list(records(lines, delimiter, width))
-    rows = [cells for cells in found if cells is not None]
-    frame = _text_frame({name: [cells[place] for cells in rows] for name, place in places.items()})
-    return Chunk(frame, tuple(cells is None for cells in found))
-
-
-def _text_frame(columns: dict[str, list[str]]) -> pd.DataFrame:
-    return pd.DataFrame({name: pd.Series(cells, dtype=object) for name, cells in columns.items()})
-
-
-def _parquet_file(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError):
-        raise _damaged(path) from None
-
-
-def _damaged(path: Path) -> BadStructureError:
-    return BadStructureError(f"Expected a whole Parquet file in {path}, got a damaged one; copy it again.")
-
-
-def _parquet_schema(path: Path) -> pa.Schema:
-    with _parquet_file(path) as file:
-        return file.schema_arrow
-
-
-def _parquet_names(path: Path) -> list[str]:
-    try:
-        names = list(_parquet_schema(path).names)
-    except UnicodeDecodeError:
-        raise _damaged(path) from None
-    _check_repeats(path, names)
-    return names
-
-
-def _check_types(path: Path, wanted: list[str]) -> None:
-    for field in _parquet_schema(path):
-        name = field.name.strip()
-        if name in wanted and not is_supported(field.type):
-            raise BadStructureError(
-                f'Expected plain values in column "{name}" of {path}, got the type {str(field.type)[:100]}; '
-                "write it as text or numbers, or drop it."
-            )
-
-
-def _parquet_chunks(path: Path, wanted: list[str], chunk_rows: int) -> Iterator[Chunk]:
-    with _parquet_file(path) as file:
-        raw_names = {name.strip(): name for name in file.schema_arrow.names}
-        raw = [raw_names[name] for name in wanted]
-        if not file.metadata.num_rows:
-            yield Chunk(as_frame(no_rows(file.schema_arrow, raw), wanted))
-        try:
-            for batch in file.iter_batches(batch_size=chunk_rows, columns=raw):
-                yield Chunk(as_frame([batch.column(name) for name in raw], wanted))
-        except (pa.ArrowException, OSError):
-            raise _damaged(path) from None
-
-
-@dataclass(frozen=True, repr=False)  # rows are private: no print or log shows them
-class EncodedTable:
-    """The rows of a table that count, encoded: private, all of it.
-
-    Attributes
-    ----------
-    X : float32 array (n, features)
-        The encoded features.
-    y : int16 array (n,)
-        Class numbers.
-    groups : int16 array (n, sensitive columns)
-        Group numbers in each sensitive column, -1 for none of its groups.
-    persons : int64 array (n,) or None
-        A number for each row's person, if the schema names an id column.
+    A row is left out if it fails a row rule, if its target is to be ignored, or if it lacks a person's id
+    where the schema names an id column.
     """
-
-    X: NDArray[np.float32]
-    y: NDArray[np.int16]
-    groups: NDArray[np.int16]
-    persons: NDArray[np.int64] | None
-
-
-@dataclass(frozen=True, repr=False)
-class _Piece:
-    codes: NDArray[np.uint16]
-    numbers: NDArray[np.float32]
-    y: NDArray[np.int16]
-    groups: NDArray[np.int16]
-    persons: NDArray[np.int64]
+    entries = [schema.sensitive_named(name) for name in sensitive]
+    encoder = Encoder(schema)
+    encoded: list[tuple[NDArray, ...]] = []
+    for frame in read_table(
+        path, columns_needed(schema, entries), chunk_rows=chunk_rows, delimiter=delimiter
+    ):
+        y = encoder.targets(columns_of(frame, [schema.target.column])[0])
+        groups = np.empty((len(frame), len(entries)), dtype=np.int16)
+        for index, entry in enumerate(entries):
+            groups[:, index] = encoder.groups(columns_of(frame, [entry.column])[0], entry)
+        persons = np.zeros(len(frame), dtype=np.int64)
+        if schema.id_column:
+            persons = encoder.persons(columns_of(frame, [schema.id_column])[0])
+        kept = encoder.keep(frame) & (y >= 0) & (persons >= 0)
+        arrays = (encoder.codes(frame), encoder.numbers(frame), y, groups, persons)
+        encoded.append(tuple(array[kept] for array in arrays))
+    codes, numbers, y, groups, persons = (np.concatenate(arrays) for arrays in zip(*encoded, strict=True))
+    return EncodedTable(encoder.expand(codes, numbers), y, groups, persons if schema.id_column else None)
 
 
 def read_table(
@@ -500,6 +203,58 @@ def read_table(
     return (chunk.with_blanks if keep_malformed else chunk.frame for chunk in chunks)
 
 
+def read_chunks(
+    path: str | Path, columns: Sequence[str] | None, chunk_rows: int, delimiter: str
+) -> Iterator[Chunk]:
+    """Return the chunks of a file, with its structure checked before the first one is read."""
+    check_integer("chunk_rows", chunk_rows)
+    names = table_columns(path, delimiter)
+    path, wanted = Path(path), names if columns is None else list(columns)
+    check_present(path, wanted, names)
+    if not _is_parquet(path):
+        return _csv_chunks(path, wanted, chunk_rows, delimiter)
+    with _open_parquet(path) as file:
+        for field in file.schema_arrow:
+            name = field.name.strip()
+            if name in wanted and not is_supported(field.type):
+                raise BadStructureError(
+                    f'Expected plain values in column "{name}" of {path}, got the type {str(field.type)[:100]}; '
+                    "write it as text or numbers, or drop it."
+                )
+    return _parquet_chunks(path, wanted, chunk_rows)
+
+
+def table_columns(path: str | Path, delimiter: str = ",") -> list[str]:
+    """Return the column names of a file, read from its header alone."""
+    path = Path(path)
+    if path.is_dir():
+        raise BadStructureError(f"Expected a CSV or Parquet file, got the folder {path}; name a file in it.")
+    try:
+        with path.open("rb") as file:
+            is_empty = not file.read(1)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise BadStructureError(f"Expected a readable table at {path}; {reason}.") from None
+    if is_empty:
+        raise BadStructureError(f"Expected a table with a header in {path}, got an empty file.")
+    if _is_parquet(path):
+        try:
+            with _open_parquet(path) as file:
+                names = list(file.schema_arrow.names)
+        except UnicodeDecodeError:
+            raise _damaged(path) from None
+    else:
+        with path.open("rb") as file:
+            names = _read_header(file, path, delimiter)
+    names = [name.strip() for name in names]
+    repeated = [name for name, count in Counter(names).items() if count > 1 and name]
+    if repeated:
+        raise BadStructureError(
+            f'Expected each column of {path} once, got "{repeated[0]}" twice; rename one.'
+        )
+    return names
+
+
 def columns_needed(schema: Schema, sensitive: Sequence[Sensitive] = ()) -> list[str]:
     """Return every column of a file that a schema reads: features, target, groups, id and row rules."""
     extra = [schema.target.column, *(entry.column for entry in sensitive), schema.id_column]
@@ -507,46 +262,192 @@ def columns_needed(schema: Schema, sensitive: Sequence[Sensitive] = ()) -> list[
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def load_encoded(
-    path: str | Path,
-    schema: Schema,
-    sensitive: Sequence[str] = (),
-    *,
-    chunk_rows: int = CHUNK_ROWS,
-    delimiter: str = ",",
-) -> EncodedTable:
-    """Return the rows of a file that count, encoded chunk by chunk.
+def check_present(path: str | Path, wanted: Sequence[str], found: list[str]) -> None:
+    """Raise `BadStructureError` with a hint unless every wanted column is among those found."""
+    absent = [name for name in wanted if name not in found]
+    if not absent:
+        return
+    listed = ", ".join(found[:20]) + (", ..." if len(found) > 20 else "")
+    names = ", ".join(f'"{name}"{close_match(name, found)}' for name in absent[:5])
+    more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
+    # a header of one cell that another delimiter would split
+    marks = [mark for mark in (";", "\t", "|") if len(found) == 1 and mark in found[0]]
+    hint = f"; its cells seem to be separated by {marks[0]!r}: say --delimiter {marks[0]!r}" if marks else ""
+    raise BadStructureError(f"Expected the columns {names}{more} in {path}, which has: {listed[:500]}{hint}.")
 
-    A row is left out if it fails a row rule, if its target is to be ignored, or if it lacks a person's id
-    where the schema names an id column.
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        is_parquet = file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
+    if path.suffix in (".parquet", ".pq") and not is_parquet:
+        raise BadStructureError(
+            f"Expected a Parquet file in {path}, got something else; check where it came from."
+        )
+    return is_parquet
+
+
+def _read_header(file: BinaryIO, path: Path, delimiter: str) -> list[str]:
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise InvalidParameterError(
+            f"Expected delimiter to be one character other than a quote, got {delimiter!r}."
+        )
+    raw = file.readline(MAX_HEADER_BYTES + 1)
+    try:
+        line = _without_line_break(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        line = "\0"
+    if len(raw) > MAX_HEADER_BYTES or any(ord(char) < 32 and char != "\t" for char in line):
+        raise BadStructureError(f"Expected a table as UTF-8 text or Parquet in {path}, got something else.")
+    names = split_line(line, delimiter)
+    if names is None:
+        other = next((sign for sign in ";\t|" if sign in line and sign != delimiter), None)
+        hint = "" if other is None else f", or name what stands between the cells: --delimiter {other!r}"
+        raise BadStructureError(
+            f"Expected column names in the first line of {path}; its quotes do not match up; mend them{hint}."
+        )
+    if not any(name.strip() for name in names):
+        raise BadStructureError(f"Expected column names in the first line of {path}, got an empty line.")
+    return names
+
+
+def _csv_chunks(path: Path, wanted: list[str], chunk_rows: int, delimiter: str) -> Iterator[Chunk]:
+    with path.open("rb") as file:
+        names = [name.strip() for name in _read_header(file, path, delimiter)]
+        places = {name: names.index(name) for name in wanted}
+        lines = (_without_line_break(raw.decode("utf-8", "backslashreplace")) for raw in file)
+        blocks = iter(lambda: list(islice(lines, chunk_rows)), [])
+        yield _csv_chunk(next(blocks, []), places, delimiter, len(names))
+        for block in blocks:
+            yield _csv_chunk(block, places, delimiter, len(names))
+
+
+def _without_line_break(text: str) -> str:
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _csv_chunk(lines: list[str], places: dict[str, int], delimiter: str, width: int) -> Chunk:
+    columns = plain_columns(lines, delimiter, width)
+    is_malformed: tuple[bool, ...] = ()
+    if columns is not None:
+        wanted = {name: columns[place] for name, place in places.items()}
+    else:
+        found = list(records(lines, delimiter, width))
+        is_malformed = tuple(cells is None for cells in found)
+        rows = [cells for cells in found if cells is not None]
+        wanted = {name: [cells[place] for cells in rows] for name, place in places.items()}
+    frame = pd.DataFrame({name: pd.Series(cells, dtype=object) for name, cells in wanted.items()})
+    return Chunk(frame, is_malformed)
+
+
+def plain_columns(lines: list[str], delimiter: str, width: int) -> list[list[str]] | None:
+    """Return the columns of lines without quotes and of full width, None if any line is not so: a fast path."""
+    n_delimiters = width - 1
+    if not n_delimiters or any(line.count(delimiter) != n_delimiters or '"' in line for line in lines):
+        return None
+    cells = delimiter.join(lines).split(delimiter) if lines else []
+    return [cells[place::width] for place in range(width)]
+
+
+def records(lines: Iterable[str], delimiter: str, width: int) -> Iterator[Record]:
+    """Yield the cells of each line, filled up with empty cells to `width`; None for a malformed one.
+
+    Blank lines are skipped. A line with more cells than `width`, and one with an open or misplaced quote,
+    is malformed.
     """
-    entries = [schema.sensitive_named(name) for name in sensitive]
-    encoder = Encoder(schema)
-    chunks = read_table(path, columns_needed(schema, entries), chunk_rows=chunk_rows, delimiter=delimiter)
-    subsets = [_piece(encoder, chunk, entries) for chunk in chunks]
-    codes = np.concatenate([subset.codes for subset in subsets])
-    numbers = np.concatenate([subset.numbers for subset in subsets])
-    return EncodedTable(
-        X=encoder.expand(codes, numbers),
-        y=np.concatenate([subset.y for subset in subsets]),
-        groups=np.concatenate([subset.groups for subset in subsets]),
-        persons=np.concatenate([subset.persons for subset in subsets]) if schema.id_column else None,
-    )
+    for line in lines:
+        cells = split_line(line, delimiter)
+        if cells is None or len(cells) > width:
+            yield None
+        elif delimiter in line or line.strip():
+            yield cells + [""] * (width - len(cells))
 
 
-def _piece(encoder: Encoder, frame: pd.DataFrame, entries: Sequence[Sensitive]) -> _Piece:
-    schema = encoder.schema
-    y = encoder.targets(_column(frame, schema.target.column))
-    groups = np.empty((len(frame), len(entries)), dtype=np.int16)
-    for index, entry in enumerate(entries):
-        groups[:, index] = encoder.groups(_column(frame, entry.column), entry)
-    persons = np.zeros(len(frame), dtype=np.int64)
-    if schema.id_column:
-        persons = encoder.persons(_column(frame, schema.id_column))
-    kept = encoder.keep(frame) & (y >= 0) & (persons >= 0)
-    codes, numbers = encoder.codes(frame), encoder.numbers(frame)
-    return _Piece(codes[kept], numbers[kept], y[kept], groups[kept], persons[kept])
+def split_line(line: str, delimiter: str) -> Record:
+    """Return the cells of one line, None if its quotes do not match up."""
+    if '"' not in line:
+        return line.split(delimiter)
+    cells: list[str] = []
+    place, has_more = 0, True
+    while has_more:
+        match = _cell_pattern(delimiter).match(line, place)
+        if match is None:
+            return None
+        quoted, plain, ending = match.groups()
+        cells.append(plain if quoted is None else quoted.replace('""', '"'))
+        place, has_more = match.end(), bool(ending)
+    return cells
 
 
-def _column(frame: pd.DataFrame, name: str) -> pd.Series:
-    return columns_of(frame, [name])[0]
+@cache
+def _cell_pattern(delimiter: str) -> re.Pattern[str]:
+    end = re.escape(delimiter)
+    return re.compile(rf'(?:"((?:[^"]++|"")*+)"|((?!")[^{end}]*+))({end}|\Z)')
+
+
+def _open_parquet(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError):
+        raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> BadStructureError:
+    return BadStructureError(f"Expected a whole Parquet file in {path}, got a damaged one; copy it again.")
+
+
+def _parquet_chunks(path: Path, wanted: list[str], chunk_rows: int) -> Iterator[Chunk]:
+    with _open_parquet(path) as file:
+        raw_names = {name.strip(): name for name in file.schema_arrow.names}
+        raw = [raw_names[name] for name in wanted]
+        if not file.metadata.num_rows:
+            yield Chunk(as_frame([pa.nulls(0, file.schema_arrow.field(name).type) for name in raw], wanted))
+        try:
+            for batch in file.iter_batches(batch_size=chunk_rows, columns=raw):
+                yield Chunk(as_frame([batch.column(name) for name in raw], wanted))
+        except (pa.ArrowException, OSError):
+            raise _damaged(path) from None
+
+
+def is_supported(kind: pa.DataType) -> bool:
+    """Say whether cells of that Arrow type can be read."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return is_supported(kind.storage_type)
+    if types.is_dictionary(kind):
+        return is_supported(kind.value_type)
+    supported = (*_KEPT_TYPES, *_TEXT_TYPES, *_WRITTEN_TYPES, *_OTHER_TYPES)
+    return any(is_kind(kind) for is_kind in supported)
+
+
+def as_frame(arrays: Sequence[pa.Array], names: Sequence[str]) -> pd.DataFrame:
+    """Return columns of supported types as a pandas table with those names."""
+    batch = pa.RecordBatch.from_arrays([_convert(array) for array in arrays], names=list(names))
+    return batch.to_pandas(types_mapper=_NULLABLE.get)
+
+
+def _convert(array: pa.Array) -> pa.Array:
+    """Return a column of a supported type as numbers or texts, by the table at the top of this module."""
+    kind, text = array.type, pa.large_string()
+    if isinstance(kind, pa.BaseExtensionType):
+        return _convert(array.storage)
+    if types.is_dictionary(kind):
+        return _convert(array.dictionary).take(array.indices)
+    if not is_supported(kind):
+        raise TypeError(f"no rule for {kind}")  # the caller must check with is_supported
+    if any(is_kind(kind) for is_kind in _TEXT_TYPES):
+        raw = array.cast(pa.large_binary())
+        try:
+            array = raw.cast(text)
+        except pa.ArrowInvalid:  # slower, with the same texts, because one of them is not UTF-8
+            cells = raw.to_pylist()
+            decoded = [None if cell is None else cell.decode("utf-8", "backslashreplace") for cell in cells]
+            array = pa.array(decoded, text)
+    elif types.is_fixed_size_binary(kind):
+        array = pa.array([None if cell is None else cell.hex() for cell in array.to_pylist()], text)
+    elif types.is_timestamp(kind):
+        # Arrow stores UTC; to write a zone's time it must know the zone, and the time may leave the range.
+        array = array.view(pa.timestamp(kind.unit)).cast(text)
+    elif types.is_duration(kind):
+        array = array.cast(pa.int64())
+    elif any(is_kind(kind) for is_kind in _WRITTEN_TYPES):
+        array = array.cast(text)
+    return array
