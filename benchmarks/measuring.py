@@ -267,7 +267,7 @@ def paper_taus(
     is_drawn = np.random.default_rng(seed).random(len(records.y)) < last.sampling_rate
     batch = Rows(records, np.flatnonzero(is_drawn))
     pulls = CrossEntropy(scale.weights).dlogits(model.logits(last.before, batch.X), batch)
-    bounds = recipe.descent.clip_norm_for(front.task) * scale.weights[batch.groups]
+    bounds = recipe.descent.numbers_for(front.task).clip_norm * scale.weights[batch.groups]
     total = model.clipped_gradient(last.before, batch.X, pulls, bounds)
     mean = last.before - last.learning_rate * total / (last.sampling_rate * scale.total)
     rates = NoisyMarginRate(model, mean.astype(np.float32), last.margin_std)

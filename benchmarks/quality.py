@@ -147,7 +147,7 @@ class Setting:
         if self.method in NEWER:
             return getattr(self, self.method)(schema, sensitive)
         recipe = RateConstrained(
-            descent=Descent(model=self.model, clip_norm=self.clip_norm), last_look=self.last_look
+            descent=Descent(model=self.model, clip_norm=self.clip_norm), final_check=self.last_look
         )
         return RateConstrainedClassifier(
             self.asked, self.epsilon, self.delta, recipe, schema, sensitive, ledger=Ledger()

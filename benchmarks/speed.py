@@ -49,7 +49,7 @@ from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.recipe import ADAM_RATE, GroupScale
 from fairveil.methods.inputs import open_front
 from fairveil.methods.pf_ld.recipe import DUAL_EVERY
-from fairveil.methods.raco.recipe import RateConstrained
+from fairveil.methods.raco.recipe import PULL_EVERY, RateAscent, RateConstrained
 from fairveil.models import Adam, LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.models.last_layer import bounded_last_layer
 from fairveil.privacy.ledger import Ledger
@@ -57,7 +57,6 @@ from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
-from fairveil.training.multipliers import PULL_EVERY, Ascent
 from fairveil.training.recipe import Task
 
 N_ROWS = 36_000
@@ -113,7 +112,7 @@ class OursRaco(Ours):
         records = MemoryRecords(X, y.astype(np.int16), groups.astype(np.int16))
         self.veil = open_veils(records, Plan((part,), 1.0, 1e-5), Ledger(), secret_coins(), "speed")["train"]
         self.veil.expect(len(X))
-        self.ascent = Ascent(self.constraints, 600, batch, batch / len(X), 4.0)
+        self.ascent = RateAscent(self.constraints, 600, batch, batch / len(X), 4.0)
         self.dual, self.n_done = self.ascent.start(), 0
         self.objective = self.recipe.objective_of(self.ascent, self.dual)
         self.optimizer = Sgd(0.1, momentum=0.9)

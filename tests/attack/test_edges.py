@@ -9,8 +9,7 @@ from fairveil.fairness.constraints import DemographicParity, constrain
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.decoupled_parity import FlipFitting
 from fairveil.methods.dp2dp.options import ParityFitting
-from fairveil.methods.dp2dp.problem import RuleProblem
-from fairveil.methods.dp2dp.recipe import PrefittedScores
+from fairveil.methods.dp2dp.recipe import PrefittedScores, RuleProblem
 from fairveil.methods.dp2dp.thresholds import EDGES
 from fairveil.methods.prefitted import prefitted_classifier
 from fairveil.models import LinearSoftmax, PrefittedProbabilities

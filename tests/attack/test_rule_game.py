@@ -21,8 +21,7 @@ from fairveil.fairness.constraints import DemographicParity, constrain
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips
 from fairveil.methods.dp2dp.dual_steps import DualSteps, tilted_rule
-from fairveil.methods.dp2dp.problem import RuleProblem
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores, RuleProblem
 from fairveil.methods.dp2dp.thresholds import EDGES, ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
 from fairveil.models import PrefittedProbabilities
@@ -272,7 +271,7 @@ def test_histogram_and_counts_priced_as_of_different_people_would_claim_too_litt
 
 def test_a_rule_with_the_noise_of_a_piece_of_its_own_would_cost_more_on_the_training_rows():
     """Each of two pieces may spend the whole budget; on one set of rows that claims 1 and costs 1.47."""
-    apart = plan_of(Descent(n_steps=20), part=0.5)
+    apart = plan_of(Descent(n_steps=20), rule_fraction=0.5)
     assert epsilon_of(apart.charges(), 1e-5) == pytest.approx(1.0, abs=1e-3)
     assert epsilon_of([part.event for part in apart.stages], 1e-5) == pytest.approx(1.47, abs=0.03)
 

@@ -33,13 +33,13 @@ PARITY = {
 CLIPPING = {0.25: 0.378, 1.0: 0.323, DEFAULT: 0.258, math.inf: 0.199}
 
 
-def train(adult, seed, constraint, epsilon=math.inf, clip_norm=None, last_look=False, **options):
+def train(adult, seed, constraint, epsilon=math.inf, clip_norm=None, final_check=False, **options):
     """Train without the sensitive column; return the classifier and the probabilities of the positive class.
 
     Headroom only with the look, which is what users get; without it the bare rule of the ascent shows.
     """
-    options = {"headroom": float(last_look), **options}
-    training = RateConstrained(descent=Descent(clip_norm=clip_norm), last_look=last_look, **options)
+    options = {"headroom": float(final_check), **options}
+    training = RateConstrained(descent=Descent(clip_norm=clip_norm), final_check=final_check, **options)
     schema = adult.schema.without("sex")
     classifier = RateConstrainedClassifier(
         constraint, epsilon, training=training, schema=schema, sensitive="sex", random_state=seed
@@ -119,15 +119,15 @@ def test_no_multiplier_undoes_clipping(adult, seed, monkeypatch):
     assert missed(soft, adult) == pytest.approx(0.361, abs=0.01)
 
 
-def test_the_last_look_meets_the_cap_and_tells_the_clipped_share(adult, seed):
-    classifier, soft = train(adult, seed, FalseNegativeRateCap(0.2), clip_norm=0.25, last_look=True)
+def test_the_final_check_meets_the_cap_and_tells_the_clipped_share(adult, seed):
+    classifier, soft = train(adult, seed, FalseNegativeRateCap(0.2), clip_norm=0.25, final_check=True)
     assert missed(soft, adult) == pytest.approx(0.196, abs=0.01)
     assert accuracy(soft, adult) == pytest.approx(0.813, abs=0.01)
     assert classifier.final_check_.clipped_share == pytest.approx(0.31, abs=0.03)
 
 
 def test_the_default_clip_norm_and_the_look_meet_the_cap_at_epsilon_1(adult, seed, seeded):
-    classifier, soft = train(adult, seed, FalseNegativeRateCap(0.2), epsilon=1.0, last_look=True)
+    classifier, soft = train(adult, seed, FalseNegativeRateCap(0.2), epsilon=1.0, final_check=True)
     assert missed(soft, adult) == pytest.approx(0.19, abs=0.05)
     assert accuracy(soft, adult) == pytest.approx(0.837, abs=0.016)
     assert classifier.final_check_.clipped_share == pytest.approx(0.20, abs=0.03)
@@ -138,11 +138,11 @@ def show(name, rows):
     print(f"{name:45}", "  ".join(f"{m:7.4f} +- {s:.4f}" for m, s in zip(mean, spread, strict=True)))
 
 
-def cap_row(adult, seed, epsilon, clip_norm, last_look):
+def cap_row(adult, seed, epsilon, clip_norm, final_check):
     """False negative rate, accuracy, last multiplier and, with the look, the clipped share."""
-    fitted, soft = train(adult, seed, FalseNegativeRateCap(0.2), epsilon, clip_norm, last_look)
+    fitted, soft = train(adult, seed, FalseNegativeRateCap(0.2), epsilon, clip_norm, final_check)
     row = missed(soft, adult), accuracy(soft, adult), fitted.constraint_trace_.multipliers[-1, 0]
-    return (*row, fitted.final_check_.clipped_share) if last_look else row
+    return (*row, fitted.final_check_.clipped_share) if final_check else row
 
 
 def print_all(n_seeds=10):

@@ -14,8 +14,7 @@ from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, cons
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips, fewest_changes, flipping_rule, parity_tolerance
 from fairveil.methods.dp2dp.gap_bounds import FlipGapBounds
-from fairveil.methods.dp2dp.problem import RuleProblem
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores, RuleProblem
 from fairveil.models import PrefittedProbabilities
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan

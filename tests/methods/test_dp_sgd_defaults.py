@@ -19,11 +19,11 @@ fast = settings(derandomize=True, deadline=None, max_examples=200)
 
 
 def rate(n_public, **choices):
-    return Descent(**choices).rate_for(replace(TASK, n_public=n_public))
+    return Descent(**choices).numbers_for(replace(TASK, n_public=n_public)).sampling_rate
 
 
 def clip_norm(**facts):
-    return Descent().clip_norm_for(replace(TASK, **facts))
+    return Descent().numbers_for(replace(TASK, **facts)).clip_norm
 
 
 # --- the clip norm ----------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def test_without_privacy_nothing_is_clipped(typical_norm):
 @pytest.mark.parametrize("epsilon", [0.1, math.inf])
 def test_a_clip_norm_that_is_given_is_the_clip_norm(epsilon):
     task = replace(TASK, epsilon=epsilon, typical_norm=1.25)
-    assert Descent(clip_norm=0.7).clip_norm_for(task) == 0.7
+    assert Descent(clip_norm=0.7).numbers_for(task).clip_norm == 0.7
 
 
 def test_under_privacy_a_given_infinite_clip_norm_is_refused():

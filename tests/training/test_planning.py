@@ -59,7 +59,7 @@ def noise(plan, part):
 @sizes
 @holdouts
 def test_each_piece_spends_the_whole_budget(fitting, n_public, holdout):
-    plan = plan_of(fitting, replace(PRIVATE, n_public=n_public), holdout, part=0.2)
+    plan = plan_of(fitting, replace(PRIVATE, n_public=n_public), holdout, rule_fraction=0.2)
     subsets = dict.fromkeys(part.subset for part in plan.stages if part.subset != "size")
     assert list(subsets) == ["train", "rule", *["holdout"] * (holdout > 0)]
     for subset in subsets:
@@ -70,7 +70,7 @@ def test_each_piece_spends_the_whole_budget(fitting, n_public, holdout):
 @fittings
 def test_people_who_met_both_pieces_would_pay_more_than_the_budget(fitting):
     """So the noises are not those of one piece, and a plan whose pieces overlapped would break its word."""
-    assert cost_of(plan_of(fitting, part=0.2), "train", "rule") > 1.2 * EPSILON
+    assert cost_of(plan_of(fitting, rule_fraction=0.2), "train", "rule") > 1.2 * EPSILON
 
 
 @fittings
@@ -78,12 +78,12 @@ def test_people_who_met_both_pieces_would_pay_more_than_the_budget(fitting):
 def test_training_on_its_own_piece_has_the_noise_of_training_alone(fitting, n_public):
     task = replace(PRIVATE, n_public=n_public)
     alone = noise(make_plan(Descent(n_steps=50), task), "train")
-    assert noise(plan_of(fitting, task, part=0.2), "train") == pytest.approx(alone, rel=3e-4)
-    assert noise(plan_of(fitting, task, part=0.5), "train") == pytest.approx(alone, rel=3e-4)
+    assert noise(plan_of(fitting, task, rule_fraction=0.2), "train") == pytest.approx(alone, rel=3e-4)
+    assert noise(plan_of(fitting, task, rule_fraction=0.5), "train") == pytest.approx(alone, rel=3e-4)
 
 
 def test_the_noise_of_a_rule_on_its_own_piece_does_not_depend_on_the_training():
-    short, long = (plan_of(part=0.2, base=Descent(n_steps=n)) for n in (5, 50))
+    short, long = (plan_of(rule_fraction=0.2, base=Descent(n_steps=n)) for n in (5, 50))
     assert noise(short, "rule") == noise(long, "rule")
     assert noise(short, "train") < noise(long, "train")
 
@@ -92,7 +92,7 @@ def test_the_noise_of_a_rule_on_its_own_piece_does_not_depend_on_the_training():
 @holdouts
 @pytest.mark.parametrize("part", [0.2, 0.5])
 def test_the_pieces_share_out_everyone(fitting, holdout, part):
-    plan = plan_of(fitting, holdout=holdout, part=part)
+    plan = plan_of(fitting, holdout=holdout, rule_fraction=part)
     expected = {"train": (1 - holdout) * (1 - part), "rule": (1 - holdout) * part}
     if holdout:
         expected["holdout"] = holdout
@@ -118,14 +118,14 @@ def test_parts_of_one_piece_spend_the_budget_together(fitting, n_public, holdout
 
 @fittings
 def test_one_piece_needs_more_noise_than_two(fitting):
-    shared, apart = plan_of(fitting), plan_of(fitting, part=0.2)
+    shared, apart = plan_of(fitting), plan_of(fitting, rule_fraction=0.2)
     assert noise(shared, "train") > noise(apart, "train") * (1 + 1e-3)
     assert noise(shared, "rule") > noise(apart, "rule") * 1.5
 
 
 @fittings
 def test_a_larger_slice_means_less_noise_for_the_rule_and_more_for_the_training(fitting):
-    plans = [plan_of(fitting, slice=share) for share in (0.05, 0.1, 0.3, 0.6)]
+    plans = [plan_of(fitting, budget_share=share) for share in (0.05, 0.1, 0.3, 0.6)]
     rule, training = ([noise(plan, part) for plan in plans] for part in ("rule", "train"))
     for i in range(3):
         assert rule[i] > 1.1 * rule[i + 1]
@@ -134,14 +134,14 @@ def test_a_larger_slice_means_less_noise_for_the_rule_and_more_for_the_training(
 
 
 def test_a_slice_plays_no_part_where_the_rule_has_its_own_piece():
-    one, other = (plan_of(part=0.2, slice=share) for share in (0.05, 0.6))
+    one, other = (plan_of(rule_fraction=0.2, budget_share=share) for share in (0.05, 0.6))
     assert one.stages == other.stages
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3])
 def test_a_slice_is_the_rules_share_of_the_precision(share):
     """Squared signal over noise: of 50 batches at rate q it is 50 q^2 / noise^2, of one count 1 / noise^2."""
-    plan = plan_of(slice=share)
+    plan = plan_of(budget_share=share)
     steps, rule = plan.stage("train"), plan.stage("rule")
     trained = steps.n_steps * steps.sampling_rates[-1] ** 2 / noise(plan, "train") ** 2
     ruled = sum(1 / release.noise_multiplier**2 for release in rule.releases)
@@ -149,17 +149,19 @@ def test_a_slice_is_the_rules_share_of_the_precision(share):
 
 
 def test_the_usual_slice_lies_between_5_and_15_per_cent():
-    recipe = Postprocessed(constraint=PARITY)
+    recipe = Postprocessed(Descent(), ScoreHistogram(), PARITY)
     assert recipe.budget_share_for(replace(PRIVATE, n_public=10)) == 0.05
     assert recipe.budget_share_for(replace(PRIVATE, n_public=10**6)) == 0.15
     assert recipe.budget_share_for(replace(PRIVATE, n_public=None)) == recipe.budget_share_for(TASK) == 0.1
-    assert Postprocessed(constraint=PARITY, budget_share=0.4).budget_share_for(PRIVATE) == 0.4
+    assert (
+        Postprocessed(Descent(), ScoreHistogram(), PARITY, budget_share=0.4).budget_share_for(PRIVATE) == 0.4
+    )
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(one=st.integers(1, 10**7), other=st.integers(1, 10**7))
 def test_the_usual_slice_never_falls_with_the_size(one, other):
-    recipe = Postprocessed(constraint=PARITY)
+    recipe = Postprocessed(Descent(), ScoreHistogram(), PARITY)
     small, large = (recipe.budget_share_for(replace(PRIVATE, n_public=n)) for n in sorted((one, other)))
     assert 0.05 <= small <= large <= 0.15
 
@@ -175,13 +177,13 @@ def test_a_rule_for_given_scores_has_the_whole_budget_on_everyone(fitting, n_pub
     assert plan.shares == {}
     assert {part.subset for part in plan.stages} - {"size"} == {"train"}
     assert is_exhausted(epsilon_of(plan.charges(), plan.delta))
-    assert noise(plan, "rule") <= noise(plan_of(fitting, task, part=0.2), "rule") * (1 + 1e-6)
+    assert noise(plan, "rule") <= noise(plan_of(fitting, task, rule_fraction=0.2), "rule") * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("part", [None, 0.2])
 @sizes
 def test_without_privacy_no_noise_is_planned(part, n_public):
-    plan = plan_of(task=replace(TASK, n_public=n_public), holdout=0.3, part=part)
+    plan = plan_of(task=replace(TASK, n_public=n_public), holdout=0.3, rule_fraction=part)
     assert {release.noise_multiplier for each in plan.stages for release in each.releases} == {0.0}
 
 

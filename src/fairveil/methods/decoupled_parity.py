@@ -22,8 +22,7 @@ from fairveil.fairness.groups import Population
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.base import PrivateClassifier
 from fairveil.methods.dp2dp.gap_bounds import FlipGapBounds
-from fairveil.methods.dp2dp.problem import FittedRule, RuleProblem, RuleSolver
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
+from fairveil.methods.dp2dp.recipe import FittedRule, Postprocessed, PrefittedScores, RuleProblem, RuleSolver
 from fairveil.methods.dp2dp.thresholds import WIDTH, ScoreHistogram
 from fairveil.methods.dp2dp.wrapping import base_recipe, coverage, keyed_rule, load_decider, wrapped_front
 from fairveil.methods.inputs import Front
@@ -159,32 +158,32 @@ class RateFlips:
         law = "discrete_laplace" if self.group_sizes is None else "laplace"
         return (Stage("rule", (Release("rates", law, noise_multiplier),), share, subset=subset),)
 
-    def fit(self, scene: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
-        """Return the flips that the noisy rates ask for."""
-        people = scene.task.people
-        rates, sizes = self.release_rates(scene, veils["rule"].draw())
-        tolerance = parity_tolerance(scene.bounds)
-        rule = flipping_rule(rates, tolerance, people.codes, people.n_groups, scene.jitter)
+    def fit(self, problem: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
+        """Return the flips that the noisy rates need."""
+        people = problem.task.people
+        rates, sizes = self.release_rates(problem, veils["rule"].draw())
+        tolerance = parity_tolerance(problem.bounds)
+        rule = flipping_rule(rates, tolerance, people.codes, people.n_groups, problem.jitter)
         return FittedRule(rule, sizes=sizes)
 
-    def release_rates(self, scene: RuleProblem, batch: Batch) -> tuple[Float64Array, Float64Array]:
+    def release_rates(self, problem: RuleProblem, batch: Batch) -> tuple[Float64Array, Float64Array]:
         """Return the two noisy rates, kept within [0, 1], and the sizes they were divided by."""
-        order = scene.bounds.cells[scene.task.people.codes, 0]
+        order = problem.bounds.cells[problem.task.people.codes, 0]
         if self.group_sizes is None:
-            counts = scene.count(batch, scene.plain_rule(), scene.bounds.cells, "rates")[order]
+            counts = problem.count(batch, problem.plain_rule(), problem.bounds.cells, "rates")[order]
             positives, sizes = counts[:, 1], np.maximum(counts.sum(axis=1), 1.0)
         else:
-            positives, sizes = self._weighted(scene, batch)[order], np.array(self.group_sizes, dtype=float)
+            positives, sizes = self._weighted(problem, batch)[order], np.array(self.group_sizes, dtype=float)
             positives = positives / self.weights
         return np.clip(positives / sizes, 0.0, 1.0), sizes
 
-    def _weighted(self, scene: RuleProblem, batch: Batch) -> Float64Array:
+    def _weighted(self, problem: RuleProblem, batch: Batch) -> Float64Array:
         """Release the class-1 decisions of each cell, a record weighing what its group does."""
-        people, cells = scene.task.people, scene.bounds.cells
+        people, cells = problem.task.people, problem.bounds.cells
         weights = np.zeros(people.n_groups)
         weights[people.codes] = self.weights
-        rule, n_cells = scene.plain_rule(), scene.bounds.n_cells
-        query = Sum(cells, n_cells, WeightedDecision(scene.model, scene.params, rule, weights))
+        rule, n_cells = problem.plain_rule(), problem.bounds.n_cells
+        query = Sum(cells, n_cells, WeightedDecision(problem.model, problem.params, rule, weights))
         return batch.release_sums(query, 1.0, "rates")[:, 0]
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from fairveil.errors import InvalidParameterError
 from fairveil.models import Average, Decoupled, LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.models.rules import Argmax, DecisionRule, TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Count, CrossEntropy, GradientNormBin, JointEntropy
-from fairveil.privacy.veil import Batch, Veil
+from fairveil.privacy.queries import Count, CrossEntropy, GradientNormBin, JointEntropy, Objective
+from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
 TYPICAL_RATE = 0.1
@@ -34,9 +35,20 @@ about travel x sqrt(n_params) / (epsilon x size), so the best travel is a consta
 which linear models have converged. Both constants were set on public data sets: docs/defaults.md."""
 
 
+class DescentNumbers(NamedTuple):
+    """The public numbers of a descent once nothing is left open."""
+
+    n_steps: int
+    sampling_rate: float
+    clip_norm: float
+    momentum: float
+
+
 @dataclass(frozen=True)
 class Descent:
-    """Clipped per-record gradients, Gaussian noise, momentum, the average of the last half of the iterates.
+    """Private gradient descent: clipped gradients of records, Gaussian noise, momentum, averaged iterates.
+
+    The parameters are the average of the last half of the iterates.
 
     Parameters
     ----------
@@ -75,16 +87,6 @@ class Descent:
         if self.clip_norm is not None:
             check_positive("clip_norm", self.clip_norm, infinite=True)
 
-    @property
-    def length(self) -> int:
-        """The number of steps that are made."""
-        return N_STEPS if self.n_steps is None else self.n_steps
-
-    @property
-    def momentum_used(self) -> float:
-        """The momentum that is used."""
-        return MOMENTUM if self.momentum is None else self.momentum
-
     def model_for(self, task: Task) -> Model:
         """Return the model that is trained."""
         model = (
@@ -99,44 +101,60 @@ class Descent:
         self.model_for(task)
         if self.group_clipping and task.predicts == "joint":
             raise InvalidParameterError("Expected no group clipping for a joint model, got it; leave it out.")
-        if task.is_private and math.isinf(self.clip_norm_for(task)):
+        if task.is_private and math.isinf(self.numbers_for(task).clip_norm):
             raise InvalidParameterError("Expected a finite clip_norm, because epsilon is finite, got inf.")
 
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
-        """Return what is asked of the piece "train" at this noise."""
+        """Return the stage "train" at this noise."""
+        numbers = self.numbers_for(task)
         releases = [Release("gradient", "gaussian", noise_multiplier)]
         if self.group_clipping:
             releases.append(Release("clipped", "gaussian", COUNT_NOISE * noise_multiplier))
-        return (Stage("train", tuple(releases), share, {-1: self.rate_for(task)}, self.length),)
+        return (Stage("train", tuple(releases), share, {-1: numbers.sampling_rate}, numbers.n_steps),)
 
-    def rate_for(self, task: Task) -> float:
-        """Return the sampling rate: a tenth, less where the declared size makes that slow, more where it is few."""
-        if self.sampling_rate is not None:
-            return self.sampling_rate
-        if task.n_public is None:
-            return TYPICAL_RATE
-        most, least = LARGE_BATCH / task.n_public, SMALL_BATCH / task.n_public
-        return min(max(TYPICAL_RATE, min(least, LARGEST_RATE)), max(SMALLEST_RATE, most))
+    def numbers_for(self, task: Task) -> DescentNumbers:
+        """Return the numbers that training uses; those left open follow from public facts.
 
-    def clip_norm_for(self, task: Task) -> float:
-        """Return the clip norm: none without privacy unless one is given."""
-        if self.clip_norm is not None:
-            return self.clip_norm
-        return CLIP_PER_NORM * task.typical_row_norm if task.is_private else math.inf
+        An open sampling rate is a tenth, less where the declared size makes that slow, more where people are few.
+        Without privacy an open clip norm means no clipping.
+        """
+        rate, clip_norm = self.sampling_rate, self.clip_norm
+        if rate is None:
+            rate = TYPICAL_RATE
+            if task.n_public is not None:
+                least, most = SMALL_BATCH / task.n_public, LARGE_BATCH / task.n_public
+                rate = min(max(TYPICAL_RATE, min(least, LARGEST_RATE)), max(SMALLEST_RATE, most))
+        if clip_norm is None:
+            clip_norm = CLIP_PER_NORM * task.typical_row_norm if task.is_private else math.inf
+        return DescentNumbers(
+            N_STEPS if self.n_steps is None else self.n_steps,
+            rate,
+            clip_norm,
+            MOMENTUM if self.momentum is None else self.momentum,
+        )
 
-    def learning_rate_for(self, task: Task, size: float, per_signal: float = TRAVEL_PER_SIGNAL) -> float:
-        """Return the learning rate for a part of about `size` units."""
+    def learning_rate_for(
+        self,
+        task: Task,
+        size: float,
+        numbers: DescentNumbers,
+        travel_per_signal: float = TRAVEL_PER_SIGNAL,
+        largest_over_stable: float = math.inf,
+    ) -> float:
+        """Return the learning rate for about `size` units.
+
+        An open one follows from the travel, but is at most `largest_over_stable` times the rate below which descent on
+        a linear model is stable; without clipping it is three quarters of that, 4 (1 + momentum) / norm^2.
+        """
         if self.learning_rate is not None:
             return self.learning_rate
-        if math.isinf(self.clip_norm_for(task)):
-            return self.stable_rate_for(task)
+        stable = 3 * (1 + numbers.momentum) / task.input_norm**2
+        if math.isinf(numbers.clip_norm):
+            return stable
         signal = task.epsilon * size / math.sqrt(self.model_for(task).n_params)
-        travel = min(LONGEST_TRAVEL, per_signal * signal)  # the longest at epsilon = infinity
-        return travel * (1 - self.momentum_used) / (self.length * self.clip_norm_for(task))
-
-    def stable_rate_for(self, task: Task) -> float:
-        """Return three quarters of 4 (1 + momentum) / norm^2, below which descent on a linear model is stable."""
-        return 3 * (1 + self.momentum_used) / task.input_norm**2
+        travel = min(LONGEST_TRAVEL, travel_per_signal * signal)  # the longest at epsilon = infinity
+        rate = travel * (1 - numbers.momentum) / (numbers.n_steps * numbers.clip_norm)
+        return min(rate, largest_over_stable * stable)
 
     def train(
         self,
@@ -152,35 +170,32 @@ class Descent:
         ----------
         Everything here is computed from noisy sums: the guarantee is that of the veil's plan.
         """
-        model, clip_norm = self.model_for(task), self.clip_norm_for(task)
-        expected_batch = self.rate_for(task) * size
-        optimizer = Sgd(self.learning_rate_for(task, size), self.momentum_used)
-        loss = JointEntropy(task.joint_outputs) if task.predicts == "joint" else CrossEntropy()
+        model, numbers = self.model_for(task), self.numbers_for(task)
+        n_steps, clip_norm = numbers.n_steps, numbers.clip_norm
+        expected_batch, n_groups = numbers.sampling_rate * size, task.people.n_groups
+        optimizer = Sgd(self.learning_rate_for(task, size, numbers), numbers.momentum)
+        loss: Objective = CrossEntropy()
+        rule: DecisionRule = Argmax()
+        if task.predicts == "joint":
+            # a joint model's outputs are added up over groups to decide for the most likely label
+            loss = JointEntropy(task.joint_outputs)
+            rule = TiltedArgmax(np.tile(np.eye(task.n_classes), len(task.people.codes))[None])
+        groups = np.repeat(np.arange(n_groups)[:, None], task.n_classes, axis=1)
+        edges = np.array([clip_norm], dtype=np.float32)
         params = model.initial(rng)
         state, average = optimizer.start(params), Average.start(params)
-        for step in progress(range(self.length)):
+        for step in progress(range(n_steps)):
             batch = veils["train"].draw()
-            bound = self._adapted(batch, model, params, task) if self.group_clipping else clip_norm
+            bound: float | Float32Array = clip_norm
+            if self.group_clipping:
+                is_clipped = GradientNormBin(model, params, CrossEntropy(), edges)
+                counts = batch.release_counts(Count(groups, n_groups, is_clipped), "clipped")
+                bound = adapted_clip_norms(counts.reshape(-1, 2), clip_norm)
             gradient = batch.release_gradient(model, params, loss, bound)
             params, state = optimizer.step(params, gradient / expected_batch, state)
-            if step >= self.length // 2:
+            if step >= n_steps // 2:
                 average = average.add(params)
-        return Fit(average.value(), rule=_plain_rule(task))
-
-    def _adapted(self, batch: Batch, model: Model, params: Float32Array, task: Task) -> Float32Array:
-        base = self.clip_norm_for(task)
-        n_groups = task.people.n_groups
-        groups = np.repeat(np.arange(n_groups)[:, None], task.n_classes, axis=1)
-        is_clipped = GradientNormBin(model, params, CrossEntropy(), np.array([base], dtype=np.float32))
-        counts = batch.release_counts(Count(groups, n_groups, is_clipped), name="clipped")
-        return adapted_clip_norms(counts.reshape(-1, 2), base)
-
-
-def _plain_rule(task: Task) -> DecisionRule:
-    """Return the rule that decides for the most likely label; a joint model's outputs are added up over groups."""
-    if task.predicts != "joint":
-        return Argmax()
-    return TiltedArgmax(np.tile(np.eye(task.n_classes), len(task.people.codes))[None])
+        return Fit(average.value(), rule=rule)
 
 
 def adapted_clip_norms(counts: np.ndarray, base: float) -> Float32Array:

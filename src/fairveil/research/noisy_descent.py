@@ -19,11 +19,12 @@ from fairveil._validation import check_integer, check_positive
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.decoupled_parity import parity_tolerance
-from fairveil.methods.dp2dp.problem import FittedRule, RuleProblem
+from fairveil.methods.dp2dp.recipe import FittedRule, RuleProblem
 from fairveil.models.rules import TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, RuleDecision, Sum, one_cell
 from fairveil.privacy.veil import Veil
+from fairveil.training.multipliers import DualAscent, minimum_size
 from fairveil.training.recipe import Task
 
 COUNTED, REPORTED = 0.1, 0.1
@@ -113,26 +114,25 @@ class NoisyDescent:
             ),
         )
 
-    def fit(self, scene: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
+    def fit(self, problem: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
         """Return the rule argmax_k pi_s p_k - s (lambda1_k - lambda2_k) at the last iterate."""
-        shares, n_classes = self._group_shares(scene, veils["groups"]), scene.task.n_classes
-        weights, largest = self._weights(scene.task, shares)
-        signs = np.zeros(scene.task.people.n_groups)
-        signs[_two_groups(scene.task)] = weights * (1.0, -1.0)
-        batch_size = self._expected_batch(scene, veils["rule"].stage)
-        above, below = np.zeros((2, n_classes))
-        for step in range(self.n_steps):
-            rule = self._rule(scene, shares, above - below)
-            signed = RuleDecision(scene.model, scene.params, rule, n_classes, self.smoothing, signs)
+        shares, n_classes = self._group_shares(problem, veils["groups"]), problem.task.n_classes
+        weights, largest = self._weights(problem.task, shares)
+        signs = np.zeros(problem.task.people.n_groups)
+        signs[_two_groups(problem.task)] = weights * (1.0, -1.0)
+        batch_size = self._expected_batch(problem, veils["rule"].stage)
+        ascent = DualAscent(rate=1.0, decay=0.5, cap=self.largest_multiplier)
+        now, tolerance = ascent.start((2, n_classes)), _tolerance(problem.bounds)
+        for _ in range(self.n_steps):
+            rule = self._rule(problem, shares, now.values[0] - now.values[1])
+            signed = RuleDecision(problem.model, problem.params, rule, n_classes, self.smoothing, signs)
             query = Sum(one_cell(n_classes), 1, signed)
             bound = 2 * math.sqrt(1 - 1 / n_classes) * largest
             (released,) = veils["rule"].draw().release_sums(query, bound)
-            slope, length = released / batch_size, 1 / math.sqrt(step + 1)
-            tolerance = _tolerance(scene.bounds)
-            above = np.clip(above + length * (slope - tolerance), 0.0, self.largest_multiplier)
-            below = np.clip(below + length * (-slope - tolerance), 0.0, self.largest_multiplier)
-        rule = self._rule(scene, shares, above - below)
-        return FittedRule(rule, scene.check(veils["check"].draw(), veils["check"].stage, rule))
+            slope = released / batch_size
+            now = ascent.step(now, np.stack([slope - tolerance, -slope - tolerance]))
+        rule = self._rule(problem, shares, now.values[0] - now.values[1])
+        return FittedRule(rule, problem.check(veils["check"].draw(), veils["check"].stage, rule))
 
     def _weights(self, task: Task, shares: Float64Array) -> tuple[Float64Array, float]:
         """Return what a record of each group counts, and the public bound on it.
@@ -149,25 +149,25 @@ class NoisyDescent:
     def _rate(self, task: Task) -> float:
         return 0.06 if task.n_public is None else self.batch_size / task.n_public
 
-    def _expected_batch(self, scene: RuleProblem, stage: Stage) -> float:
+    def _expected_batch(self, problem: RuleProblem, stage: Stage) -> float:
         """Return the public expected size of a batch: as many of each group, where shares are declared."""
         if self.shares is None:
-            return scene.size * max(stage.sampling_rates.values())
-        return scene.size * self._rate(scene.task)
+            return problem.size * max(stage.sampling_rates.values())
+        return problem.size * self._rate(problem.task)
 
-    def _group_shares(self, scene: RuleProblem, veil: Veil) -> Float64Array:
+    def _group_shares(self, problem: RuleProblem, veil: Veil) -> Float64Array:
         """Return noisy shares of the two groups: counts, because one record moves one count by one."""
-        cells = np.full(scene.bounds.cells.shape, -1)
-        cells[_two_groups(scene.task)] = [[0], [1]]
-        sizes = np.maximum(veil.draw().release_counts(Count(cells, 2), "sizes"), scene.floor)
+        cells = np.full(problem.bounds.cells.shape, -1)
+        cells[_two_groups(problem.task)] = [[0], [1]]
+        sizes = np.maximum(veil.draw().release_counts(Count(cells, 2), "sizes"), minimum_size(problem.size))
         return sizes / sizes.sum()
 
-    def _rule(self, scene: RuleProblem, shares: Float64Array, multipliers: Float64Array) -> TiltedArgmax:
-        tables = np.tile(np.eye(scene.task.n_classes), (scene.task.people.n_groups, 1, 1))
-        for code, sign, share in zip(_two_groups(scene.task), (1.0, -1.0), shares, strict=True):
+    def _rule(self, problem: RuleProblem, shares: Float64Array, multipliers: Float64Array) -> TiltedArgmax:
+        tables = np.tile(np.eye(problem.task.n_classes), (problem.task.people.n_groups, 1, 1))
+        for code, sign, share in zip(_two_groups(problem.task), (1.0, -1.0), shares, strict=True):
             # probabilities add up to 1, so a constant of a class is a constant on every output
             tables[code] = share * tables[code] - sign * multipliers[:, None]
-        return TiltedArgmax(tables, scene.jitter)
+        return TiltedArgmax(tables, problem.jitter)
 
 
 def _two_groups(task: Task) -> NDArray[np.int64]:

@@ -100,6 +100,11 @@ def precision_of(stage: Stage) -> float:
     return stage.n_steps * rate**2 * sum(1 / noise**2 for noise in noises if noise)
 
 
+def noise_of(stage: Stage, name: str) -> float:
+    """Return the noise multiplier of a planned release."""
+    return next(release.noise_multiplier for release in stage.releases if release.name == name)
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """What left the veil: a model and its fit, the size that was used, counts on the hold-out if any.

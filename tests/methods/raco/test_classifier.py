@@ -195,13 +195,13 @@ def test_more_than_two_classes_keep_parity_of_each(rng, model):
     assert gaps[0] < 0.1
 
 
-@pytest.mark.parametrize("choices", [{"histogram": "laplace"}, {"soft_rates": True}, {"last_look": False}])
+@pytest.mark.parametrize("choices", [{"histogram": "laplace"}, {"soft_rates": True}, {"final_check": False}])
 def test_every_kind_of_training_fits(people, few, choices):
     training = RateConstrained(descent=Descent(n_steps=20), **choices)
     clf = constrained(people, training=training).fit(*few)
     assert np.isfinite(clf.params_).all()
     assert 0.98 < clf.epsilon_spent_ <= 1.0
-    assert (clf.final_check_ is None) == (choices == {"last_look": False})
+    assert (clf.final_check_ is None) == (choices == {"final_check": False})
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

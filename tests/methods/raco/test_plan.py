@@ -106,7 +106,7 @@ KINDS = {
     "laplace with a scale": {"histogram": "laplace", "laplace_scale": 9.0},
     "soft": {"soft_rates": True},
     "soft laplace": {"soft_rates": True, "histogram": "laplace"},
-    "without a last look": {"last_look": False},
+    "without a last look": {"final_check": False},
     "discrete": {"histogram": "discrete_gaussian"},
 }
 
@@ -123,7 +123,7 @@ def test_every_plan_meets_its_budget_and_no_more(kind, holdout, n_public):
     expected = [
         *["size"] * (n_public is None),
         "train",
-        *["look"] * recipe.last_look,
+        *["look"] * recipe.final_check,
         *["holdout"] * (holdout > 0),
     ]
     assert names == expected

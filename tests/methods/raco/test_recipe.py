@@ -21,9 +21,9 @@ from fairveil.fairness.constraints import (
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.raco import recipe as ascent
 from fairveil.methods.raco.recipe import MOMENTUM, RateConstrained
 from fairveil.privacy.records import MemoryRecords
-from fairveil.training import multipliers as ascent
 from fairveil.training.recipe import Task
 
 # --- against constrained optima -------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Adult:
     def fitted(self, constraint, **choices):
         descent = Descent(n_steps=1500, sampling_rate=1.0)
         recipe = RateConstrained(
-            constraint, descent, soft_rates=True, headroom=0.0, last_look=False, **choices
+            constraint, descent, soft_rates=True, headroom=0.0, final_check=False, **choices
         )
         params = run(recipe, self.task, self.records).fit.params.astype(np.float64)
         return np.append(params[5:10] - params[:5], params[11] - params[10])
@@ -173,8 +173,8 @@ def by_hand(records, n_steps, tolerance, learning_rate, clip_norm, temperature, 
             speed = math.sqrt(min(1.0, people.min() / n / ascent.TYPICAL_SHARE))
             cap = ascent.LARGEST_PULL * people.min() / n
         if step >= ascent.WARM_UP * n_steps:
-            integral = np.clip(integral + ascent.TRAVEL / n_steps * speed * (left - aim), 0, cap)
-            lam = np.clip(integral + ascent.GAIN * speed * (left - aim), 0, cap)
+            integral = np.clip(integral + ascent.DUAL_TRAVEL / n_steps * speed * (left - aim), 0, cap)
+            lam = np.clip(integral + ascent.DUAL_GAIN * speed * (left - aim), 0, cap)
         else:
             lam = integral
         values.append(left)
@@ -206,7 +206,7 @@ def test_the_steps_are_those_of_a_hand_written_loop(rng, is_soft, clip_norm, tem
     records = make_records(rng)
     descent = Descent(n_steps=25, sampling_rate=1.0, learning_rate=0.4, clip_norm=clip_norm)
     recipe = RateConstrained(
-        DemographicParity(0.1), descent, soft_rates=is_soft, temperature=temperature, last_look=False
+        DemographicParity(0.1), descent, soft_rates=is_soft, temperature=temperature, final_check=False
     )
     trained = run(recipe, TASK, records)
     W, values, multipliers = by_hand(records, 25, 0.1, 0.4, clip_norm, temperature, is_soft)
@@ -220,13 +220,13 @@ def test_the_steps_are_those_of_a_hand_written_loop(rng, is_soft, clip_norm, tem
 
 def test_an_open_clip_norm_means_none_without_privacy_and_follows_the_row_norm_with_it():
     recipe = RateConstrained(DemographicParity(0.1))
-    assert recipe.descent_for(TASK).clip_norm_for(TASK) == math.inf
+    assert recipe.numbers_for(TASK).clip_norm == math.inf
     private = replace(TASK, epsilon=1.0)
     wide = replace(private, input_norm=2 * TASK.input_norm)
-    one, two = (recipe.descent_for(task).clip_norm_for(task) for task in (private, wide))
+    one, two = (recipe.numbers_for(task).clip_norm for task in (private, wide))
     assert two == pytest.approx(2 * one)
-    given = replace(recipe, descent=Descent(clip_norm=3.0, momentum=0.5)).descent_for(private)
-    assert (given.clip_norm, given.momentum_used) == (3.0, 0.5)
+    given = replace(recipe, descent=Descent(clip_norm=3.0, momentum=0.5)).numbers_for(private)
+    assert (given.clip_norm, given.momentum) == (3.0, 0.5)
 
 
 # --- names and orders -----------------------------------------------------------------------------------------------
@@ -283,8 +283,9 @@ def test_swapping_groups_in_the_data_would_be_caught(rng):
     swapped = MemoryRecords(records.X, records.y, (2 - records.groups).astype(np.int16))
     plain, other = (run(recipe, three_sided(GROUPS), one) for one in (records, swapped))
     assert np.abs(plain.fit.params - other.fit.params).max() > 0.1
-    # the first group is rarely selected, the third often: the left side is minus the rate
-    assert plain.fit.trace.values[8:].mean() > other.fit.trace.values[8:].mean() + 0.1
+    # the first group is rarely selected, the third often: the left side is minus the rate. Later steps, in which the
+    # bound is met for both, would tell less
+    assert plain.fit.trace.values[8:14].mean() > other.fit.trace.values[8:14].mean() + 0.1
 
 
 def test_many_classes_and_a_hidden_layer_train_too(rng):

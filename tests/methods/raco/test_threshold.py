@@ -19,10 +19,12 @@ from fairveil.fairness.constraints import (
 )
 from fairveil.fairness.diagnostics import MUCH_CLIPPED, FinalCheck
 from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.histogram import compile_bounds
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.raco import threshold as look
 from fairveil.methods.raco.recipe import RateConstrained
 from fairveil.methods.raco.threshold import (
+    ACCURACY,
     EDGES,
     NOISES,
     NOISES_OF_TWO,
@@ -85,7 +87,7 @@ def look_at(records, params, constraint, clip_norm=math.inf, noise=0.0, size=Non
     coins = reproducible_coins(choices.pop("rng", 0))
     plan = Plan((part,), 1.0 if noise else math.inf, 1e-5)
     veil = open_veils(records, plan, Ledger(), coins, "test")["look"]
-    watched = ThresholdAdjustment.watching(constrain(constraint, people), people)
+    watched = compile_bounds([*constrain(constraint, people).bounds, ACCURACY], people)
     last = ThresholdAdjustment(
         veil.draw(), part, watched, model, params, size or float(len(records.y)), **choices
     )
@@ -142,7 +144,7 @@ def test_standard_errors_hold_for_a_moved_rule_too(adult, rng, monkeypatch):
     Errors over standard errors have spread 1 within .25 (4 standard errors) and mean 0 within .33.
     """
     records, model = adult[1], LinearSoftmax(adult[1].X.shape[1], 2)
-    params = run(adult, FalseNegativeRateCap(1.0), last_look=False).fit.params
+    params = run(adult, FalseNegativeRateCap(1.0), final_check=False).fit.params
     monkeypatch.setattr(look, "THRESHOLDS", np.linspace(EDGES[0], EDGES[-1], 41))  # fewer, for speed
     errors = []
     for _ in range(150):
@@ -162,7 +164,7 @@ HELD_BACK = Descent(n_steps=60, sampling_rate=1.0, clip_norm=0.1, learning_rate=
 
 
 def test_a_threshold_moves_only_where_a_bound_is_broken(adult):
-    average = run(adult, FalseNegativeRateCap(0.9), last_look=False)
+    average = run(adult, FalseNegativeRateCap(0.9), final_check=False)
     kept = run(adult, FalseNegativeRateCap(0.9))
     assert np.array_equal(average.fit.params, kept.fit.params)
     moved = run(adult, FalseNegativeRateCap(0.3), HELD_BACK)
@@ -171,7 +173,7 @@ def test_a_threshold_moves_only_where_a_bound_is_broken(adult):
 
 def test_the_moved_rule_meets_a_cap_that_the_averaged_one_breaks(adult):
     records, cap = adult[1], 0.3
-    average = run(adult, FalseNegativeRateCap(cap), HELD_BACK, last_look=False)
+    average = run(adult, FalseNegativeRateCap(cap), HELD_BACK, final_check=False)
     moved = run(adult, FalseNegativeRateCap(cap), HELD_BACK)
     assert missed(decided(average, records), records) > cap + 0.02
     assert missed(decided(moved, records), records) <= cap + 0.005
@@ -195,7 +197,7 @@ def test_the_threshold_is_about_the_best_of_all(adult, constraint, rate):
     """As accurate as the most accurate of all thresholds that meet the cap, within .01."""
     records = adult[1]
     model = LinearSoftmax(records.X.shape[1], 2)
-    params = run(adult, FalseNegativeRateCap(1.0), last_look=False).fit.params
+    params = run(adult, FalseNegativeRateCap(1.0), final_check=False).fit.params
     margins = margins_of(model, params, records.X)
     assert rate((margins > 0).astype(int), records.y) > constraint.tolerance
     allowed = [
@@ -212,7 +214,7 @@ def test_the_threshold_is_about_the_best_of_all(adult, constraint, rate):
 
 def test_headroom_stays_below_the_cap(adult):
     records = adult[1]
-    params = run(adult, FalseNegativeRateCap(1.0), last_look=False).fit.params
+    params = run(adult, FalseNegativeRateCap(1.0), final_check=False).fit.params
     _, bare = look_at(records, params, FalseNegativeRateCap(0.3), headroom=0.0)
     _, roomy = look_at(records, params, FalseNegativeRateCap(0.3), headroom=2.0)
     n_rich = np.sum(records.y == 1)
@@ -269,7 +271,7 @@ def test_more_than_two_classes_are_told_not_moved(rng):
 def test_noise_alone_moves_no_threshold(adult, rng):
     """A cap that holds with room, looked at 40 times through heavy noise."""
     records = adult[1]
-    params = run(adult, FalseNegativeRateCap(1.0), last_look=False).fit.params
+    params = run(adult, FalseNegativeRateCap(1.0), final_check=False).fit.params
     decisions = (margins_of(LinearSoftmax(records.X.shape[1], 2), params, records.X) > 0).astype(int)
     cap = FalseNegativeRateCap(float(missed(decisions, records)) + 0.12)
     checks = [look_at(records, params, cap, noise=6.0, rng=rng)[1] for _ in range(40)]
@@ -321,7 +323,7 @@ def clipped_by_hand(records, params, clip_norm):
 @pytest.mark.parametrize("clip_norm", [0.2, 1.0, 2.5])
 def test_the_clipped_share_is_that_of_a_loop_over_people(adult, clip_norm):
     records = adult[1]
-    params = run(adult, FalseNegativeRateCap(1.0), last_look=False).fit.params
+    params = run(adult, FalseNegativeRateCap(1.0), final_check=False).fit.params
     _, check = look_at(records, params, FalseNegativeRateCap(1.0), clip_norm=clip_norm)
     expected = clipped_by_hand(records, params, clip_norm)
     assert 0.02 < expected < 0.98  # so that it could be wrong

@@ -7,8 +7,7 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.groups import Population
 from fairveil.methods.dp2dp.dual_steps import DualSteps
-from fairveil.methods.dp2dp.problem import RuleSolver
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores, RuleSolver
 from fairveil.methods.dp2dp.thresholds import WIDTH, ScoreHistogram
 from fairveil.training.recipe import Recipe
 

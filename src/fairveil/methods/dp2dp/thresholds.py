@@ -27,12 +27,14 @@ from scipy.special import expit
 from fairveil._typing import Float64Array
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
-from fairveil.methods.dp2dp.problem import FittedRule, RuleProblem, aims_for, check_counted, noise_of
+from fairveil.methods.dp2dp.recipe import FittedRule, RuleProblem, aims_for, check_denominators
 from fairveil.models.rules import RandomizedThresholds
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, MarginBin
 from fairveil.privacy.veil import Veil
+from fairveil.training.multipliers import minimum_size
 from fairveil.training.recipe import Task
+from fairveil.training.run import noise_of
 
 ROUGHNESS = 0.05
 """The standard deviation of a second difference of log f, beforehand: set on public data sets, docs/defaults.md."""
@@ -71,7 +73,8 @@ def smooth_curve(observations: Sequence[Observation]) -> Float64Array:
     values = np.concatenate([one.values / scale for one, scale in zip(observations, scales, strict=True)])
     n_bins = weights.shape[1]
     bends = np.diff(np.eye(n_bins), 2, axis=0) / ROUGHNESS
-    logs = np.full(n_bins, np.log(max(_typical(observations[0]), 1.0)))
+    typical = float(np.maximum(observations[0].values, 0.0).mean())
+    logs = np.full(n_bins, np.log(max(typical, 1.0)))
     for _ in range(N_STEPS):
         curve = np.exp(logs)
         slopes = weights * curve
@@ -85,11 +88,6 @@ def smooth_curve(observations: Sequence[Observation]) -> Float64Array:
         if np.abs(step).max() < 1e-3:
             break
     return np.exp(logs)
-
-
-def _typical(histogram: Observation) -> float:
-    """Return the mean of a histogram, kept positive."""
-    return float(np.maximum(histogram.values, 0.0).mean())
 
 
 EDGES = np.linspace(-5.0, 5.0, 65)
@@ -119,7 +117,9 @@ class ScoreCurves:
     group_of, coarse_of : arrays of shape (cells,)
         The group code of each cell and its cell among the bounds' (-1: no bound counts it).
     bounds : HistogramConstraints
-    floor, headroom : float
+    minimum : float
+        The smallest number of people that a rate is divided by.
+    headroom : float
         As in a `RuleProblem`.
     """
 
@@ -128,7 +128,7 @@ class ScoreCurves:
     group_of: NDArray[np.int64]
     coarse_of: NDArray[np.int64]
     bounds: HistogramConstraints
-    floor: float
+    minimum: float
     headroom: float
 
     def counts_under(self, rule: RandomizedThresholds) -> Float64Array:
@@ -144,91 +144,65 @@ class ScoreCurves:
     ) -> RandomizedThresholds:
         """Return the rule with the fewest errors under the bounds; groups not named keep their thresholds of `start`.
 
-        With `in_bins` a bin that is decided in part is decided by lot; else by a threshold inside it.
+        With `in_bins` a bin that is decided in part is decided at random; else by a threshold inside it.
         """
-        weights = _Program(self, start, groups, self._limits(start)).solve()
-        return start if weights is None else _rule_of(weights, start, groups, in_bins)
-
-    def _limits(self, start: RandomizedThresholds) -> Float64Array:
-        """Return what each left side should come down to; infinite for bounds on too few people to speak of."""
-        counts = self.counts_under(start)
-        aims = aims_for(self.bounds, counts, self.headroom, self.floor)
-        below = self.bounds.below.reshape(len(self.bounds.below), -1, 2)[:, :, 0]
-        n_fine = np.bincount(self.coarse_of[self.coarse_of >= 0], minlength=self.bounds.n_cells)
+        bounds, counts = self.bounds, self.counts_under(start)
+        # bounds on too few people to speak of have no limit
+        below = bounds.below.reshape(len(bounds.below), -1, 2)[:, :, 0]
+        n_fine = np.bincount(self.coarse_of[self.coarse_of >= 0], minlength=bounds.n_cells)
         noise = self.size_noise * np.sqrt(np.square(below) @ n_fine)
         is_small = below @ counts.sum(axis=1) < SMALLEST_GROUP + 3 * noise
-        is_untold = ((self.bounds.weights != 0) & is_small).any(axis=1)
-        return np.where(is_untold, np.inf, aims)
-
-
-@dataclass(frozen=True, eq=False)
-class _Program:
-    """The linear program over the weights e of thresholds (one more than bins: the last decides nobody for class 1)."""
-
-    curves: ScoreCurves
-    start: RandomizedThresholds
-    groups: NDArray[np.int64]
-    limits: Float64Array
-
-    def solve(self) -> Float64Array | None:
-        """Return e, shape (named groups, bins + 1); None if the solver gives up, which was never seen."""
-        told = np.isfinite(self.limits)
-        slopes, fixed = self._slopes()
-        n_free, n_told = self.errors.size, int(told.sum())
-        left = np.hstack([slopes[told], -np.eye(n_told)])
-        sums = np.hstack(
-            [
-                np.kron(np.eye(len(self.groups)), np.ones(self.errors.shape[1])),
-                np.zeros((len(self.groups), n_told)),
-            ]
-        )
+        is_known = ~((bounds.weights != 0) & is_small).any(axis=1)
+        aims = aims_for(bounds, counts, self.headroom, self.minimum)
+        # the share of errors that each threshold adds, compared with deciding nobody for class 1
+        by_group = np.zeros((len(start.thresholds), self.bins.shape[1]))
+        np.add.at(by_group, self.group_of, self.bins)
+        gains = 1 - 2 * expit((LOWER + UPPER) / 2)
+        errors = _from_above(by_group[groups] * gains) / max(self.bins.sum(), 1.0)
+        slopes, fixed = self._left_sides(start, groups)
+        n_known = int(is_known.sum())
+        no_excess = np.zeros((len(groups), n_known))
         answer = linprog(
-            np.concatenate([self.errors.ravel(), np.full(n_told, PRICE)]),
-            A_ub=left if n_told else None,
-            b_ub=(self.limits - fixed)[told] if n_told else None,
-            A_eq=sums,
-            b_eq=np.ones(len(self.groups)),
+            np.concatenate([errors.ravel(), np.full(n_known, PRICE)]),
+            A_ub=np.hstack([slopes[is_known], -np.eye(n_known)]) if n_known else None,
+            b_ub=(aims - fixed)[is_known] if n_known else None,
+            A_eq=np.hstack([np.kron(np.eye(len(groups)), np.ones(errors.shape[1])), no_excess]),
+            b_eq=np.ones(len(groups)),
             method="highs",
         )
-        if answer.status != 0:
-            return None
-        return np.maximum(answer.x[:n_free], 0.0).reshape(self.errors.shape)
+        if answer.status != 0:  # was never seen
+            return start
+        weights = np.maximum(answer.x[: errors.size], 0.0).reshape(errors.shape)
+        return _mixture(weights, start, groups, in_bins)
 
-    @property
-    def errors(self) -> Float64Array:
-        """The share of errors that each threshold adds, compared with deciding nobody for class 1."""
-        gains = 1 - 2 * expit((LOWER + UPPER) / 2)
-        by_group = np.zeros((len(self.start.thresholds), self.curves.bins.shape[1]))
-        np.add.at(by_group, self.curves.group_of, self.curves.bins)
-        return _from_above(by_group[self.groups] * gains) / max(self.curves.bins.sum(), 1.0)
-
-    def _slopes(self) -> tuple[Float64Array, Float64Array]:
+    def _left_sides(
+        self, start: RandomizedThresholds, groups: NDArray[np.int64]
+    ) -> tuple[Float64Array, Float64Array]:
         """Return each bound's left side as slopes along e, shape (J, groups x (bins + 1)), and what is fixed."""
-        curves, bounds = self.curves, self.curves.bounds
-        counted = curves.coarse_of >= 0
+        bounds, is_counted = self.bounds, self.coarse_of >= 0
         forms = bounds.above.reshape(len(bounds.above), -1, 2)
         totals = np.zeros((bounds.n_cells + 1, 2))
-        sizes = curves.bins.sum(axis=1)
-        np.add.at(totals, curves.coarse_of, np.stack([sizes, np.zeros_like(sizes)], axis=1))
-        below = bounds.ratios(totals[:-1], curves.floor).below
+        sizes = self.bins.sum(axis=1)
+        np.add.at(totals, self.coarse_of, np.stack([sizes, np.zeros_like(sizes)], axis=1))
+        below = bounds.ratios(totals[:-1], self.minimum).below
         # class 1 instead of class 0, for one person of each fine cell
         step = bounds.weights @ ((forms[:, :, 1] - forms[:, :, 0]) / below[:, None])
-        per_cell = np.where(counted, step[:, np.where(counted, curves.coarse_of, 0)], 0.0)
+        per_cell = np.where(is_counted, step[:, np.where(is_counted, self.coarse_of, 0)], 0.0)
         fixed = bounds.weights @ ((forms[:, :, 0] @ totals[:-1, 0]) / below)
-        others = ~np.isin(curves.group_of, self.groups)
-        chosen = (curves.bins * accepted(self.start)[curves.group_of]).sum(axis=1)
+        others = ~np.isin(self.group_of, groups)
+        chosen = (self.bins * accepted(start)[self.group_of]).sum(axis=1)
         fixed = fixed + per_cell[:, others] @ chosen[others]
         slopes = [
-            _from_above(per_cell[:, mine] @ curves.bins[mine])
-            for mine in (curves.group_of == group for group in self.groups)
+            _from_above(per_cell[:, mine] @ self.bins[mine])
+            for mine in (self.group_of == group for group in groups)
         ]
         return np.concatenate(slopes, axis=1), fixed
 
 
 def accepted(rule: RandomizedThresholds) -> Float64Array:
     """Return the share of each bin that a rule decides for class 1, shape (groups, bins)."""
-    stages = (UPPER - rule.thresholds[:, :, None]) / (UPPER - LOWER)
-    return (np.clip(stages, 0.0, 1.0) * rule.weights[:, :, None]).sum(axis=1)
+    shares = (UPPER - rule.thresholds[:, :, None]) / (UPPER - LOWER)
+    return (np.clip(shares, 0.0, 1.0) * rule.weights[:, :, None]).sum(axis=1)
 
 
 def _from_above(values: Float64Array) -> Float64Array:
@@ -237,30 +211,28 @@ def _from_above(values: Float64Array) -> Float64Array:
     return np.concatenate([tails, np.zeros((*values.shape[:-1], 1))], axis=-1)
 
 
-def _rule_of(
+def _mixture(
     weights: Float64Array, start: RandomizedThresholds, groups: NDArray[np.int64], in_bins: bool
 ) -> RandomizedThresholds:
-    """Return the mixture; two neighbouring thresholds become one between them unless bins are decided by lot."""
-    rows = {int(code): _thresholds(row, in_bins) for code, row in zip(groups, weights, strict=True)}
-    for code in range(len(start.thresholds)):
-        if code not in rows:
-            rows[code] = (start.thresholds[code], start.weights[code])
-    longest = max(len(thresholds) for thresholds, _ in rows.values())
-    table = np.zeros((2, len(rows), longest))
+    """Return the rule of these weights of thresholds; groups not named keep those of `start`.
+
+    Two neighboring thresholds become one between them, unless bins are decided at random.
+    """
+    ends = np.concatenate([[-np.inf], EDGES, [np.inf]])
+    rows = dict(enumerate(zip(start.thresholds, start.weights, strict=True)))
+    for code, row in zip(groups.tolist(), weights, strict=True):
+        used = np.flatnonzero(row > TINY)
+        shares = row[used] / row[used].sum()
+        rows[code] = ends[used], shares
+        if len(used) == 2 and used[1] == used[0] + 1 and not in_bins:
+            # the upper part of one bin
+            inside = UPPER[used[0]] - shares[0] * (UPPER - LOWER)[used[0]]
+            rows[code] = np.array([inside]), np.ones(1)
+    table = np.zeros((2, len(rows), max(len(thresholds) for thresholds, _ in rows.values())))
     for code, pair in rows.items():
         for layer, values in zip(table, pair, strict=True):
             layer[code, : len(values)] = values
     return RandomizedThresholds(table[0], table[1], start.jitter)
-
-
-def _thresholds(row: Float64Array, in_bins: bool) -> tuple[Float64Array, Float64Array]:
-    used = np.flatnonzero(row > TINY)
-    weights = row[used] / row[used].sum()
-    if len(used) == 2 and used[1] == used[0] + 1 and not in_bins:
-        # the upper part of one bin
-        return np.array([UPPER[used[0]] - weights[0] * (UPPER - LOWER)[used[0]]]), np.ones(1)
-    ends = np.concatenate([[-np.inf], EDGES, [np.inf]])
-    return ends[used], weights
 
 
 SHARES = {"histogram": 0.15, "counts 1": 0.2, "counts 2": 0.25, "counts 3": 0.32, "released": 0.08}
@@ -300,44 +272,33 @@ class ScoreHistogram:
             raise InvalidParameterError(
                 "Expected a rule that reads the group, got one that does not; use DualSteps()."
             )
-        check_counted(bounds)
+        check_denominators(bounds)
 
     def stages(self, noise_multiplier: float, share: float, subset: str, task: Task) -> tuple[Stage, ...]:
-        """Return one look at the piece: histogram and counts."""
-        releases = [
-            Release(name, "gaussian", noise_multiplier / stage**0.5) for name, stage in SHARES.items()
-        ]
+        """Return one stage: histogram and counts of the same people."""
+        releases = [Release(name, "gaussian", noise_multiplier / part**0.5) for name, part in SHARES.items()]
         return (Stage("rule", tuple(releases), share, subset=subset),)
 
-    def fit(self, scene: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
+    def fit(self, problem: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
         """Return thresholds for every group that is large enough to speak of; all others keep the model's own."""
-        batch, stage = veils["rule"].draw(), veils["rule"].stage
-        cells, rule = scene.group_cells, scene.plain_rule()
-        n_cells, codes = int(cells.max()) + 1, scene.task.people.codes
-        margins = Count(cells, n_cells, MarginBin(scene.model, scene.params, EDGES, scene.jitter))
+        batch, stage, bounds = veils["rule"].draw(), veils["rule"].stage, problem.bounds
+        cells, rule, codes = problem.group_cells, problem.plain_rule(), problem.task.people.codes
+        first = np.unique(cells.ravel(), return_index=True)[1]  # the first (group, label) of each cell, flat
+        n_cells, groups_of, coarse_of = len(first), first // 2, bounds.cells.ravel()[first]
+        margins = Count(cells, n_cells, MarginBin(problem.model, problem.params, EDGES, problem.jitter))
         bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
         noise = noise_of(stage, "histogram")
         known = [[Observation(np.eye(bins.shape[1]), row, noise)] for row in bins]
-        size_noise = noise * bins.shape[1] ** 0.5
-        for name in ("counts 1", "counts 2", "counts 3"):
-            rule = _curves(scene, known, size_noise).best_rule(rule, codes, in_bins=self.in_bins)
-            counts, noise = scene.count(batch, rule, cells, name), noise_of(stage, name)
-            above = accepted(rule)[_first_atoms(scene) // 2]
-            for told, shares, pair in zip(known, above, counts, strict=True):
-                told.append(Observation(np.stack([1 - shares, shares]), pair, noise))
+        size_noise, minimum = noise * bins.shape[1] ** 0.5, minimum_size(problem.size)
+        for name in ("counts 1", "counts 2", "counts 3", "released"):
+            curves = np.stack([smooth_curve(observations) for observations in known])
+            scores = ScoreCurves(curves, size_noise, groups_of, coarse_of, bounds, minimum, problem.headroom)
+            rule = scores.best_rule(rule, codes, in_bins=self.in_bins)
+            if name == "released":
+                break
+            counts, noise = problem.count(batch, rule, cells, name), noise_of(stage, name)
+            above = accepted(rule)[groups_of]
+            for observations, shares, pair in zip(known, above, counts, strict=True):
+                observations.append(Observation(np.stack([1 - shares, shares]), pair, noise))
             size_noise = min(size_noise, noise * 2**0.5)
-        rule = _curves(scene, known, size_noise).best_rule(rule, codes, in_bins=self.in_bins)
-        return FittedRule(rule, scene.check(batch, stage, rule))
-
-
-def _first_atoms(scene: RuleProblem) -> NDArray[np.int64]:
-    """Return the first (group, label) of each cell, flat."""
-    return np.unique(scene.group_cells.ravel(), return_index=True)[1]
-
-
-def _curves(scene: RuleProblem, known: list[list[Observation]], size_noise: float) -> ScoreCurves:
-    """Return the curves that all counts so far make most plausible."""
-    first = _first_atoms(scene)
-    bins = np.stack([smooth_curve(told) for told in known])
-    coarse_of = scene.bounds.cells.ravel()[first]
-    return ScoreCurves(bins, size_noise, first // 2, coarse_of, scene.bounds, scene.floor, scene.headroom)
+        return FittedRule(rule, problem.check(batch, stage, rule, "released"))

@@ -208,7 +208,9 @@ class Groupwise:
         """Return the steps by Adam, the last ones, and what they need to know: sizes of groups, looks on the way."""
         name = "gradient" if self.released == "average" else "gradients"
         releases = (Release(name, "gaussian", noise_multiplier),)
-        first = Stage("train", releases, share, {-1: self.descent.rate_for(task)}, self.n_first)
+        first = Stage(
+            "train", releases, share, {-1: self.descent.numbers_for(task).sampling_rate}, self.n_first
+        )
         rates = {-1: self.finish_rate(task)}
         finish = Stage("finish", releases, share, rates, self.length - self.n_first, subset="train")
         precision = precision_of(first) + precision_of(finish)
@@ -229,7 +231,7 @@ class Groupwise:
     def finish_rate(self, task: Task) -> float:
         """Return the sampling rate of the last steps."""
         own = self.finish.sampling_rate
-        return self.descent.rate_for(task) if own is None else own
+        return self.descent.numbers_for(task).sampling_rate if own is None else own
 
     @property
     def _buys_sizes(self) -> bool:
@@ -304,7 +306,7 @@ class Groupwise:
         self, batch: Batch, model: Model, params: Float32Array, scale: GroupScale, task: Task
     ) -> NDArray[np.float64]:
         """Return the noisy weighted sum of clipped gradients over all groups (Algorithm 1, lines 6 to 14)."""
-        clip_norm = self.descent.clip_norm_for(task)
+        clip_norm = self.descent.numbers_for(task).clip_norm
         if self.released == "average":
             bound = clip_norm if math.isinf(clip_norm) else clip_norm * scale.weights
             return batch.release_gradient(model, params, CrossEntropy(scale.weights), bound)
@@ -313,7 +315,7 @@ class Groupwise:
         return scale.weights[:n_groups] @ sums
 
     def _divisor(self, phase: str, scale: GroupScale, task: Task) -> float:
-        rate = self.finish_rate(task) if phase == "finish" else self.descent.rate_for(task)
+        rate = self.finish_rate(task) if phase == "finish" else self.descent.numbers_for(task).sampling_rate
         return rate * scale.total
 
     def _fit_of_several(
@@ -327,7 +329,7 @@ class Groupwise:
         size: float,
     ) -> Fit:
         """Return the average of several models, each moved by its own subset of the last batch (Algorithm 3)."""
-        n_models, clip_norm = self.finish.n_models, self.descent.clip_norm_for(task)
+        n_models, clip_norm = self.finish.n_models, self.descent.numbers_for(task).clip_norm
         wide = replace(model, n_classes=n_models * model.n_classes)
         bound = clip_norm if math.isinf(clip_norm) else clip_norm * scale.weights
         objective = CrossEntropy(scale.weights, n_models)
@@ -344,7 +346,7 @@ class Groupwise:
     def _last_step(
         self, before: Float32Array, veils: Mapping[str, Veil], task: Task, scale: GroupScale, size: float
     ) -> LastStep:
-        reach = self.descent.clip_norm_for(task) / self._divisor("finish", scale, task)
+        reach = self.descent.numbers_for(task).clip_norm / self._divisor("finish", scale, task)
         noise = self.last_step_noise(veils, task, scale)
         return LastStep(before, self.finish.learning_rate, noise, reach, self.finish_rate(task), size)
 
@@ -354,7 +356,7 @@ class Groupwise:
         if not release.noise_multiplier:
             return 0.0
         spread = 1.0 if self.released == "average" else float(np.linalg.norm(scale.weights))
-        bound = self.descent.clip_norm_for(task) * ROUNDING * spread
+        bound = self.descent.numbers_for(task).clip_norm * ROUNDING * spread
         return release.noise_multiplier * bound / self._divisor("finish", scale, task)
 
     # --- people held out ----------------------------------------------------------------------------------

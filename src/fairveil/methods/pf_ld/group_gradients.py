@@ -38,6 +38,7 @@ from fairveil.privacy.queries import (
     decision_gradient_norms,
 )
 from fairveil.privacy.veil import Batch, Veil
+from fairveil.training.multipliers import SmoothedCounts
 
 SHARPNESS = 1.25
 """Multipliers pull at softmax(SHARPNESS x logits): the sharper, the less they move rows far from the boundary."""
@@ -330,8 +331,7 @@ class EstimatedMembership:
 class NoisyGroupGradients:
     """The gradient of the groups at every step (Equations 8 and 10, put right), and counts of its batch or of everyone.
 
-    `total` and `weight` smooth counts over batches of about `expected` people, or over looks at everyone; `squares`
-    says how much noise is left.
+    Counts are smoothed over batches of about `expected` people, or over counts of everyone.
     """
 
     veils: Mapping[str, Veil]
@@ -343,9 +343,7 @@ class NoisyGroupGradients:
     clip_norm: float
     dual_bound: float | None
     batch: Batch | None
-    total: Float64Array
-    weight: float = 0.0
-    squares: float = 0.0
+    smoothed: SmoothedCounts
 
     @classmethod
     def start(
@@ -362,7 +360,18 @@ class NoisyGroupGradients:
         (rate,) = veils["train"].stage.sampling_rates.values()
         nothing = np.zeros((sides.n_cells, model.n_classes))
         expected = max(1.0, rate * public.n_units)
-        return cls(veils, expected, public, model, sides, schedule, clip_norm, dual_bound, None, nothing)
+        return cls(
+            veils,
+            expected,
+            public,
+            model,
+            sides,
+            schedule,
+            clip_norm,
+            dual_bound,
+            None,
+            SmoothedCounts(nothing),
+        )
 
     def before(self, step: int, params: Float32Array) -> "NoisyGroupGradients":
         """Draw the batch of the step, and count it, or everyone where a look is due."""
@@ -377,12 +386,7 @@ class NoisyGroupGradients:
         batch = self.veils["looks"].draw() if self.schedule.n_looks else self.batch
         assert batch is not None
         kept = LOOK_SMOOTHING if self.schedule.n_looks else SMOOTHING
-        return replace(
-            self,
-            total=kept * self.total + self._measured(batch, params),
-            weight=kept * self.weight + 1,
-            squares=kept**2 * self.squares + 1,
-        )
+        return replace(self, smoothed=self.smoothed.add(self._measured(batch, params), kept))
 
     @property
     def _counting(self) -> Stage:
@@ -418,16 +422,16 @@ class NoisyGroupGradients:
             soft = Sum(cells, n_cells, SoftDecision(self.model, params, SHARPNESS))
             return batch.release_sums(soft, self.dual_bound, "decisions")
         # the first parameters are public; later ones carry noise, so that nobody can aim a row at an edge of theirs
-        is_fresh = bool(self.weight) and not self.schedule.n_looks
+        is_fresh = bool(self.smoothed.weight) and not self.schedule.n_looks
         hard = Count(cells, n_cells, Decision(self.model, params, is_row_stable=not is_fresh))
-        return batch.release_counts(hard, "decisions").reshape(self.total.shape)
+        return batch.release_counts(hard, "decisions").reshape(self.smoothed.total.shape)
 
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
         """Return the smoothed counts of released batches."""
-        counts, stage = self.total / self.weight, self._counting
+        counts, stage = self.smoothed.total / self.smoothed.weight, self._counting
         (rate,) = stage.sampling_rates.values()
         bound = 1.0 if self.dual_bound is None else self.dual_bound
-        kept = self.squares / self.weight**2
+        kept = self.smoothed.squares / self.smoothed.weight**2
         noise = stage.releases[0].noise_multiplier * bound * math.sqrt(kept)
         sizes, of_sizes = counts.sum(axis=1), noise * math.sqrt(self.model.n_classes)
         errors = noise / _at_least(sizes, of_sizes)

@@ -32,6 +32,7 @@ from fairveil.models.losses import logits_pull, soft_decision_pull
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.veil import Veil
+from fairveil.training.multipliers import DualAscent, Multipliers
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 from fairveil.training.run import precision_of
 
@@ -44,12 +45,12 @@ RATE, WARM_RATE = 0.01, 0.02
 """Of Adam; both fall to a tenth over their steps."""
 
 DUAL_EVERY = 5
-DUAL_STEP, GAIN = 1.0, 1.0
+DUAL_RATE, DUAL_GAIN = 1.0, 1.0
 """What a step of the multipliers adds of each difference, and what the present one adds for the moment."""
 
-CHASED = 0.01
+HALF_SPEED_ERROR = 0.01
 """A difference known to a standard error of this moves its multiplier half as fast, one known less well more slowly.
-Known of all people there could be, by those at hand: a cell of few would else be chased to and fro."""
+The error is that of an estimate for all people there could be: a cell of few would else make multipliers oscillate."""
 
 DECAY, LARGEST_DECAY = 0.006, 2e-3
 """Weight decay is DECAY times the number of parameters over that of units."""
@@ -63,13 +64,6 @@ LOOK_SHARE, LENGTH_SHARE = 0.5, 0.04
 
 COUNT_NOISE = 1.5
 """Noise on counts over that on the gradient, where both are released at every step."""
-
-
-class SignedMultipliers(NamedTuple):
-    """Where the multipliers stand: past differences added up, and what pulls now."""
-
-    sums: Float64Array
-    multipliers: Float64Array
 
 
 class LagrangianResult(NamedTuple):
@@ -192,7 +186,9 @@ class LagrangianDual:
         counts = Release("decisions", "gaussian", COUNT_NOISE * noise_multiplier)
         gradient = Release("gradient", "gaussian", noise_multiplier)
         releases = (gradient,) if n_looks else (counts, gradient)
-        steps = Stage("train", releases, share, {-1: self.descent.rate_for(task)}, self.length)
+        steps = Stage(
+            "train", releases, share, {-1: self.descent.numbers_for(task).sampling_rate}, self.length
+        )
         stages = [steps]
         if n_looks:
             stages.append(_part_of_all("looks", "decisions", n_looks, LOOK_SHARE, steps))
@@ -276,23 +272,24 @@ class _Course:
         self, params: Float32Array, side: GroupSide, size: float, rng: np.random.Generator, progress: Progress
     ) -> Fit:
         """Return averaged parameters after all steps, from those of the warm-up."""
-        length, nothing = self.recipe.length, np.zeros(len(self.sides))
-        dual, trace, state = SignedMultipliers(nothing, nothing), [], Adam(RATE).start(params)
+        length = self.recipe.length
+        ascent = DualAscent(
+            DUAL_RATE, gain=DUAL_GAIN, cap=self.recipe.lambda_max, is_signed=True, slack=self.recipe.slack
+        )
+        now, trace, state = ascent.start(len(self.sides)), [], Adam(RATE).start(params)
         average, pull, tilts = Average.start(params), np.zeros(0), None
         for step in progress(range(length)):
             side = side.before(step, params)
             if step % DUAL_EVERY == 0:
-                dual, pull, tilts, told = self._ascended(dual, params, side)
-                trace.append((step, *told))
+                now, pull, tilts, seen = self._ascended(ascent, now, params, side)
+                trace.append((step, *seen, now.values))
             gradient = self._gradient(params, tilts, rng) + self._decay(size) * params
             own = side.gradient(params, pull)
             optimizer = _falling(RATE, step / length)
             params, state = optimizer.step(params, gradient if own is None else gradient + own, state)
             if step >= length - max(1, round(LAST * length)):
                 average = average.add(params)
-        return Fit(
-            average.value(), self._told(trace), sheet=LagrangianResult(side.clip_norm, dual.multipliers)
-        )
+        return Fit(average.value(), self._told(trace), sheet=LagrangianResult(side.clip_norm, now.values))
 
     def _decay(self, size: float) -> float:
         return min(DECAY * self.model.n_params / size, LARGEST_DECAY)
@@ -313,25 +310,25 @@ class _Course:
         return total.astype(np.float64) / max(1, len(rows))
 
     def _ascended(
-        self, dual: SignedMultipliers, params: Float32Array, side: GroupSide
-    ) -> tuple[SignedMultipliers, Float64Array, Float64Array, tuple]:
-        """Return the multipliers after one dual step, their pull on each cell, on each public row, and what to tell."""
+        self, ascent: DualAscent, now: Multipliers, params: Float32Array, side: GroupSide
+    ) -> tuple[Multipliers, Float64Array, Float64Array, tuple[Float64Array, Float64Array]]:
+        """Return the multipliers after one dual step, their pull on each cell and on each public row.
+
+        Last come the differences between rates and their standard errors.
+        """
         decisions = self.model.logits(params, self.public.X).argmax(axis=0)
         rates, everyone = side.rates(decisions), self._count(decisions)
         differences = np.clip(self.sides.violations(rates.counts, everyone), -1.0, 1.0)
         errors = self._errors(rates, rates.scatter)
-        of_all_people = self._errors(rates, rates.scatter + rates.rate)
-        chased = np.sign(differences) * np.maximum(np.abs(differences) - self.recipe.slack, 0.0)
-        most = self.recipe.lambda_max
-        sums = np.clip(dual.sums + DUAL_STEP / (1 + of_all_people / CHASED) * chased, -most, most)
-        multipliers = np.clip(sums + GAIN * np.where(np.isfinite(errors), chased, 0.0), -most, most)
-        pull = self.sides.groups.pull(rates.counts, -multipliers)
-        of_all = self.sides.everyone.pull(everyone, multipliers)
+        speeds = 1 / (1 + self._errors(rates, rates.scatter + rates.rate) / HALF_SPEED_ERROR)
+        now = ascent.step(now, differences, speeds, np.isfinite(errors).astype(float))
+        pull = self.sides.groups.pull(rates.counts, -now.values)
+        of_all = self.sides.everyone.pull(everyone, now.values)
         is_counted = (self.sides.label_cells >= 0)[:, None]
         of_label = np.where(is_counted, of_all.take(self.sides.label_cells, axis=0, mode="wrap"), 0.0)
         tilts, own = of_label.take(self.public.y, axis=0), side.tilts(pull)
         tilts = self.public.n_units * (tilts if own is None else tilts + own)
-        return SignedMultipliers(sums, multipliers), pull, tilts, (differences, errors, multipliers)
+        return now, pull, tilts, (differences, errors)
 
     def _count(self, decisions: NDArray[np.integer]) -> Float64Array:
         """Return everyone's counts by cell of their label and decision; public, and exact."""

@@ -2,27 +2,28 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._typing import Float32Array
+from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_positive
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, quantile
-from fairveil.fairness.histogram import HistogramConstraints
-from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.raco.threshold import ThresholdAdjustment, adjustment_stage
+from fairveil.fairness.histogram import HistogramConstraints, Ratios, compile_bounds
+from fairveil.methods.dp_sgd import Descent, DescentNumbers
+from fairveil.methods.raco.threshold import ACCURACY, LARGEST_PULL, ThresholdAdjustment, adjustment_stage
 from fairveil.models import Average, Model, Sgd
 from fairveil.privacy.noise import NoiseDistribution, noise_distribution
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, Decision, Lagrangian, SoftDecision, Sum
 from fairveil.privacy.veil import Batch, Veil
-from fairveil.training.multipliers import PULL_EVERY, Ascent, DualState
+from fairveil.training.multipliers import DualAscent, Multipliers, SmoothedCounts, aims_below, minimum_size
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
+from fairveil.training.run import noise_of
 
 HISTOGRAM_NOISE = 2.0
 """Noise on the histogram over the noise on the gradient: it takes a fifth of a step's budget."""
@@ -34,8 +35,10 @@ MOMENTUM = 0.8
 """Less than without constraints: weights that answer late make multipliers swing."""
 
 TYPICAL_RATE = 0.1
+"""The largest open sampling rate: each batch also pays for its histogram."""
+
 TRAVEL_PER_SIGNAL = 5.0
-"""As in `descent`, a little longer: constraints pull the weights further."""
+"""As in `dp_sgd`, a little longer: constraints pull the weights further."""
 
 RATE_OVER_STABLE = 4.0
 """The learning rate over what is stable without clipping: clipped gradients bear more, not any amount."""
@@ -44,10 +47,126 @@ CLIP_PER_NORM = 0.8
 """The clip norm over the largest input norm. A smaller one holds back the people a constraint pulls at, most of all
 rare positives, and then no multiplier can move them (paper 002, Figure 8a)."""
 
+DUAL_TRAVEL = 60.0
+"""How far the integral of a bound moves over all steps if the bound is broken by 1 all the time."""
+
+DUAL_GAIN = 1.0
+"""The share of the present excess that is added to the integral."""
+
+TYPICAL_SHARE = 0.3
+"""A bound on fewer people than this share of a batch moves more slowly, by a square root: few people answer slowly."""
+
+MEANINGFUL_EXCESS = 0.05
+"""Excesses are ignored as far as they may be noise: all of it where the noise is far above this, little below."""
+
+SMOOTHING = 0.9
+"""What older histograms weigh after one more step, relative to the newest."""
+
+WARM_UP = 0.1
+"""The share of the first steps, while the model leaves its start, in which multipliers do not move."""
+
+REFRESH = 10
+"""Aims and caps change slowly: they are computed anew after so many steps."""
+
+PULL_EVERY = 2
+"""The pull changes slowly too: it is computed anew after so many steps."""
+
+
+class RatePace(NamedTuple):
+    """What the dual steps use until the next refresh, one entry per bound.
+
+    What each left side should come down to, the speed of its multiplier, the largest multiplier, and the standard error
+    of the left side from noise of variance 1 on every count.
+    """
+
+    aims: Float64Array
+    speeds: Float64Array
+    caps: Float64Array
+    errors: Float64Array
+
+
+class RateState(NamedTuple):
+    """The smoothed histogram with its rates and left sides, and the multipliers, after some steps."""
+
+    counts: SmoothedCounts
+    ratios: Ratios
+    values: Float64Array
+    multipliers: Multipliers
+    pace: RatePace
+
+
+@dataclass(frozen=True, eq=False)
+class RateAscent:
+    """Noisy histograms of batches in, multipliers of bounds on rates out (Algorithm 1).
+
+    Parameters
+    ----------
+    constraints : HistogramConstraints
+    n_steps : int
+    expected_batch, sampling_rate : float
+    noise_variance : float
+        Of each count of one batch.
+    headroom : float
+        How many standard errors of the people to stay below each limit.
+    """
+
+    constraints: HistogramConstraints
+    n_steps: int
+    expected_batch: float
+    sampling_rate: float
+    noise_variance: float
+    headroom: float = 1.0
+
+    def start(self) -> RateState:
+        """Return the state before any count: all multipliers are 0."""
+        counts = np.zeros((self.constraints.n_cells, self.constraints.n_classes))
+        none = np.zeros(len(self.constraints.bounds))
+        ratios = self.constraints.ratios(counts, minimum_size(self.expected_batch))
+        multipliers = DualAscent(0.0).start(len(none))
+        return RateState(SmoothedCounts(counts), ratios, none, multipliers, RatePace(none, none, none, none))
+
+    def observe(self, state: RateState, counts: Float64Array, step: int) -> RateState:
+        """Return the state after the histogram of one more batch."""
+        constraints, minimum, pace = self.constraints, minimum_size(self.expected_batch), state.pace
+        smoothed = state.counts.add(counts, SMOOTHING)
+        average = smoothed.total / smoothed.weight
+        if step % REFRESH == 0:
+            errors = constraints.standard_errors(average, 1.0, minimum)
+            people = constraints.sampling_errors(average, minimum) * np.sqrt(self.sampling_rate)
+            shares = constraints.smallest_parts(average, minimum) / self.expected_batch
+            noise = math.sqrt(self.noise_variance * smoothed.squares) / smoothed.weight * errors
+            aims = aims_below(constraints.limits, self.headroom * people)
+            pace = RatePace(
+                aims + noise**2 / (noise + MEANINGFUL_EXCESS),
+                np.sqrt(np.minimum(shares / TYPICAL_SHARE, 1.0)),
+                LARGEST_PULL * shares,
+                errors,
+            )
+        ratios = constraints.ratios(average, minimum)
+        values = constraints.weights @ ratios.rates
+        ascent = DualAscent(DUAL_TRAVEL / self.n_steps, gain=DUAL_GAIN, warm_up=WARM_UP * self.n_steps)
+        multipliers = ascent.step(
+            state.multipliers, values - pace.aims, pace.speeds, pace.speeds, caps=pace.caps
+        )
+        return RateState(smoothed, ratios, values, multipliers, pace)
+
+    def trace(self, states: Sequence[RateState], law: NoiseDistribution) -> ConstraintTrace:
+        """Return the course of all bounds, with the width of the noise on their left sides."""
+        width = quantile("laplace" if law.norm == 1 else "gaussian", 0.95)
+        noise = math.sqrt(self.noise_variance)
+        errors = [noise * (math.sqrt(s.counts.squares) / s.counts.weight) * s.pace.errors for s in states]
+        return ConstraintTrace(
+            np.arange(len(states)),
+            np.array([state.values for state in states]),
+            width * np.array(errors),
+            np.array([state.multipliers.values for state in states]),
+            self.constraints.bounds,
+        )
+
 
 @dataclass(frozen=True)
 class RateConstrained:
-    """Descent on the loss, ascent on the multipliers of bounds on rates, one noisy histogram a step for both.
+    """Training under bounds on rates: descent on the loss and ascent on multipliers, by one noisy histogram per step.
 
     Parameters
     ----------
@@ -68,8 +187,8 @@ class RateConstrained:
         not bounded.
     headroom : float
         How many standard errors of the people to stay below each limit, so that people who were not seen meet it too.
-    last_look : bool
-        Ask once more at the averaged parameters and settle the threshold.
+    final_check : bool
+        Count once more at the averaged parameters and adjust the threshold.
     """
 
     constraint: Constraint | Sequence[Constraint] = ()
@@ -79,7 +198,7 @@ class RateConstrained:
     temperature: float = 1.0
     soft_rates: bool = False
     headroom: float = 1.0
-    last_look: bool = True
+    final_check: bool = True
 
     def __post_init__(self) -> None:
         check_positive("temperature", self.temperature)
@@ -103,40 +222,39 @@ class RateConstrained:
     def check(self, task: Task) -> None:
         """Refuse a constraint that does not fit these people, and noise that does not fit the histogram."""
         constrain(self.constraint, task.people)
-        self.descent_for(task).check(task)
-        if self.soft_rates and self._law.is_whole:
+        self.descent.check(task)
+        if self.soft_rates and noise_distribution(self.histogram).is_whole:
             raise InvalidParameterError(
                 f"Expected a law of real noise for soft rates, got {self.histogram!r}; take gaussian or laplace."
             )
 
+    def numbers_for(self, task: Task) -> DescentNumbers:
+        """Return steps, sampling rate, clip norm and momentum; those left open are other than without constraints."""
+        own, numbers = self.descent, self.descent.numbers_for(task)
+        if own.n_steps is None:
+            numbers = numbers._replace(n_steps=N_STEPS)
+        if own.momentum is None:
+            numbers = numbers._replace(momentum=MOMENTUM)
+        if own.sampling_rate is None:
+            numbers = numbers._replace(sampling_rate=min(numbers.sampling_rate, TYPICAL_RATE))
+        if own.clip_norm is None and task.is_private:
+            numbers = numbers._replace(clip_norm=CLIP_PER_NORM * task.input_norm)
+        return numbers
+
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
-        """Return the steps, each with histogram and gradient of one batch, and the last look at the same people."""
+        """Return the steps, each with histogram and gradient of one batch, and the final count of the same people."""
+        numbers = self.numbers_for(task)
+        noise = HISTOGRAM_NOISE * noise_multiplier / math.sqrt(noise_distribution(self.histogram).spread)
+        if self.laplace_scale is not None and noise_multiplier:
+            noise = self.laplace_scale
         releases = (
-            Release("histogram", self.histogram, self._histogram_noise(noise_multiplier)),
+            Release("histogram", self.histogram, noise),
             Release("gradient", "gaussian", noise_multiplier),
         )
-        steps = Stage("train", releases, share, {-1: self._rate(task)}, self.descent_for(task).length)
-        return (
-            (steps, adjustment_stage(noise_multiplier, steps, task.n_classes)) if self.last_look else (steps,)
-        )
-
-    def _rate(self, task: Task) -> float:
-        """Return the sampling rate; an open one is a tenth at most, because each batch also pays for its histogram."""
-        rate = self.descent.rate_for(task)
-        return rate if self.descent.sampling_rate is not None else min(rate, TYPICAL_RATE)
-
-    def _histogram_noise(self, noise_multiplier: float) -> float:
-        if self.laplace_scale is not None and noise_multiplier:
-            return self.laplace_scale
-        return HISTOGRAM_NOISE * noise_multiplier / math.sqrt(self._law.spread)
-
-    def descent_for(self, task: Task) -> Descent:
-        """Return the descent with steps, momentum and clip norm settled."""
-        open_numbers: dict[str, Any] = {"n_steps": N_STEPS, "momentum": MOMENTUM}
-        if task.is_private:
-            open_numbers["clip_norm"] = CLIP_PER_NORM * task.input_norm
-        settled = {name: value for name, value in open_numbers.items() if getattr(self.descent, name) is None}
-        return replace(self.descent, **settled)
+        steps = Stage("train", releases, share, {-1: numbers.sampling_rate}, numbers.n_steps)
+        if not self.final_check:
+            return (steps,)
+        return (steps, adjustment_stage(noise_multiplier, steps, task.n_classes))
 
     def train(
         self,
@@ -146,56 +264,43 @@ class RateConstrained:
         rng: np.random.Generator,
         progress: Progress = no_progress,
     ) -> Fit:
-        """Return averaged parameters with settled thresholds, the trace of all bounds, and what the last look says.
+        """Return averaged parameters with an adjusted threshold, the trace of all bounds, and the final check.
 
         Guarantees
         ----------
         Everything here is computed from noisy sums: the guarantee is that of the veils' plan. That the bounds hold is
         measured, not guaranteed.
         """
-        constraints = constrain(self.constraint, task.people)
-        descent, model = self.descent_for(task), self.model_for(task)
-        ascent = self._ascent(constraints, veils["train"].stage, size)
-        optimizer, clip_norm = self._optimizer(descent, task, size), descent.clip_norm_for(task)
-        params, dual, trace = model.initial(rng), ascent.start(), []
+        constraints, model = constrain(self.constraint, task.people), self.model_for(task)
+        numbers, law = self.numbers_for(task), noise_distribution(self.histogram)
+        n_steps, clip_norm, rate = numbers.n_steps, numbers.clip_norm, numbers.sampling_rate
+        variance = law.spread * noise_of(veils["train"].stage, "histogram") ** 2
+        ascent = RateAscent(constraints, n_steps, rate * size, rate, variance, self.headroom)
+        learning_rate = self.descent.learning_rate_for(
+            task, size, numbers, TRAVEL_PER_SIGNAL, RATE_OVER_STABLE
+        )
+        optimizer = Sgd(learning_rate, numbers.momentum)
+        params, now, states = model.initial(rng), ascent.start(), []
         state, average = optimizer.start(params), Average.start(params)
-        for step in progress(range(descent.length)):
+        for step in progress(range(n_steps)):
             batch = veils["train"].draw()
-            dual = ascent.observe(dual, self.histogram_of(batch, model, params, constraints), step)
+            now = ascent.observe(now, self.histogram_of(batch, model, params, constraints), step)
             if step % PULL_EVERY == 0:
-                objective = self.objective_of(ascent, dual)
+                objective = self.objective_of(ascent, now)
             gradient = batch.release_gradient(model, params, objective, clip_norm)
             params, state = optimizer.step(params, gradient / ascent.expected_batch, state)
-            trace.append(dual)
-            if step >= descent.length // 2:
+            states.append(now)
+            if step >= n_steps // 2:
                 average = average.add(params)
-        params, told = average.value(), self._told(trace, ascent)
-        if not self.last_look:
-            return Fit(params, told)
-        watched = ThresholdAdjustment.watching(constraints, task.people)
-        look = ThresholdAdjustment(
+        params, trace = average.value(), ascent.trace(states, law)
+        if not self.final_check:
+            return Fit(params, trace)
+        watched = compile_bounds([*constraints.bounds, ACCURACY], task.people)
+        adjustment = ThresholdAdjustment(
             veils["look"].draw(), veils["look"].stage, watched, model, params, size, self.headroom
         )
-        params, check = look.settle(objective, clip_norm)
-        return Fit(params, told, check)
-
-    def _optimizer(self, descent: Descent, task: Task, size: float) -> Sgd:
-        """Return the descent's own rule, held where a large clip norm would let it swing."""
-        rate = descent.learning_rate_for(task, size, TRAVEL_PER_SIGNAL)
-        if descent.learning_rate is None:
-            rate = min(rate, RATE_OVER_STABLE * descent.stable_rate_for(task))
-        return Sgd(rate, descent.momentum_used)
-
-    def _ascent(self, constraints: HistogramConstraints, stage: Stage, size: float) -> Ascent:
-        (rate,) = stage.sampling_rates.values()
-        noise = stage.releases[0].noise_multiplier
-        return Ascent(
-            constraints, stage.n_steps, rate * size, rate, self._law.spread * noise**2, self.headroom
-        )
-
-    @property
-    def _law(self) -> NoiseDistribution:
-        return noise_distribution(self.histogram)
+        params, check = adjustment.settle(objective, clip_norm)
+        return Fit(params, trace, check)
 
     def histogram_of(
         self, batch: Batch, model: Model, params: Float32Array, constraints: HistogramConstraints
@@ -207,19 +312,10 @@ class RateConstrained:
         hard = Count(cells, n_cells, Decision(model, params))
         return batch.release_counts(hard, "histogram").reshape(n_cells, model.n_classes)
 
-    def objective_of(self, ascent: Ascent, dual: DualState) -> Lagrangian:
+    def objective_of(self, ascent: RateAscent, state: RateState) -> Lagrangian:
         """Return the loss with the pull of each atom's cell; atoms that no rate counts feel none (Equation 10)."""
         constraints = ascent.constraints
         pull = np.zeros((constraints.n_cells + 1, constraints.n_classes), dtype=np.float32)
-        pull[:-1] = ascent.pull(dual)
+        # for sums over a batch of the expected size
+        pull[:-1] = ascent.expected_batch * constraints.pull_of(state.ratios, state.multipliers.values)
         return Lagrangian(pull.take(constraints.cells.ravel(), axis=0, mode="wrap"), self.temperature)
-
-    def _told(self, duals: list[DualState], ascent: Ascent) -> ConstraintTrace:
-        width = quantile("laplace" if self._law.norm == 1 else "gaussian", 0.95)
-        return ConstraintTrace(
-            np.arange(len(duals)),
-            np.array([dual.values for dual in duals]),
-            width * np.array([ascent.errors(dual) for dual in duals]),
-            np.array([dual.multipliers for dual in duals]),
-            ascent.constraints.bounds,
-        )
