@@ -69,7 +69,7 @@ def tables(classifier, row, n, jitter):
     """Flip table and score histogram of n copies; lots are fixed, so that both worlds share all rows but the last."""
     records = MemoryRecords(scores_of(classifier, row, n), np.zeros(n, np.int16), np.zeros(n, np.int16))
     uniforms = np.random.default_rng(1).random((2, max(SIZES)), dtype=np.float32)[:, :n]
-    vars(records)["lots"] = uniforms
+    vars(records)["uniforms"] = uniforms
     task = Task(2, PEOPLE, 1.0, n, 1.0, 1e-5)
     scene = RuleProblem(MODEL, NONE, task, BOUNDS, float(n), jitter=jitter)
     counted = Count(BOUNDS.cells, BOUNDS.n_cells, Decision(MODEL, NONE, scene.plain_rule()))
