@@ -30,7 +30,7 @@ from fairveil.accounting.events import (
 from fairveil.accounting.pld import compose, normal_delta, normal_epsilon, power
 from fairveil.accounting.pricing import composed, loss_distribution
 from fairveil.errors import InvalidParameterError, UnsupportedEventError
-from fairveil.research.accountants import gdp_epsilon, rdp_epsilon
+from fairveil.research.paper_bounds import gdp_epsilon, rdp_epsilon
 
 DELTA = 1e-5
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

@@ -12,7 +12,7 @@ from fairveil.accounting.composition import NeighboringRelation, delta_of, epsil
 from fairveil.accounting.events import Event, GaussianRelease, Joint, LaplaceRelease, PoissonSampled, Repeated
 from fairveil.accounting.pld import Losses
 from fairveil.accounting.pricing import composed, count_uses
-from fairveil.research.accountants import gdp_epsilon, rdp_epsilon
+from fairveil.research.paper_bounds import gdp_epsilon, rdp_epsilon
 
 DELTA = 1e-5
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

@@ -32,7 +32,7 @@ from fairveil.models import Decoupled, LinearSoftmax, PrefittedProbabilities
 from fairveil.models.rules import Argmax
 from fairveil.privacy.queries import Count, CrossEntropy, Decision
 from fairveil.privacy.records import MemoryRecords
-from fairveil.research.accountants import gdp_epsilon, rdp_epsilon
+from fairveil.research.paper_bounds import gdp_epsilon, rdp_epsilon
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan
 

@@ -19,7 +19,7 @@ from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
-from fairveil.methods.dp2dp.gap_bounds import dkw_mean, printed_gap_bound
+from fairveil.methods.dp2dp.gap_bounds import dkw_mean
 from fairveil.methods.dp2dp.options import ParityFitting
 from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
@@ -33,6 +33,7 @@ from fairveil.privacy.records import PROBABILITY_SLACK, MemoryRecords
 from fairveil.privacy.rows import Rows
 from fairveil.privacy.veil import Batch
 from fairveil.research.noisy_descent import NoisyDescent
+from fairveil.research.paper_bounds import printed_gap_bound
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan, run_plan
 

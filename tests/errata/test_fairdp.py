@@ -16,12 +16,12 @@ from fairveil.methods.fairdp.noise_certificate import (
     batch_bound,
     finite_models_gap,
     monte_carlo_error,
-    paper_worst_case_gap,
 )
 from fairveil.models import LinearSoftmax
 from fairveil.models.last_layer import bounded_last_layer, last_layer_norm
 from fairveil.privacy.queries import CrossEntropy, NoisyMarginRate, Sum, all_cells
 from fairveil.privacy.records import MemoryRecords
+from fairveil.research.paper_bounds import paper_worst_case_gap
 
 DELTA = 1e-5
 

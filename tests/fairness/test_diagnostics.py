@@ -9,12 +9,10 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, PrecisionParity, constrain
 from fairveil.fairness.diagnostics import (
     ConstraintTrace,
-    half_widths,
-    laplace_half_width,
-    printed_half_width,
     quantile,
 )
 from fairveil.fairness.groups import Attribute, Population
+from fairveil.research.paper_bounds import half_widths, laplace_half_width, printed_half_width
 
 PEOPLE = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
 

@@ -15,7 +15,7 @@ from fairveil.accounting.events import (
     Repeated,
 )
 from fairveil.errors import UnsupportedEventError
-from fairveil.research.accountants import NotABound, gdp_epsilon, rdp_epsilon
+from fairveil.research.paper_bounds import NotABound, gdp_epsilon, rdp_epsilon
 
 DELTA = 1e-5
 

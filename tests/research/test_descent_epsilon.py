@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.errors import InvalidParameterError
-from fairveil.research.accountants import LastIterate, descent_epsilon, rdp_epsilon
+from fairveil.research.paper_bounds import LastIterate, descent_epsilon, rdp_epsilon
 
 DELTA = 1e-5
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from fairveil._typing import Float64Array
-from fairveil._validation import check_choice, check_delta, check_positive
+from fairveil._validation import check_choice, check_delta
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.histogram import Bound, HistogramConstraints
 from fairveil.fairness.intervals import critical
@@ -85,66 +85,6 @@ def quantile(law: str, confidence: float) -> float:
     failure = 1 - check_delta(confidence, "confidence")
     gaussian = float(-ndtri(failure / 2))
     return gaussian if law == "gaussian" else max(gaussian, -math.log(failure) / math.sqrt(2))
-
-
-def half_widths(
-    constraints: HistogramConstraints,
-    histogram: Float64Array,
-    noise_variance: float,
-    law: str = "gaussian",
-    confidence: float = 0.95,
-    floor: float = 1.0,
-) -> Float64Array:
-    """Return how far the noise may have moved each bound's left side, by the delta method.
-
-    Parameters
-    ----------
-    noise_variance : float
-        Of every count: std^2 for Gaussian noise, 2 scale^2 for Laplace noise; times the sum of squared weights if the
-        histogram is a weighted mean of several.
-    law : {"gaussian", "laplace"}
-    """
-    return quantile(law, confidence) * constraints.standard_errors(histogram, noise_variance, floor)
-
-
-def laplace_half_width(
-    below: float, scale: float, n_above: int = 1, n_below: int = 2, confidence: float = 0.95
-) -> float:
-    """Return how far Laplace noise may have moved one rate, without approximation: Lemma C.1 of paper 002 put right.
-
-    With X and Y the noise above and below and r the true rate, the noisy rate is off by (X - r Y) / below, where
-    `below` is the *noisy* denominator. X - r Y sums `n_above` noises times 1 - r and the rest times -r, so its variance
-    is at most that at r = 0 or 1. This needs no lower bound on the true denominator.
-
-    Parameters
-    ----------
-    below : float
-        The noisy denominator.
-    scale : float
-        Of the Laplace noise on every count.
-    n_above, n_below : int
-        How many counts the numerator and the denominator add up; the numerator's are among the denominator's.
-    """
-    check_positive("scale", scale)
-    if not 1 <= n_above <= n_below:
-        raise InvalidParameterError(f"Expected 1 <= n_above <= n_below, got {n_above!r} and {n_below!r}.")
-    if below <= 0:
-        return math.inf
-    most = max(n_above, n_below - n_above)
-    return quantile("laplace", confidence) * math.sqrt(2 * most) * scale / below
-
-
-def printed_half_width(below: float, scale: float, n_below: int = 2, confidence: float = 0.95) -> float:
-    """Return Lemma C.1 of paper 002 as printed, infinite where its condition fails; kept for comparison.
-
-    `below` is the *true* denominator, which nobody may know. The statement held in every simulation, but its proof
-    takes P(Y <= -below/2) for exp(-below/scale)/2 where a Laplace noise has exp(-below/(2 scale))/2. The width exceeds
-    1, and so says nothing, up to below = 4 n_below scale log(8/failure): 41 scales for two counts at 95 %.
-    """
-    failure = 1 - check_delta(confidence, "confidence")
-    if below <= 0 or below < 4 * n_below * scale * math.log(1 / (2 * failure)):
-        return math.inf
-    return 4 * n_below * scale / below * math.log(8 / failure)
 
 
 MUCH_CLIPPED = 0.25

@@ -31,7 +31,6 @@ from fairveil.methods.fairdp.noise_certificate import (
     batch_bound,
     finite_models_gap,
     monte_carlo_error,
-    paper_worst_case_gap,
     read_smooth_sums,
     several_statements,
     smooth_gap,
@@ -47,6 +46,7 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
+from fairveil.research.paper_bounds import paper_worst_case_gap
 from fairveil.training.recipe import Fit
 
 PEOPLE = Population((Attribute("side", ("left", "right")),), ("no", "yes"))

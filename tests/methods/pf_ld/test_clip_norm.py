@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairveil.errors import InvalidParameterError
-from fairveil.methods.pf_ld.group_gradients import Tails, best_clip_norm, gradient_error, violation_error
+from fairveil.methods.pf_ld.group_gradients import Tails, best_clip_norm, gradient_error
+from fairveil.research.paper_bounds import violation_error
 
 N_DRAWS = 400
 CASES = {

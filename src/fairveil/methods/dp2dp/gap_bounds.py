@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import erfc
 
 from fairveil._typing import Float64Array
-from fairveil._validation import check_delta, check_positive
+from fairveil._validation import check_delta
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.groups import Population
 from fairveil.privacy.plan import Plan, Stage
@@ -169,22 +169,3 @@ def _reach(scale: float, failure: float) -> float:
 def _hoeffding(size: float, failure: float) -> float:
     """Return how far the mean of so many numbers in [0, 1] may be off, on either side."""
     return min(1.0, math.sqrt(math.log(2 / failure) / (2 * size))) if size > 0 else 1.0
-
-
-def printed_gap_bound(
-    n_steps: int, batch_size: int, smoothing: float, noise: float, n_classes: int = 2, tolerance: float = 0.0
-) -> float:
-    """Return the optimisation term of Theorem 5.1 as printed, multipliers within [0, 1]: VACUOUS, for comparison only.
-
-    A gap is at most 1. At the paper's own settings (100 steps, smoothing 1e-5) this is about 2,000, and Corollary 5.1
-    needs as many steps as the square of the number of people.
-
-    Examples
-    --------
-    >>> printed_gap_bound(100, 128, 1e-5, noise=0.0) > 1000
-    True
-    """
-    check_positive("smoothing", smoothing)
-    width = math.sqrt(2 * n_classes)
-    slope = 2 * math.sqrt(2) + tolerance * width + noise * width / batch_size
-    return tolerance + 4 * math.sqrt(width * math.log(n_steps) / (smoothing * math.sqrt(n_steps)) * slope)

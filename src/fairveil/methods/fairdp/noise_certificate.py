@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from fairveil._typing import Float32Array
-from fairveil._validation import check_integer, check_positive, check_probability
+from fairveil._validation import check_integer, check_probability
 from fairveil.certificates.holdout import Certificate
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.evaluation import Evaluation
@@ -73,20 +73,6 @@ def worst_case_gap(
     shift = abs(math.log(threshold / (1 - threshold)))
     farthest = norm_bound + learning_rate * reach * n_batch + shift / math.sqrt(2)
     return math.erf(farthest / (math.sqrt(2) * learning_rate * noise_std))
-
-
-def paper_worst_case_gap(M: float, C: float, sigma: float, eta: float, m: float, K: int, N: int = 1) -> float:
-    """Return Theorem 3.2 in the paper's letters; with N models the batch is shared among them (Equation 32).
-
-    Examples
-    --------
-    >>> round(paper_worst_case_gap(M=0.1, C=1.0, sigma=100.0, eta=1.0, m=4, K=2), 3)
-    0.024
-    """
-    check_integer("K", K)
-    check_integer("N", N)
-    check_positive("sigma", sigma)
-    return worst_case_gap(M, eta, C / K, m / N, sigma * C / math.sqrt(K))
 
 
 def monte_carlo_error(n_models: int) -> float:

@@ -100,14 +100,6 @@ def gradient_error(
     return math.sqrt(n_params) * noise * clip_norm + float(np.abs(multipliers) @ tails.excess(clip_norm))
 
 
-def violation_error(bound: float, excess: float, noise_multiplier: float, size: float) -> float:
-    """Return a bound on E|V - V~|, the error of one group's violation (Theorem 5).
-
-    `bound` is C_d, `excess` the mean of max(0, |h| - C_d), `size` the public size of the group.
-    """
-    return math.sqrt(2 / math.pi) * noise_multiplier * bound / size + excess
-
-
 def best_clip_norm(tails: Tails, multipliers: Float64Array, noise: float, n_params: int) -> float:
     """Return the edge where `gradient_error` is least: beyond it noise grows faster than bias falls.
 

@@ -1,7 +1,7 @@
-"""Older ways to account, for comparison with papers: Rényi (a bound) and Gaussian (not a bound).
+"""For comparison: the privacy accounting and the error bounds of the papers, as printed or corrected.
 
-`descent_epsilon` prices a noisy descent by the accountant of one's choice, among them both branches of DP2DP's Theorem
-4.1, put right. The ledger books none of these: it takes the exact price of all steps.
+The ledger records none of these epsilons: it takes the exact price of all steps. No certificate uses these bounds.
+docs/errata.md says what was wrong with those that are corrected.
 """
 
 import math
@@ -16,7 +16,8 @@ from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from fairveil._validation import check_choice, check_delta, check_positive
+from fairveil._typing import Float64Array
+from fairveil._validation import check_choice, check_delta, check_integer, check_positive
 from fairveil.accounting.composition import compositions_of, epsilon_of
 from fairveil.accounting.events import (
     Charge,
@@ -30,6 +31,9 @@ from fairveil.accounting.events import (
 from fairveil.accounting.pld import normal_epsilon
 from fairveil.accounting.pricing import count_uses, gaussian_multiplier
 from fairveil.errors import InvalidParameterError, UnsupportedEventError
+from fairveil.fairness.diagnostics import quantile
+from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.methods.fairdp.noise_certificate import worst_case_gap
 
 ACCOUNTANTS = ("pld", "renyi", "last_iterate")
 ORDERS = np.arange(2, 257)
@@ -219,3 +223,104 @@ def sampled_renyi(rate: float, noise_multiplier: float) -> NDArray[np.float64]:
     logs = _LOG_BINOMIALS + _TERMS * (_TERMS - 1) / (2 * noise_multiplier**2) + _TERMS * log_odds
     total: NDArray[np.float64] = logsumexp(logs, axis=1) + ORDERS * math.log1p(-rate)
     return total / (ORDERS - 1)
+
+
+def half_widths(
+    constraints: HistogramConstraints,
+    histogram: Float64Array,
+    noise_variance: float,
+    law: str = "gaussian",
+    confidence: float = 0.95,
+    minimum: float = 1.0,
+) -> Float64Array:
+    """Return how far the noise may have moved each bound's left side, by the delta method.
+
+    Parameters
+    ----------
+    noise_variance : float
+        Of every count: std^2 for Gaussian noise, 2 scale^2 for Laplace noise; times the sum of squared weights if the
+        histogram is a weighted mean of several.
+    law : {"gaussian", "laplace"}
+    """
+    return quantile(law, confidence) * constraints.standard_errors(histogram, noise_variance, minimum)
+
+
+def laplace_half_width(
+    below: float, scale: float, n_above: int = 1, n_below: int = 2, confidence: float = 0.95
+) -> float:
+    """Return how far Laplace noise may have moved one rate, without approximation: Lemma C.1 of paper 002 put right.
+
+    With X and Y the noise above and below and r the true rate, the noisy rate is off by (X - r Y) / below, where
+    `below` is the *noisy* denominator. X - r Y sums `n_above` noises times 1 - r and the rest times -r, so its variance
+    is at most that at r = 0 or 1. This needs no lower bound on the true denominator.
+
+    Parameters
+    ----------
+    below : float
+        The noisy denominator.
+    scale : float
+        Of the Laplace noise on every count.
+    n_above, n_below : int
+        How many counts the numerator and the denominator add up; the numerator's are among the denominator's.
+    """
+    check_positive("scale", scale)
+    if not 1 <= n_above <= n_below:
+        raise InvalidParameterError(f"Expected 1 <= n_above <= n_below, got {n_above!r} and {n_below!r}.")
+    if below <= 0:
+        return math.inf
+    most = max(n_above, n_below - n_above)
+    return quantile("laplace", confidence) * math.sqrt(2 * most) * scale / below
+
+
+def printed_half_width(below: float, scale: float, n_below: int = 2, confidence: float = 0.95) -> float:
+    """Return Lemma C.1 of paper 002 as printed, infinite where its condition fails; kept for comparison.
+
+    `below` is the *true* denominator, which nobody may know. The statement held in every simulation, but its proof
+    takes P(Y <= -below/2) for exp(-below/scale)/2 where a Laplace noise has exp(-below/(2 scale))/2. The width exceeds
+    1, and so says nothing, up to below = 4 n_below scale log(8/failure): 41 scales for two counts at 95 %.
+    """
+    failure = 1 - check_delta(confidence, "confidence")
+    if below <= 0 or below < 4 * n_below * scale * math.log(1 / (2 * failure)):
+        return math.inf
+    return 4 * n_below * scale / below * math.log(8 / failure)
+
+
+def printed_gap_bound(
+    n_steps: int, batch_size: int, smoothing: float, noise: float, n_classes: int = 2, tolerance: float = 0.0
+) -> float:
+    """Return the optimization term of DP2DP's Theorem 5.1 as printed, with multipliers in [0, 1]: vacuous.
+
+    A gap is at most 1. At the paper's own settings (100 steps, smoothing 1e-5) this is about 2,000, and Corollary 5.1
+    needs as many steps as the square of the number of people.
+
+    Examples
+    --------
+    >>> printed_gap_bound(100, 128, 1e-5, noise=0.0) > 1000
+    True
+    """
+    check_positive("smoothing", smoothing)
+    width = math.sqrt(2 * n_classes)
+    slope = 2 * math.sqrt(2) + tolerance * width + noise * width / batch_size
+    return tolerance + 4 * math.sqrt(width * math.log(n_steps) / (smoothing * math.sqrt(n_steps)) * slope)
+
+
+def paper_worst_case_gap(M: float, C: float, sigma: float, eta: float, m: float, K: int, N: int = 1) -> float:
+    """Return FairDP's Theorem 3.2 in the paper's letters; with N models the batch is shared among them (Equation 32).
+
+    Examples
+    --------
+    >>> round(paper_worst_case_gap(M=0.1, C=1.0, sigma=100.0, eta=1.0, m=4, K=2), 3)
+    0.024
+    """
+    check_integer("K", K)
+    check_integer("N", N)
+    check_positive("sigma", sigma)
+    return worst_case_gap(M, eta, C / K, m / N, sigma * C / math.sqrt(K))
+
+
+def violation_error(bound: float, excess: float, noise_multiplier: float, size: float) -> float:
+    """Return a bound on E|V - V~|, the error of one group's violation (PF-LD, Theorem 5).
+
+    `bound` is C_d, `excess` the mean of max(0, |h| - C_d), `size` the public size of the group.
+    """
+    return math.sqrt(2 / math.pi) * noise_multiplier * bound / size + excess
