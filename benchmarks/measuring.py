@@ -117,7 +117,7 @@ class Bench:
         cells = bounds.cells[self.groups[rows], self.y[rows]]
         counts = np.zeros((bounds.n_cells, bounds.n_classes))
         np.add.at(counts, (cells[cells >= 0], decisions[cells >= 0]), 1)
-        is_large = bounds.smallest_parts(counts) >= smallest
+        is_large = bounds.smallest_denominators(counts) >= smallest
         return float(bounds.values(counts)[is_large].max()) if is_large.any() else math.nan
 
     def figures(self, answer: "Answer", rows: np.ndarray) -> dict[str, float]:

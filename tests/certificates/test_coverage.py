@@ -13,10 +13,9 @@ from scipy.stats import binom
 from fairveil.certificates.holdout import certify
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds
 from fairveil.fairness.evaluation import Evaluation
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.groups import Attribute, Population, Rate, rate_masks
 from fairveil.fairness.histogram import SMALLEST_GROUP
 from fairveil.fairness.intervals import LeftSide, Verdict, left_side
-from fairveil.fairness.rates import Rate, rate_masks
 
 REPEATS = 1000
 SIZES = [(30, 30), (30, 3000), (300, 700), (3000, 4500)]

@@ -160,8 +160,8 @@ def test_a_noisy_denominator_without_a_floor_turns_the_pull_around():
     printed = histogram[:, 1] / histogram.sum(axis=1)
     assert printed[0] == pytest.approx(-4)
     assert 1 / histogram[0].sum() < 0  # the weight of her gradient in Equation 10
-    assert ready.rates(histogram, floor=1.0) == pytest.approx([0.8, 0.5])
-    assert ready.pull(histogram, np.array([1.0, 0.0]), floor=1.0)[0, 1] > 0
+    assert ready.rates(histogram, minimum=1.0) == pytest.approx([0.8, 0.5])
+    assert ready.pull(histogram, np.array([1.0, 0.0]), minimum=1.0)[0, 1] > 0
 
 
 # --- choosing on private rows ------------------------------------------------------------------------------------

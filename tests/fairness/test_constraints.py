@@ -19,9 +19,8 @@ from fairveil.fairness.constraints import (
     constrain,
 )
 from fairveil.fairness.diagnostics import FinalCheck
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.groups import CLASSLESS, RATES, Attribute, Population, Rate, rate_masks
 from fairveil.fairness.histogram import compile_bounds
-from fairveil.fairness.rates import CLASSLESS, RATES, Rate, rate_masks
 from fairveil.fairness.rule_parser import Rule
 
 PARITIES = [kind for kind in CONSTRAINT_TYPES.values() if issubclass(kind, Parity)]
@@ -231,8 +230,8 @@ def test_a_floor_is_the_smallest_denominator():
     people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     ready = constrain(DemographicParity(), people)
     histogram = np.array([[1.0, 3.0], [50.0, 50.0]])
-    assert ready.rates(histogram, floor=10.0) == pytest.approx([0.3, 0.5])
-    assert ready.rates(histogram, floor=1.0) == pytest.approx([0.75, 0.5])
+    assert ready.rates(histogram, minimum=10.0) == pytest.approx([0.3, 0.5])
+    assert ready.rates(histogram, minimum=1.0) == pytest.approx([0.75, 0.5])
 
 
 @pytest.mark.parametrize(("women", "holds"), [(39, False), (40, True), (50, True), (62, True), (63, False)])
@@ -326,7 +325,7 @@ def test_sampling_errors_are_those_of_drawing_people(rng):
     drawn = rng.multinomial(2000, shares.ravel(), 4000).reshape(-1, 2, 2)
     measured = np.array([ready.values(one) for one in drawn]).std(axis=0)
     assert measured == pytest.approx(ready.sampling_errors(2000 * shares), rel=0.06)
-    assert ready.smallest_parts(2000 * shares) == pytest.approx([600, 600, 600])
+    assert ready.smallest_denominators(2000 * shares) == pytest.approx([600, 600, 600])
     assert (ready.sampling_errors(np.zeros((2, 2))) > 0).all()
 
 

@@ -37,9 +37,8 @@ from fairveil.fairness.evaluation import (
     rates_of,
     ratio_of,
 )
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.groups import RATES, Attribute, Population, Rate
 from fairveil.fairness.intervals import Verdict, estimate_ratio, left_side
-from fairveil.fairness.rates import RATES, Rate
 from fairveil.fairness.rule_parser import Rule
 
 METRICS = {
@@ -213,11 +212,11 @@ def test_without_groups_there_is_only_accuracy():
     assert (evaluation.rates(), evaluation.groups, evaluation.positive) == ({}, (), 1)
 
 
-def test_what_is_asked_must_be_known():
+def test_what_is_requested_must_be_known():
     evaluation = Evaluation(np.ones((3, 2, 2)), 0.0, SEX)
     with pytest.raises(InvalidParameterError, match="demographic_parity"):
         evaluation.gap("niceness")
-    with pytest.raises(InvalidParameterError, match=r"got Rule; ask bounds\(\)"):
+    with pytest.raises(InvalidParameterError, match=r"got Rule; use bounds\(\)"):
         evaluation.gap(Rule("accuracy >= 0.5"))
     with pytest.raises(InvalidParameterError, match="attribute of sex; got 'race'"):
         evaluation.rates(attribute="race")

@@ -1,4 +1,4 @@
-"""What a user asks for: parity of rates between groups, caps on rates, rules of one's own, freely combined."""
+"""Fairness constraints: parity of rates between groups, caps on rates, and any combination of them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,8 @@ import numpy as np
 
 from fairveil._validation import check_choice, check_probability
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.groups import Population
+from fairveil.fairness.groups import CLASSLESS, Population, Rate
 from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bounds
-from fairveil.fairness.rates import CLASSLESS, Rate
 
 Groups = tuple[tuple[str, str], ...]
 
@@ -68,21 +67,17 @@ class Parity:
     def comparisons(self, people: Population) -> Iterator[tuple[Rate, Rate]]:
         """Return the pairs of rates that should be equal, in both orders, for each rate and class."""
         groups = groups_of(people, self.attribute)
-        for rate in self.rates:
-            for of_class in _classes(rate, people):
-                yield from self._compared(rate, of_class, groups)
-
-    def _compared(self, rate: str, of_class: str | None, groups: list[Groups]) -> Iterator[tuple[Rate, Rate]]:
-        if self.against == "pairs":
-            for one, other in permutations(groups, 2):
-                yield Rate(rate, one, of_class), Rate(rate, other, of_class)
-            return
-        for group in groups:
-            inside, outside = Rate(rate, group, of_class), Rate(rate, group, of_class, rest=True)
-            yield inside, outside
-            # Of two groups each is the other's rest, so that both orders are there already.
-            if len(groups) > 2:
-                yield outside, inside
+        for rate, of_class in _rates_by_class(self.rates, people):
+            if self.against == "pairs":
+                for one, other in permutations(groups, 2):
+                    yield Rate(rate, one, of_class), Rate(rate, other, of_class)
+                continue
+            for group in groups:
+                inside, outside = Rate(rate, group, of_class), Rate(rate, group, of_class, rest=True)
+                yield inside, outside
+                # Of two groups each is the other's rest, so that both orders are there already.
+                if len(groups) > 2:
+                    yield outside, inside
 
 
 class DemographicParity(Parity):
@@ -167,9 +162,9 @@ class Cap:
     def bounds(self, people: Population) -> Iterator[Bound]:
         """Return one inequality for each class and group."""
         groups = groups_of(people, self.attribute) if self.each_group else [()]
-        for of_class in _classes(self.rate, people):
+        for rate, of_class in _rates_by_class((self.rate,), people):
             for group in groups:
-                yield Bound(((1.0, Rate(self.rate, group, of_class)),), float(self.tolerance))
+                yield Bound(((1.0, Rate(rate, group, of_class)),), float(self.tolerance))
 
 
 class FalseNegativeRateCap(Cap):
@@ -189,9 +184,7 @@ class FalsePositiveRateCap(Cap):
 def groups_of(people: Population, attribute: str | None = None) -> list[Groups]:
     """Return the groups of one attribute, or all intersections, as pairs of attribute and group."""
     if not people.attributes:
-        raise InvalidParameterError(
-            "Expected a sensitive attribute to tell groups apart, got none; name one."
-        )
+        raise InvalidParameterError("Expected a sensitive attribute that defines groups, got none; name one.")
     if attribute is not None:
         return [((attribute, group),) for group in people.attribute(attribute).groups]
     names = [each.name for each in people.attributes]
@@ -199,15 +192,19 @@ def groups_of(people: Population, attribute: str | None = None) -> list[Groups]:
 
 
 def _plain_tolerance(tolerance: float) -> float:
-    """Return the tolerance as a number of Python, refusing what is none."""
+    """Return the tolerance as a plain Python number; refuse anything else."""
     if not (isinstance(tolerance, (int, float, np.integer, np.floating)) and 0 <= tolerance <= 1):
         raise InvalidParameterError(f"Expected 0 <= tolerance <= 1, got {tolerance!r}.")
     return tolerance.item() if isinstance(tolerance, np.generic) else tolerance
 
 
-def _classes(rate: str, people: Population) -> list[str | None]:
-    """Return the classes a rate is taken of: the positive one of two, each one of many."""
-    return [None] if rate in CLASSLESS or people.n_classes == 2 else list(people.classes)
+def _rates_by_class(rates: Sequence[str], people: Population) -> list[tuple[str, str | None]]:
+    """Return each rate with the classes it is taken of: the positive one of two (None), each one of many."""
+    found: list[tuple[str, str | None]] = []
+    for rate in rates:
+        is_single = rate in CLASSLESS or people.n_classes == 2
+        found += [(rate, of_class) for of_class in ([None] if is_single else people.classes)]
+    return found
 
 
 CONSTRAINT_TYPES: dict[str, type] = {
@@ -221,7 +218,7 @@ CONSTRAINT_TYPES: dict[str, type] = {
 
 
 def constrain(constraint: Constraint | Sequence[Constraint], people: Population) -> HistogramConstraints:
-    """Return one constraint, or several together, ready for histograms of these people.
+    """Return one constraint, or several together, compiled for histograms of these people.
 
     Examples
     --------

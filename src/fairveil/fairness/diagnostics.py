@@ -1,9 +1,8 @@
-"""How the bounds went during training: left sides from noisy histograms, each with the width of its noise.
+"""What released counts say of the bounds: their course during training, and a check of the released rule.
 
-Everything here is computed from released histograms, so it costs no privacy. The widths hold the noise that was added;
-they do not hold that a batch is a sample (those of PF-LD do), nor that a smoothed histogram mixes several steps.
-
-What noisy counts at the released parameters say of each bound.
+Everything here is computed from released histograms, so it costs no privacy. The widths of a trace cover the noise that
+was added; they do not cover that a batch is a sample (those of PF-LD do), nor that a smoothed histogram mixes several
+steps.
 """
 
 import math
@@ -21,6 +20,9 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.histogram import Bound, HistogramConstraints
 from fairveil.fairness.intervals import critical
 
+MUCH_CLIPPED = 0.25
+"""A share of clipped gradients above this is mentioned in a complaint."""
+
 
 @dataclass(frozen=True, eq=False)
 class ConstraintTrace:
@@ -28,8 +30,8 @@ class ConstraintTrace:
 
     Attributes
     ----------
-    steps : array of shape (T,)
-    values, half_widths, multipliers : arrays of shape (T, J)
+    steps : array of shape (n_steps,)
+    values, half_widths, multipliers : arrays of shape (n_steps, n_bounds)
         Left side of each bound at the smoothed noisy histogram, the width of its noise to either side, and the weight
         the training gave it.
     bounds : tuple of Bound
@@ -55,7 +57,7 @@ class ConstraintTrace:
         return len(self.steps)
 
     def frame(self) -> pd.DataFrame:
-        """Return one row a step and bound: step, bound, value, low, high, limit, multiplier."""
+        """Return one row per step and bound: step, bound, value, low, high, limit, multiplier."""
         n_bounds = len(self.bounds)
         return pd.DataFrame(
             {
@@ -87,33 +89,29 @@ def quantile(law: str, confidence: float) -> float:
     return gaussian if law == "gaussian" else max(gaussian, -math.log(failure) / math.sqrt(2))
 
 
-MUCH_CLIPPED = 0.25
-"""A share of clipped gradients worth a word."""
-
-
 @dataclass(frozen=True, eq=False)
 class FinalCheck:
-    """What the last look says of the released rule.
+    """What counts of the released rule say of every bound.
 
     Attributes
     ----------
     bounds : tuple of Bound
-    values, standard_errors : arrays of shape (J,)
-        The left side of each bound on the people trained on, from counts of the released rule that no choice has
-        looked at, and its standard error from the noise.
-    is_told : array of shape (J,)
-        Whether enough people are behind a bound to speak of it.
-    offsets : array of shape (classes,) or None
+    values, standard_errors : arrays of shape (n_bounds,)
+        The left side of each bound on the training people, from counts of the released rule that no choice depended
+        on, and its standard error from the noise.
+    has_enough_people : array of shape (n_bounds,)
+        Whether a bound is on enough people to be estimated.
+    offsets : array of shape (n_classes,) or None
         What was added to the class biases, where training did so.
     clipped_share, clipped_error : float
         The share of people whose gradient is clipped at the end, kept within [0, 1], and its standard error; 0 where it
-        was not asked for.
+        was not measured.
     """
 
     bounds: tuple[Bound, ...]
     values: Float64Array
     standard_errors: Float64Array
-    is_told: NDArray[np.bool_]
+    has_enough_people: NDArray[np.bool_]
     offsets: Float64Array | None = None
     clipped_share: float = 0.0
     clipped_error: float = 0.0
@@ -124,28 +122,27 @@ class FinalCheck:
         watched: HistogramConstraints,
         counts: Float64Array,
         noise_variance: float,
-        floor: float,
+        minimum: float,
         **more: Any,
     ) -> "FinalCheck":
         """Return what one noisy (cell x decision) table, with noise of its own, says of every bound."""
-        rates = np.clip(watched.rates(counts, floor), 0.0, 1.0)
-        one_person = 1 / watched.smallest_parts(
-            counts, floor
-        )  # a single decision is no alarm, also without noise
+        rates = np.clip(watched.rates(counts, minimum), 0.0, 1.0)
+        # a single decision is no alarm, also without noise
+        one_person = 1 / watched.smallest_denominators(counts, minimum)
         return cls(
             watched.bounds,
             watched.weights @ rates,
-            np.maximum(watched.standard_errors(counts, noise_variance, floor), one_person),
-            watched.is_told(counts, noise_variance),
+            np.maximum(watched.standard_errors(counts, noise_variance, minimum), one_person),
+            watched.has_enough_people(counts, noise_variance),
             **more,
         )
 
     @property
     def excess(self) -> Float64Array:
-        """By how much each bound is surely broken: beyond what noise on all of them feigns in 1 of 20 cases."""
+        """By how much each bound is broken beyond doubt: more than noise on all of them feigns in 1 of 20 cases."""
         limits = np.array([bound.limit for bound in self.bounds])
         excess = self.values - critical(0.95, len(self.bounds)) * self.standard_errors - limits
-        return np.where(self.is_told, np.maximum(excess, 0.0), 0.0)
+        return np.where(self.has_enough_people, np.maximum(excess, 0.0), 0.0)
 
     @property
     def may_hold(self) -> bool:

@@ -14,7 +14,7 @@ from fairveil._typing import Float64Array
 from fairveil._validation import check_choice
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, bounds_of, groups_of
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.groups import Attribute, Population, Rate
 from fairveil.fairness.histogram import Bound
 from fairveil.fairness.intervals import (
     BoundEstimate,
@@ -25,7 +25,6 @@ from fairveil.fairness.intervals import (
     estimate_ratio,
     left_side,
 )
-from fairveil.fairness.rates import Rate
 
 CONSTRAINTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {name: kind.rates for name, kind in CONSTRAINT_TYPES.items() if issubclass(kind, Parity)}
@@ -39,7 +38,7 @@ class Evaluation:
 
     Attributes
     ----------
-    counts : array of shape (people.n_groups, classes, classes)
+    counts : array of shape (n_groups, n_labels, n_decisions)
         Noisy numbers of records by group code, label and decision.
     noise_variance : float
         The variance of the noise on each count.
@@ -90,7 +89,7 @@ class Evaluation:
     def gap(self, constraint: str | Parity = "demographic_parity", confidence: float = 0.95) -> Interval:
         """Return the largest difference that a parity compares, over its rates (and classes, if many).
 
-        Groups too small to speak of are left out; the interval is so wide that all comparisons hold at once.
+        Groups that are too small are left out; the interval is so wide that all comparisons hold at once.
         """
         bounds = [Bound(((1.0, one), (-1.0, other)), 0.0) for one, other in self._comparisons(constraint)]
         found = [one.left for one in self._estimates(bounds, confidence)]
@@ -127,8 +126,13 @@ class Evaluation:
         return self._estimates(bounds_of(constraint, self.people), confidence)
 
     def _comparisons(self, constraint: str | Parity) -> Iterable[tuple[Rate, Rate]]:
-        parity = _parity(constraint)
-        return parity.comparisons(self.people) if self.people.attributes else ()
+        if isinstance(constraint, str):
+            constraint = CONSTRAINT_TYPES[check_choice("constraint", constraint, CONSTRAINTS)]()
+        if not isinstance(constraint, Parity):
+            raise InvalidParameterError(
+                f"Expected a parity constraint or its name, got {type(constraint).__name__}; use bounds() for others."
+            )
+        return constraint.comparisons(self.people) if self.people.attributes else ()
 
     def _estimates(self, bounds: Iterable[Bound], confidence: float) -> tuple[BoundEstimate, ...]:
         return estimate_bounds(bounds, self.counts, self.noise_variance, self.people, confidence)
@@ -180,17 +184,6 @@ def _evaluation(counts: Float64Array, noise_variance: float, positive: int) -> E
     groups = tuple(map(str, range(len(counts) - 1)))
     classes = tuple(map(str, range(counts.shape[1])))
     return Evaluation(counts, noise_variance, Population((Attribute("group", groups),), classes, positive))
-
-
-def _parity(constraint: str | Parity) -> Parity:
-    if isinstance(constraint, Parity):
-        return constraint
-    if not isinstance(constraint, str):
-        raise InvalidParameterError(
-            f"Expected a parity constraint or its name, got {type(constraint).__name__}; ask bounds() about others."
-        )
-    parity: Parity = CONSTRAINT_TYPES[check_choice("constraint", constraint, CONSTRAINTS)]()
-    return parity
 
 
 def _unknown(confidence: float) -> Interval:

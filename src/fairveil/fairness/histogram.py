@@ -1,8 +1,11 @@
-"""Constraints over a (cell x class) histogram, in closed form: rates, violations, and their pull on every count."""
+"""Constraints over a (cell x class) histogram, in closed form: rates, violations, and their pull on every count.
+
+The *pull* of a constraint is the gradient of the weighted violations along every count. Denominators below a public
+`minimum` count as that minimum, so that a noisy empty group cannot produce a huge rate.
+"""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +13,13 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float64Array
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.groups import Population, smallest_partition
-from fairveil.fairness.rates import Rate
+from fairveil.fairness.groups import Population, Rate, smallest_partition
 
-MOST_BOUNDS = 10_000
+MAX_BOUNDS = 10_000
+"""More inequalities than this are refused: their tables would not fit into memory."""
+
 SMALLEST_GROUP = 5.0
+"""Rates of fewer people than this (plus three standard deviations of noise) are unknown."""
 
 
 @dataclass(frozen=True)
@@ -32,33 +37,40 @@ class Bound:
     limit: float
 
     def __str__(self) -> str:
+        numbers = [*(abs(weight) for weight, _ in self.terms), self.limit]
+        # the shortest text that reads back as this very number
+        texts = [f"{n:g}" if float(f"{n:g}") == n else repr(float(n)) for n in numbers]
         words = ""
-        for weight, rate in self.terms:
+        for (weight, rate), text in zip(self.terms, texts[:-1], strict=True):
             sign = ("-" if weight < 0 else "") if not words else (" - " if weight < 0 else " + ")
-            size = "" if abs(weight) == 1 else f"{_written(abs(weight))} * "
-            words += f"{sign}{size}{rate}"
-        return f"{words} <= {_written(self.limit)}"
+            words += f"{sign}{rate}" if abs(weight) == 1 else f"{sign}{text} * {rate}"
+        return f"{words} <= {texts[-1]}"
 
 
-def _written(number: float) -> str:
-    """Return the shortest text that reads back as this very number."""
-    short = f"{number:g}"
-    return short if float(short) == number else repr(float(number))
+class Ratios(NamedTuple):
+    """Rates, their denominators, and which of these are above the minimum (a minimum has no slope)."""
+
+    rates: Float64Array
+    below: Float64Array
+    is_free: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class HistogramConstraints:
-    """Bounds made ready for a histogram: everything costs O(rates x cells x classes), whatever the number of rows.
+    """Bounds compiled for a histogram: everything costs O(rates x cells x classes), whatever the number of rows.
 
     Attributes
     ----------
     bounds : tuple of Bound
-        The inequalities j = 0 .. J-1.
-    cells : array of shape (groups, labels)
+        The inequalities.
+    cells : array of shape (n_groups, n_labels)
         The cell of each atom, -1 for atoms that no rate counts.
-    above, below : arrays of shape (R, cells x classes)
+    above, below : arrays of shape (n_rates, n_cells * n_classes)
         Numerator and denominator of each rate as weights of the flat histogram.
-    weights, limits : arrays of shape (J, R) and (J,)
+    weights : array of shape (n_bounds, n_rates)
+    limits : array of shape (n_bounds,)
+    n_cells, n_classes : int
+        The shape of the histogram; classes are decisions.
     """
 
     bounds: tuple[Bound, ...]
@@ -68,91 +80,72 @@ class HistogramConstraints:
     weights: Float64Array
     limits: Float64Array
 
-    @cached_property
-    def n_cells(self) -> int:
-        """The number of cells."""
-        return int(self.cells.max()) + 1
+    n_cells: int = field(init=False)
+    n_classes: int = field(init=False)
 
-    @property
-    def n_classes(self) -> int:
-        """The number of decisions."""
-        return self.cells.shape[1]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_cells", int(self.cells.max()) + 1)
+        object.__setattr__(self, "n_classes", self.cells.shape[1])
 
-    def ratios(self, histogram: Float64Array, floor: float = 1.0) -> "Ratios":
+    def ratios(self, histogram: Float64Array, minimum: float = 1.0) -> Ratios:
         """Return every rate with its denominator, from which all else follows."""
         flat = histogram.ravel()
         below = self.below @ flat
-        floored = np.maximum(below, floor)
-        return Ratios((self.above @ flat) / floored, floored, below > floor)
+        bounded = np.maximum(below, minimum)
+        return Ratios((self.above @ flat) / bounded, bounded, below > minimum)
 
-    def rates(self, histogram: Float64Array, floor: float = 1.0) -> Float64Array:
-        """Return each rate; denominators below the public `floor` are taken as the floor."""
-        return self.ratios(histogram, floor).rates
+    def rates(self, histogram: Float64Array, minimum: float = 1.0) -> Float64Array:
+        """Return each rate; denominators below the public `minimum` count as the minimum."""
+        return self.ratios(histogram, minimum).rates
 
-    def values(self, histogram: Float64Array, floor: float = 1.0) -> Float64Array:
+    def values(self, histogram: Float64Array, minimum: float = 1.0) -> Float64Array:
         """Return the left side of each bound."""
-        return self.weights @ self.rates(histogram, floor)
+        return self.weights @ self.rates(histogram, minimum)
 
-    def violation(self, histogram: Float64Array, floor: float = 1.0) -> Float64Array:
-        """Return by how much each bound is broken (negative: how much room is left)."""
-        return self.values(histogram, floor) - self.limits
+    def violation(self, histogram: Float64Array, minimum: float = 1.0) -> Float64Array:
+        """Return by how much each bound is broken (negative: how much slack is left)."""
+        return self.values(histogram, minimum) - self.limits
 
-    def pull(self, histogram: Float64Array, multipliers: Float64Array, floor: float = 1.0) -> Float64Array:
-        """Return d(sum_j multiplier_j Gamma_j)/d(histogram), shape (cells, classes), by the quotient rule."""
-        return self.pull_of(self.ratios(histogram, floor), multipliers)
+    def pull(self, histogram: Float64Array, multipliers: Float64Array, minimum: float = 1.0) -> Float64Array:
+        """Return d(sum_j multiplier_j Gamma_j)/d(histogram), shape (n_cells, n_classes), by the quotient rule."""
+        return self.pull_of(self.ratios(histogram, minimum), multipliers)
 
-    def pull_of(self, ratios: "Ratios", multipliers: Float64Array) -> Float64Array:
+    def pull_of(self, ratios: Ratios, multipliers: Float64Array) -> Float64Array:
         """Return the pull where the rates are known already."""
         slopes = (multipliers @ self.weights) / ratios.below
         pulled = slopes @ self.above - (slopes * ratios.rates * ratios.is_free) @ self.below
         return pulled.reshape(-1, self.n_classes)
 
     def standard_errors(
-        self, histogram: Float64Array, noise_variance: float, floor: float = 1.0
+        self, histogram: Float64Array, noise_variance: float, minimum: float = 1.0
     ) -> Float64Array:
         """Return the standard error of each bound's left side from noise of this variance on every count.
 
         By the delta method: the derivative of a ratio n/d along a count is (above - rate below) / d.
         """
-        ratios = self.ratios(histogram, floor)
+        ratios = self.ratios(histogram, minimum)
         slopes = (self.above - (ratios.rates * ratios.is_free)[:, None] * self.below) / ratios.below[:, None]
         return np.sqrt(noise_variance * np.square(self.weights @ slopes).sum(axis=1))
 
-    def sampling_errors(self, histogram: Float64Array, floor: float = 1.0) -> Float64Array:
+    def sampling_errors(self, histogram: Float64Array, minimum: float = 1.0) -> Float64Array:
         """Return the standard error of each bound's left side because the counted people are a sample.
 
         Rates of the same people are taken as independent; a rate near 0 or 1 is taken as 0.02 from it.
         """
-        ratios = self.ratios(histogram, floor)
+        ratios = self.ratios(histogram, minimum)
         middle = np.clip(ratios.rates, 0.02, 0.98)
         return np.sqrt(np.square(self.weights) @ (middle * (1 - middle) / ratios.below))
 
-    def smallest_parts(self, histogram: Float64Array, floor: float = 1.0) -> Float64Array:
+    def smallest_denominators(self, histogram: Float64Array, minimum: float = 1.0) -> Float64Array:
         """Return the smallest denominator among the rates of each bound."""
-        below = self.ratios(histogram, floor).below
+        below = self.ratios(histogram, minimum).below
         return np.where(self.weights != 0, below, np.inf).min(axis=1)
 
-    def is_told(self, histogram: Float64Array, noise_variance: float) -> NDArray[np.bool_]:
-        """Return which bounds are on enough people to speak of: every denominator well above its own noise."""
+    def has_enough_people(self, histogram: Float64Array, noise_variance: float) -> NDArray[np.bool_]:
+        """Return which bounds are on enough people to be estimated: every denominator well above its own noise."""
         noise = np.sqrt(noise_variance * np.count_nonzero(self.below, axis=1))
         is_small = self.below @ histogram.ravel() < SMALLEST_GROUP + 3 * noise
         return ~((self.weights != 0) & is_small).any(axis=1)
-
-
-class Ratios(NamedTuple):
-    """Rates, their denominators, and which of these are above the floor (a floor has no slope)."""
-
-    rates: Float64Array
-    below: Float64Array
-    is_free: NDArray[np.bool_]
-
-
-def _check_possible(bound: Bound) -> None:
-    least = sum(min(weight, 0.0) for weight, _ in bound.terms)
-    if bound.limit < least:
-        raise InvalidParameterError(
-            f"Expected a bound that rates between 0 and 1 can meet, got {bound}; its left side is at least {least:g}."
-        )
 
 
 def compile_bounds(bounds: Iterable[Bound], people: Population) -> HistogramConstraints:
@@ -161,13 +154,18 @@ def compile_bounds(bounds: Iterable[Bound], people: Population) -> HistogramCons
     rates = list(dict.fromkeys(rate for bound in bounds for _, rate in bound.terms))
     if not rates:
         raise InvalidParameterError("Expected at least one rate to constrain, got none.")
-    if len(bounds) > MOST_BOUNDS:
+    if len(bounds) > MAX_BOUNDS:
         raise InvalidParameterError(
-            f"Expected at most {MOST_BOUNDS} bounds, got {len(bounds)}; compare groups against the rest, or attributes "
+            f"Expected at most {MAX_BOUNDS} bounds, got {len(bounds)}; compare groups against the rest, or attributes "
             "one by one."
         )
     for bound in bounds:
-        _check_possible(bound)
+        least = sum(min(weight, 0.0) for weight, _ in bound.terms)
+        if bound.limit < least:
+            raise InvalidParameterError(
+                f"Expected a bound that rates between 0 and 1 can meet, got {bound}; its left side is at least "
+                f"{least:g}."
+            )
     forms = np.array([rate.forms(people) for rate in rates])  # (R, 2, groups, labels, decisions)
     n_atoms = people.n_groups * people.n_classes
     by_atom = forms.transpose(0, 1, 4, 2, 3).reshape(-1, n_atoms)

@@ -1,12 +1,12 @@
 """Bounds on noisy counts: each left side with its interval, and whether it holds.
 
 The counts are (group x label x decision). An interval holds the error of sampling people and the noise on the counts;
-where a rate is of too few people to speak of, the left side is unknown, never 0. Limits are Clopper's and Pearson's for
-one rate without noise; docs/proofs/certificates.md says how noise and several rates enter, and what is shown of it.
+where a rate is of too few people, the left side is unknown, never 0. Limits are Clopper's and Pearson's for
+one rate without noise; docs/proofs/certificates.md says how noise and several rates enter, and what is proved of it.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -14,9 +14,8 @@ import numpy as np
 from scipy.special import betaincinv, ndtri
 
 from fairveil._typing import Float64Array
-from fairveil.fairness.groups import Population
+from fairveil.fairness.groups import Population, Rate
 from fairveil.fairness.histogram import SMALLEST_GROUP, Bound
-from fairveil.fairness.rates import Rate
 
 Terms = tuple[tuple[float, Rate], ...]
 
@@ -98,25 +97,7 @@ class LeftSide:
         return np.clip(self.rates, 0.0, 1.0) @ self.weights
 
     def upper(self, level: float) -> Float64Array:
-        """Return what the true left side is at most, with probability `level`; no rates can exceed it."""
-        # A rate outside of [0, 1] is noise: pulling it back must never make a limit tighter.
-        centre = np.maximum(self.value, self.rates @ self.weights)
-        return np.minimum(centre + self._error(level), np.maximum(self.weights, 0.0).sum())
-
-    def lower(self, level: float) -> Float64Array:
-        """Return what the true left side is at least, with probability `level`."""
-        return -self.weighing(-self.weights).upper(level)
-
-    def weighing(self, weights: Float64Array) -> "LeftSide":
-        """Return the same rates with other weights."""
-        return replace(self, weights=weights)
-
-    def enlarged(self, factor: float) -> "LeftSide":
-        """Return what the same measured rates of so many times as many people would say."""
-        return replace(self, rates=np.clip(self.rates, 0.0, 1.0), sizes=factor * self.sizes)
-
-    def _error(self, level: float) -> Float64Array:
-        """Return how far above the measured value the limit is.
+        """Return what the true left side is at most, with probability `level`; no rates can exceed it.
 
         Errors add up in squares, but a step of the counts and the skewness of rare events do not: they add up plainly.
         """
@@ -127,7 +108,18 @@ class LeftSide:
         each = _deviations(rates, self.sizes, inside, outside, level)
         plain = np.minimum(each, max(0.5, (float(ndtri(level)) ** 2 - 1) / 3) / self.sizes)
         squares = np.sqrt(np.square(each - plain) @ np.square(self.weights))
-        return self.shared * (squares + plain @ np.abs(self.weights))
+        error = self.shared * (squares + plain @ np.abs(self.weights))
+        # A rate outside of [0, 1] is noise: pulling it back must never make a limit tighter.
+        center = np.maximum(self.value, self.rates @ self.weights)
+        return np.minimum(center + error, np.maximum(self.weights, 0.0).sum())
+
+    def lower(self, level: float) -> Float64Array:
+        """Return what the true left side is at least, with probability `level`."""
+        return -replace(self, weights=-self.weights).upper(level)
+
+    def enlarged(self, factor: float) -> "LeftSide":
+        """Return the same measured rates as if they were of `factor` times as many people."""
+        return replace(self, rates=np.clip(self.rates, 0.0, 1.0), sizes=factor * self.sizes)
 
 
 def _deviations(
@@ -158,9 +150,15 @@ def _exact_deviations(rates: Float64Array, sizes: Float64Array, level: float) ->
 def left_side(
     terms: Terms, counts: Float64Array, noise_variance: float, people: Population
 ) -> LeftSide | None:
-    """Return a weighted sum of rates of these counts; None where a rate is of too few people to speak of."""
+    """Return a weighted sum of rates of these counts; None where a rate is of too few people to be estimated."""
     weights = np.array([weight for weight, _ in terms])
-    above, below, merged, n_entries = _merged([rate for _, rate in terms], counts, people)
+    # entries that no rate of the sum distinguishes are merged
+    forms = np.array([rate.forms(people) for _, rate in terms]).reshape(2 * len(terms), -1)
+    kinds, kind = np.unique(forms, axis=1, return_inverse=True)
+    above, below = kinds[::2], kinds[1::2]
+    merged, n_entries = np.zeros((2, kinds.shape[1]))
+    np.add.at(merged, kind.ravel(), counts.ravel())
+    np.add.at(n_entries, kind.ravel(), 1.0)
     sizes, inside, everyone = below @ merged, above @ n_entries, below @ n_entries
     if np.any(sizes < SMALLEST_GROUP + 3 * np.sqrt(noise_variance * everyone)):
         return None
@@ -189,14 +187,15 @@ def estimate_bounds(
     Unknown bounds count too: which ones are known depends on the noise.
     """
     bounds = tuple(bounds)
-    level = _level(confidence, len({_unsigned(bound.terms) for bound in bounds}))
-    return tuple(
-        BoundEstimate(
-            bound,
-            _interval(bound.terms, left_side(bound.terms, counts, noise_variance, people), level, confidence),
-        )
-        for bound in bounds
-    )
+    n_statements = len({_unsigned(bound.terms) for bound in bounds})
+    level = 1 - (1 - confidence) / (2 * max(1, n_statements))  # of each end
+    estimates = []
+    for bound in bounds:
+        side = left_side(bound.terms, counts, noise_variance, people)
+        value = None if side is None else float(side.value)
+        ends = range_of(bound.terms) if side is None else (float(side.lower(level)), float(side.upper(level)))
+        estimates.append(BoundEstimate(bound, Interval(value, *ends, confidence)))
+    return tuple(estimates)
 
 
 def estimate_ratio(pair: LeftSide, level: float) -> tuple[float | None, float, float]:
@@ -208,7 +207,7 @@ def estimate_ratio(pair: LeftSide, level: float) -> tuple[float | None, float, f
     first, second = np.clip(pair.rates, 0.0, 1.0)
 
     def is_shown(ratio: float, sign: float) -> bool:
-        return bool(pair.weighing(sign * np.array([-1.0, ratio])).upper(level) <= 0)
+        return bool(replace(pair, weights=sign * np.array([-1.0, ratio])).upper(level) <= 0)
 
     low = _edge(lambda ratio: is_shown(ratio, 1.0))
     high = _edge(lambda ratio: not is_shown(ratio, -1.0))
@@ -226,32 +225,9 @@ def _edge(is_below: Callable[[float], bool]) -> float:
     return low
 
 
-def _level(confidence: float, n_statements: int) -> float:
-    """Return the level of each end at which so many intervals hold at once."""
-    return 1 - (1 - confidence) / (2 * max(1, n_statements))
-
-
 def critical(confidence: float, n_statements: int) -> float:
     """Return how many standard errors to either side make so many statements hold at once."""
     return float(-ndtri((1 - confidence) / (2 * max(1, n_statements))))
-
-
-def _merged(
-    rates: Sequence[Rate], counts: Float64Array, people: Population
-) -> tuple[Float64Array, Float64Array, Float64Array, Float64Array]:
-    """Return numerators, denominators and counts over entries that these rates tell apart, and how many each joins."""
-    forms = np.array([rate.forms(people) for rate in rates]).reshape(2 * len(rates), -1)
-    kinds, kind = np.unique(forms, axis=1, return_inverse=True)
-    totals: Float64Array = np.zeros((2, kinds.shape[1]))
-    np.add.at(totals[0], kind.ravel(), counts.ravel())
-    np.add.at(totals[1], kind.ravel(), 1.0)
-    return kinds[::2], kinds[1::2], totals[0], totals[1]
-
-
-def _two_more(above: Float64Array, below: Float64Array) -> Float64Array:
-    """Return two people inside and two outside of each rate's numerator, shared by the rates where they overlap."""
-    parts = np.concatenate([above, below - above])
-    return (2 * parts / np.maximum(parts.sum(axis=1), 1.0)[:, None]).max(axis=0)
 
 
 def _shared(
@@ -260,18 +236,14 @@ def _shared(
     """Return the error of the sum over what it would be if no two rates shared people, by the delta method."""
     if not np.any((below > 0).sum(axis=0) > 1):
         return 1.0
-    enlarged = merged + _two_more(above, below)
+    # two more people inside and two outside of each rate's numerator, shared by the rates where they overlap
+    parts = np.concatenate([above, below - above])
+    enlarged = merged + (2 * parts / np.maximum(parts.sum(axis=1), 1.0)[:, None]).max(axis=0)
     sizes = below @ enlarged
     rates = above @ enlarged / sizes
     slopes = weights[:, None] * (above - rates[:, None] * below) / sizes[:, None]
     apart = np.square(slopes).sum(axis=0) @ (enlarged + noise)
     return math.sqrt(np.square(slopes.sum(axis=0)) @ (enlarged + noise) / apart) if apart > 0 else 0.0
-
-
-def _interval(terms: Terms, found: LeftSide | None, level: float, confidence: float) -> Interval:
-    if found is None:
-        return Interval(None, *range_of(terms), confidence)
-    return Interval(float(found.value), float(found.lower(level)), float(found.upper(level)), confidence)
 
 
 def _unsigned(terms: Terms) -> frozenset[frozenset[tuple[float, Rate]]]:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.groups import Population
+from fairveil.fairness.groups import BARE_NAME, CLASSLESS, RATES, Population, Rate
 from fairveil.fairness.histogram import Bound
-from fairveil.fairness.rates import BARE_NAME, CLASSLESS, RATES, Rate
 
 Terms = list[tuple[float, Rate | None]]
 """Weights of rates; a plain number is a weight of no rate."""
@@ -19,7 +18,7 @@ QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|' r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
 COMPARISON = re.compile(r"<=|>=")
 SIGN = re.compile(r"[+-]")
 NOT = re.compile(r"not(?=[\s\"'])")
-SEEN = re.compile(r"[<>=!]+|[\w.]+|.", re.DOTALL)
+TOKEN = re.compile(r"[<>=!]+|[\w.]+|.", re.DOTALL)
 
 EXAMPLE = "write for instance selection_rate[sex=Female] >= 0.8 * selection_rate[sex=Male]"
 QUOTE = "quote names that hold other signs than letters, digits and _ . + / -"
@@ -58,7 +57,7 @@ class Rule:
 
     @property
     def bound(self) -> Bound:
-        """The inequality: numbers add up into its limit, a rate that stands twice is one term."""
+        """The inequality: numbers add up into its limit, a rate that occurs twice is one term."""
         return _parse(self.text)
 
     def bounds(self, people: Population) -> tuple[Bound, ...]:
@@ -76,12 +75,15 @@ class Rule:
 
 def _parse(text: str) -> Bound:
     left, at = _sum(text, 0)
-    comparison, at = _comparison(text, at)
-    right, at = _sum(text, at)
+    comparison = COMPARISON.match(text, at)
+    if comparison is None:
+        advice = "write two rules, <= and >=, to bound both sides" if text[at : at + 1] == "=" else EXAMPLE
+        raise _refused("+, -, <= or >=", text, at, advice)
+    right, at = _sum(text, comparison.end())
     if at < len(text):
         advice = "write two rules for two comparisons" if COMPARISON.match(text, at) else EXAMPLE
         raise _refused("+, - or the end", text, at, advice)
-    return _bound(left, right) if comparison == "<=" else _bound(right, left)
+    return _bound(left, right) if comparison[0] == "<=" else _bound(right, left)
 
 
 def _bound(smaller: Terms, larger: Terms) -> Bound:
@@ -176,14 +178,6 @@ def _name(text: str, at: int, what: str) -> tuple[str, int]:
     return bare[0], _skip(text, bare.end())
 
 
-def _comparison(text: str, at: int) -> tuple[str, int]:
-    comparison = COMPARISON.match(text, at)
-    if comparison is None:
-        advice = "write two rules, <= and >=, to bound both sides" if text[at : at + 1] == "=" else EXAMPLE
-        raise _refused("+, -, <= or >=", text, at, advice)
-    return comparison[0], comparison.end()
-
-
 def _closed(text: str, at: int, bracket: str) -> int:
     if not text.startswith(bracket, at):
         raise _refused(f"{bracket!r}" if bracket == ")" else "',' or ']'", text, at, QUOTE)
@@ -198,8 +192,8 @@ def _skip(text: str, at: int) -> int:
 
 
 def _refused(expected: str, text: str, at: int, advice: str) -> InvalidParameterError:
-    seen = SEEN.match(text, at)
-    got = "the end" if seen is None else repr(seen[0])
+    token = TOKEN.match(text, at)
+    got = "the end" if token is None else repr(token[0])
     return InvalidParameterError(
         f"Expected {expected}, got {got} at character {at + 1} of the rule; {advice}."
     )

@@ -69,7 +69,7 @@ def accuracy_under_bounds(
     counted = bounds.cells >= 0
     histogram = np.zeros((bounds.n_cells, people.n_classes))
     np.add.at(histogram, bounds.cells[counted], counts[counted])
-    excess = bounds.violation(histogram)[bounds.is_told(histogram, noise_variance)]
+    excess = bounds.violation(histogram)[bounds.has_enough_people(histogram, noise_variance)]
     return accuracy - weight * float(np.max(excess, initial=0.0))
 
 

@@ -224,7 +224,9 @@ def test_a_group_without_people_raises_no_alarm_and_moves_no_threshold(rng):
     trained = run(RateConstrained(DemographicParity(0.5)), replace(TASK, people=people), make_records(rng))
     check = trained.fit.check
     assert check.may_hold and not check.offsets.any()
-    told = [str(bound) for bound, is_told in zip(check.bounds, check.is_told, strict=True) if is_told]
+    told = [
+        str(bound) for bound, is_told in zip(check.bounds, check.has_enough_people, strict=True) if is_told
+    ]
     assert len(told) == 2 and not any("nobody" in bound for bound in told)
 
 

@@ -381,7 +381,7 @@ def test_a_bound_may_hold_within_what_noise_on_three_bounds_feigns():
     broken = check_of([0.2, -0.2, 0.3], [0.04, 0.04, 0])
     assert not broken.may_hold
     np.testing.assert_allclose(broken.excess, [0.1 - 2.394 * 0.04, 0, 0], atol=1e-5)
-    unknown = replace(broken, is_told=np.array([False, True, True]))
+    unknown = replace(broken, has_enough_people=np.array([False, True, True]))
     assert unknown.may_hold
 
 

@@ -102,7 +102,7 @@ class DualSteps:
             values = bounds.values(counts + (mean - counts).mean(axis=1, keepdims=True), minimum)
             errors = bounds.standard_errors(mean, noise**2, minimum)
             excess = values - aims_for(bounds, mean, problem.headroom, minimum)
-            shares = bounds.smallest_parts(mean, minimum) / problem.size
+            shares = bounds.smallest_denominators(mean, minimum) / problem.size
             speeds = shares / n_together * np.minimum(1.0, STEADY_ERROR / np.maximum(errors, 1e-12))
             # bounds on too few people to speak of stay at 0
             caps = np.where(shares * problem.size > minimum, np.inf, 0.0)

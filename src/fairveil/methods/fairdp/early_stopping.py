@@ -58,7 +58,7 @@ def largest_gap(
     both are unknown.
     """
     histogram = smooth_histogram(bounds, sizes, sums)
-    told = bounds.is_told(histogram, size_variance / 4 + sum_variance)
+    told = bounds.has_enough_people(histogram, size_variance / 4 + sum_variance)
     if not told.any():
         return None, None
     values = np.where(told, bounds.values(histogram), -np.inf)
@@ -188,7 +188,9 @@ class EarlyStoppingState:
         sums = veil.draw().release_sums(query, REACH, "smooth rates").reshape(-1, n_classes)
         bounds: HistogramConstraints = constrain(self._asked.constraint, self.task.people)
         histogram = smooth_histogram(bounds, np.asarray(self.sizes), sums)
-        told = bounds.is_told(histogram, (REACH * ROUNDING * veil.stage.releases[0].noise_multiplier) ** 2)
+        told = bounds.has_enough_people(
+            histogram, (REACH * ROUNDING * veil.stage.releases[0].noise_multiplier) ** 2
+        )
         return float(np.max(bounds.violation(histogram)[told])) if told.any() else math.inf
 
     @property

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from fairveil._typing import Float64Array
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, Parity, groups_of
-from fairveil.fairness.groups import Population
+from fairveil.fairness.groups import CLASSLESS, Population, Rate
 from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bounds
-from fairveil.fairness.rates import CLASSLESS, Rate
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,7 +133,7 @@ class RateAscent:
         if step % REFRESH == 0:
             errors = constraints.standard_errors(average, 1.0, minimum)
             people = constraints.sampling_errors(average, minimum) * np.sqrt(self.sampling_rate)
-            shares = constraints.smallest_parts(average, minimum) / self.expected_batch
+            shares = constraints.smallest_denominators(average, minimum) / self.expected_batch
             noise = math.sqrt(self.noise_variance * smoothed.squares) / smoothed.weight * errors
             aims = aims_below(constraints.limits, self.headroom * people)
             pace = RatePace(

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.fairness.diagnostics import FinalCheck
+from fairveil.fairness.groups import Rate
 from fairveil.fairness.histogram import Bound, HistogramConstraints
-from fairveil.fairness.rates import Rate
 from fairveil.models.base import Model
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, Decision, GradientNormBin, MarginBin, Objective, one_cell
@@ -108,7 +108,7 @@ class ThresholdAdjustment:
             watched.bounds[:-1],
             (watched.weights @ rates)[:-1],
             watched.standard_errors(counts, variance, minimum)[:-1],
-            watched.is_told(counts, variance)[:-1],
+            watched.has_enough_people(counts, variance)[:-1],
             offsets,
             clipped,
             clipped_error,
@@ -122,7 +122,7 @@ class ThresholdAdjustment:
         equal thresholds the nearest is best.
         """
         counts, variance = self._decisions(self.params, "decisions"), noise_of(self.stage, "decisions") ** 2
-        minimum, is_known = minimum_size(self.size), self.watched.is_told(counts, variance)
+        minimum, is_known = minimum_size(self.size), self.watched.has_enough_people(counts, variance)
         is_known[-1] = False  # the accuracy is counted, not bounded
         width = max(1.0, math.sqrt(2 * math.log(max(1, is_known.sum()))))
         errors = self.watched.standard_errors(counts, variance, minimum)
@@ -149,7 +149,7 @@ class ThresholdAdjustment:
         values = self.watched.values(counts, minimum)
         margins = self.headroom * self.watched.sampling_errors(counts, minimum)
         excess = np.maximum(values - aims_below(self.watched.limits, margins), 0.0)
-        prices = LARGEST_PULL * (self.watched.smallest_parts(counts, minimum) / self.size)
+        prices = LARGEST_PULL * (self.watched.smallest_denominators(counts, minimum) / self.size)
         return float(values[-1]), float((prices * excess)[is_known].max())
 
     def _decisions(self, params: Float32Array, name: str) -> Float64Array:
