@@ -168,7 +168,11 @@ class MemoryRecords:
         n_counts = query.n_counts
         total = np.zeros(n_counts, dtype=np.int64)
         for rows in self.blocks(batch, n_blocks):
-            total += np.bincount(_slots(query.counts_of(rows), n_counts), minlength=n_counts + 1)[:-1]
+            counted = query.counts_of(rows).astype(np.int64, copy=False)
+            # read as unsigned, a negative number is a huge one: all rows without a count share an extra last slot
+            slots = counted.view(np.uint64)
+            np.minimum(slots, n_counts, out=slots)
+            total += np.bincount(counted, minlength=n_counts + 1)[:-1]
         return total
 
     @ignore_float_warnings
@@ -281,7 +285,9 @@ def _by_cell(
     values: NDArray[np.float64], cells: NDArray[np.integer], n_cells: int, bound: float, norm: int
 ) -> NDArray[np.float64]:
     """Return the sums of the clipped columns of `values` by cell, shape (n_values, n_cells)."""
-    slots, limit = _slots(cells, n_cells), bound * PROBABILITY_SLACK
+    # read as unsigned, a negative cell is a huge one: all rows without a cell share an extra last slot
+    slots = np.minimum(cells.astype(np.int64, copy=False).view(np.uint64), n_cells).view(np.int64)
+    limit = bound * PROBABILITY_SLACK
     sizes = np.add.reduce(np.abs(values) if norm == 1 else values * values, axis=0)
     if not np.maximum.reduce(sizes, initial=0.0) <= limit**norm:
         norms = sizes if norm == 1 else np.sqrt(sizes)
@@ -291,12 +297,6 @@ def _by_cell(
     n_slots = (n_cells + 1) * len(values)
     sums: NDArray[np.float64] = np.bincount(places.ravel(), values.ravel(), n_slots)  # type: ignore[assignment]
     return sums.reshape(len(values), n_cells + 1)[:, :-1]
-
-
-def _slots(cells: NDArray[np.integer], n_cells: int) -> NDArray[np.int64]:
-    """Return each row's cell, or `n_cells` for rows of no cell: an extra last slot, which is cut off."""
-    # read as unsigned, a negative cell is a huge one
-    return np.minimum(cells.astype(np.int64, copy=False).view(np.uint64), n_cells).view(np.int64)
 
 
 @lru_cache(maxsize=32)
