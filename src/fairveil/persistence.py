@@ -22,7 +22,7 @@ from safetensors.numpy import save as save_tensors
 
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, FairveilError
-from fairveil.models import MODELS, Decoupled, PrefittedProbabilities, SmoothedModel
+from fairveil.models.base import model_from_dict, model_to_dict
 from fairveil.models.rules import RULES
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Stage
@@ -40,7 +40,7 @@ def save_rule(rule: Any, folder: Path, more: Mapping[str, Any] | None = None) ->
         "format": FORMAT,
         "estimator": type(rule).__name__,
         "schema": rule.schema_.to_toml(),
-        "model": _model_facts(rule.model_),
+        "model": model_to_dict(rule.model_),
         "classes": rule.classes_.tolist(),
         "classes_dtype": rule.classes_.dtype.str if rule.classes_.dtype != object else "object",
         "plan": _plan_facts(rule.plan_),
@@ -79,17 +79,6 @@ def _plan(facts: dict[str, Any]) -> Plan | TunedPlan:
     if isinstance(facts["plan"], dict):
         return TunedPlan.from_dict(facts["plan"], *budget)
     return Plan(tuple(Stage.from_dict(stage) for stage in facts["plan"]), *budget)
-
-
-def _model_facts(model: Any) -> dict[str, Any]:
-    if isinstance(model, Decoupled):
-        return {"kind": "decoupled", "n_groups": model.n_groups, "base": _model_facts(model.base)}
-    if isinstance(model, SmoothedModel):
-        own = {"std": model.std, "layers": model.layers, "n_draws": model.n_draws}
-        return {"kind": "smoothed", "base": _model_facts(model.base), **own}
-    kinds = {**MODELS, "given": PrefittedProbabilities}
-    kind = next(name for name, cls in kinds.items() if isinstance(model, cls))
-    return {"kind": kind, **dataclasses.asdict(model)}
 
 
 def _rule_tensors(rule: Any) -> dict[str, np.ndarray]:
@@ -193,7 +182,7 @@ def _fitted(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> dict[str, 
     try:
         params = tensors["params"]
         schema = Schema(**tomllib.loads(facts["schema"]))
-        model = _model(facts["model"])
+        model = model_from_dict(facts["model"])
         fitted = {
             "schema": schema,
             "schema_": schema,
@@ -255,15 +244,3 @@ def _rule(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
     arrays = {name.removeprefix("rule."): value for name, value in tensors.items() if name != "params"}
     fields = {name: value for name, value in facts.items() if name != "kind"}
     return RULES[facts["kind"]](**(fields | arrays)) if arrays else RULES[facts["kind"]]()
-
-
-def _model(facts: dict[str, Any]) -> Any:
-    if facts["kind"] == "decoupled":
-        return Decoupled(_model(facts["base"]), facts["n_groups"])
-    if facts["kind"] == "smoothed":
-        return SmoothedModel(_model(facts["base"]), facts["std"], facts["layers"], facts["n_draws"])
-    kind: Any = PrefittedProbabilities if facts["kind"] == "given" else MODELS[facts["kind"]]
-    fields = {name: value for name, value in facts.items() if name != "kind"}
-    return kind(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    )

@@ -32,8 +32,7 @@ from fairveil.errors import (
 )
 from fairveil.models.last_layer import margin_weights
 from fairveil.models.rules import RandomizedByKey
-from fairveil.models.smoothed import smoothed_gap
-from fairveil.research.fair_smooth import Smoothed
+from fairveil.research.fair_smooth import Smoothed, smoothed_gap
 
 KEY, OTHER = Key(bytes(range(16))), Key(bytes(range(1, 17)))
 QUICK = Descent(n_steps=10)

@@ -29,7 +29,6 @@ from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax, til
 from fairveil.models.mlp import Perceptron
 from fairveil.models.optimizers import Adam, Average, Optimizer, OptimizerState, Sgd
 from fairveil.models.prefitted import PrefittedProbabilities
-from fairveil.models.smoothed import SmoothedModel
 
 __all__ = [
     "MODELS",
@@ -44,7 +43,6 @@ __all__ = [
     "Perceptron",
     "PrefittedProbabilities",
     "Sgd",
-    "SmoothedModel",
     "cross_entropy_pull",
     "logits_pull",
     "row_norms",

@@ -1,6 +1,8 @@
-"""What a model promises: parameters and rows in, logits and clipped gradient sums out."""
+"""What a model provides (logits and clipped gradient sums), and the registry of the kinds of models."""
 
-from typing import Protocol
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +76,43 @@ class Model(Protocol):
         row_norms: Float32Array | None = None,
     ) -> Float32Array:
         """Return each record's gradient norm (B,); infinity where it is not a finite float32."""
+
+
+T = TypeVar("T", bound=type)
+_classes: dict[str, type] = {}
+
+
+def model_kind(name: str) -> Callable[[T], T]:
+    """Register a frozen dataclass as a kind of model; the name stands for it in saved models.
+
+    Its fields must be plain values (numbers, strings, tuples of them) or other models.
+    """
+
+    def register(cls: T) -> T:
+        _classes[name] = cls
+        return cls
+
+    return register
+
+
+def model_to_dict(model: Any) -> dict[str, Any]:
+    """Return the public facts of a model, without its parameters, for JSON."""
+    fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    kinds = {cls: name for name, cls in _classes.items()}
+    return {
+        "kind": kinds[type(model)],
+        **{name: model_to_dict(value) if type(value) in kinds else value for name, value in fields.items()},
+    }
+
+
+def model_from_dict(facts: dict[str, Any]) -> Any:
+    """Return the model with these facts (see `model_to_dict`)."""
+    fields: dict[str, Any] = {}
+    for name, value in facts.items():
+        fields[name] = model_from_dict(value) if isinstance(value, dict) else value
+        if isinstance(value, list):
+            fields[name] = tuple(value)
+    return _classes[fields.pop("kind")](**fields)
 
 
 def with_higher_biases(params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:

@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_integer
-from fairveil.models.base import ignore_float_warnings
+from fairveil.models.base import ignore_float_warnings, model_kind
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
 
 
+@model_kind("decoupled")
 @dataclass(frozen=True)
 class Decoupled:
     """As many copies of a model as there are groups; the last column of a row says which one it meets.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array
 from fairveil._validation import check_integer
 from fairveil.errors import InvalidParameterError
-from fairveil.models.base import ignore_float_warnings, with_higher_biases
+from fairveil.models.base import ignore_float_warnings, model_kind, with_higher_biases
 from fairveil.models.clipping import (
     FLOOR,
     blank,
@@ -50,6 +50,7 @@ def class_sums(deltas: Float32Array, rows: Float32Array, out: Float32Array) -> N
 _ONE = np.float32(1)
 
 
+@model_kind("linear")
 @dataclass(frozen=True)
 class LinearSoftmax:
     """Multinomial logistic regression on a flat vector: class weights (n_classes, n_features), then biases.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_choice, check_integer
-from fairveil.models.base import ignore_float_warnings, with_higher_biases
+from fairveil.models.base import ignore_float_warnings, model_kind, with_higher_biases
 from fairveil.models.clipping import (
     FLOOR,
     blank,
@@ -23,6 +23,7 @@ from fairveil.models.linear import class_scores, class_sums
 Layer = tuple[Float32Array, Float32Array]
 
 
+@model_kind("mlp")
 @dataclass(frozen=True)
 class Perceptron:
     """Dense layers with ReLU or tanh between them, on one flat vector.

@@ -7,12 +7,13 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_integer
-from fairveil.models.base import ignore_float_warnings
+from fairveil.models.base import ignore_float_warnings, model_kind
 
 SMALLEST = 1e-30
 """Probabilities are held to at least this: their logarithms stay finite in single precision."""
 
 
+@model_kind("given")
 @dataclass(frozen=True)
 class PrefittedProbabilities:
     """A model without parameters: its rows are class probabilities, its logits their logarithms.
