@@ -1,4 +1,4 @@
-"""Lots by key: the hash as published, the same lots for the same record, a key file for its owner alone."""
+"""Uniforms by key: the hash as published, the same uniforms for the same record, a key file for its owner alone."""
 
 import os
 import pickle
@@ -100,10 +100,10 @@ def test_a_tweak_is_a_change_of_the_second_half_of_the_key():
     assert hashed(OFFICIAL_KEY, b"somebody", tweak=5) != hashed(OFFICIAL_KEY, b"somebody")
 
 
-# --- the same record, the same lots -------------------------------------------------------------------------
+# --- the same record, the same uniforms -------------------------------------------------------------------------
 
 
-def test_another_process_gives_the_same_lots(rng):
+def test_another_process_gives_the_same_uniforms(rng):
     secret = rng.bytes(KEY_BYTES)
     program = (
         "import sys, numpy as np\n"
@@ -125,7 +125,7 @@ def test_another_process_gives_the_same_lots(rng):
     secret=st.binary(min_size=16, max_size=16),
     data=st.data(),
 )
-def test_the_lots_of_a_row_do_not_depend_on_the_other_rows(table, secret, data):
+def test_the_uniforms_of_a_row_do_not_depend_on_the_other_rows(table, secret, data):
     key = Key(secret)
     uniforms = uniforms_of_rows(key, table)
     order = data.draw(st.permutations(range(len(table))))
@@ -134,7 +134,7 @@ def test_the_lots_of_a_row_do_not_depend_on_the_other_rows(table, secret, data):
         assert np.array_equal(uniforms_of_rows(key, table[row : row + 1])[:, 0], uniforms[:, row])
 
 
-def test_the_lots_of_a_row_do_not_depend_on_how_the_table_lies_in_memory(rng):
+def test_the_uniforms_of_a_row_do_not_depend_on_how_the_table_lies_in_memory(rng):
     key, table = a_key(rng), people(40)
     uniforms = uniforms_of_rows(key, table)
     assert np.array_equal(uniforms_of_rows(key, np.asfortranarray(table)), uniforms)
@@ -142,19 +142,19 @@ def test_the_lots_of_a_row_do_not_depend_on_how_the_table_lies_in_memory(rng):
     assert np.array_equal(uniforms_of_rows(key, np.repeat(table, 2, axis=1)[:, ::2]), uniforms)
 
 
-def test_equal_rows_have_equal_lots_and_others_have_others(rng):
+def test_equal_rows_have_equal_uniforms_and_others_have_others(rng):
     uniforms = uniforms_of_rows(a_key(rng), np.array([[1, 2], [3, 4], [1, 2], [2, 1]]))
     assert np.array_equal(uniforms[:, 0], uniforms[:, 2])
     assert len(np.unique(uniforms[:, [0, 1, 3]])) == 6
 
 
-def test_a_table_without_rows_has_no_lots(rng):
+def test_a_table_without_rows_has_no_uniforms(rng):
     assert uniforms_of_rows(a_key(rng), np.empty((0, 3))).shape == (2, 0)
 
 
-# --- the law of the lots ------------------------------------------------------------------------------------
-# Chi-square at p 1e-6 with n = 50,000. Over 100 bins it accepts uniform lots with probability 1 - 1e-6 and
-# rejects lots^1.1 (noncentrality 490, where 220 is enough) with probability above 1 - 1e-6. A 10 x 10 table
+# --- the law of the uniforms ------------------------------------------------------------------------------------
+# Chi-square at p 1e-6 with n = 50,000. Over 100 bins it accepts uniform uniforms with probability 1 - 1e-6 and
+# rejects uniforms^1.1 (noncentrality 490, where 220 is enough) with probability above 1 - 1e-6. A 10 x 10 table
 # sees two numbers that are equal in one record of ten just as surely (noncentrality above 4,000).
 
 
@@ -167,7 +167,7 @@ def unrelated_p(one, other):
     return stats.chisquare(table).pvalue
 
 
-def test_lots_are_uniform_in_the_unit_interval(rng):
+def test_uniforms_are_uniform_in_the_unit_interval(rng):
     uniforms = uniforms_of_rows(a_key(rng), people())
     assert uniforms.shape == (2, N)
     assert uniforms.min() >= 0 and uniforms.max() < 1
@@ -189,7 +189,7 @@ def test_the_two_numbers_of_a_record_are_unrelated(rng):
     assert_unrelated(*uniforms_of_rows(a_key(rng), people()))
 
 
-def test_another_key_gives_unrelated_lots(rng):
+def test_another_key_gives_unrelated_uniforms(rng):
     key, table = a_key(rng), people()
     for bit in (0, 64, 127):
         other = Key((int.from_bytes(key.secret, "little") ^ (1 << bit)).to_bytes(KEY_BYTES, "little"))
@@ -198,13 +198,13 @@ def test_another_key_gives_unrelated_lots(rng):
 
 
 @pytest.mark.parametrize("tweaks", [(0, 1), (0, 2), (1, 2)])
-def test_another_tweak_gives_unrelated_lots(rng, tweaks):
+def test_another_tweak_gives_unrelated_uniforms(rng, tweaks):
     secret, message = rng.bytes(KEY_BYTES), people().view(np.uint8)
     one, other = (siphash(secret, message, tweak) / 2.0**64 for tweak in tweaks)
     assert_unrelated(np.minimum(one, 1 - 2**-53), np.minimum(other, 1 - 2**-53))
 
 
-def test_lots_are_unrelated_to_those_of_the_next_record(rng):
+def test_uniforms_are_unrelated_to_those_of_the_next_record(rng):
     uniforms = uniforms_of_rows(a_key(rng), people(N + 1))[0]
     assert_unrelated(uniforms[:-1], uniforms[1:])
 

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from fairveil._random import _keyed, public_coins, secret_coins, seeded_for_tests
+from fairveil._random import public_coins, secret_coins, seeded_for_tests
 from fairveil.errors import FairveilError
 
 
-def test_secret_stream_is_aes_in_counter_mode():
+def test_secret_stream_is_aes_in_counter_mode(monkeypatch):
     key = bytes(range(16))
     cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
     expected = b"".join(cipher.update(block.to_bytes(16, "little")) for block in range(8))
-    assert _keyed(key).bytes(128) == expected
+    monkeypatch.setattr("os.urandom", lambda n_bytes: key[:n_bytes])
+    assert secret_coins().generator.bytes(128) == expected
 
 
 def test_secret_coins_never_repeat_and_say_so():

@@ -1,8 +1,9 @@
-"""Answers by key: the third kind of coin. The same key and the same record give the same number, everywhere.
+"""Uniform numbers by key: the same key and the same record give the same number, everywhere.
 
-A rule that draws lots must not let people draw again. It takes its lot from a keyed hash (SipHash-2-4, Aumasson and
-Bernstein 2012) of who the record is, under a key that the user holds: nobody without the key can foresee a lot, the
-holder can repeat every answer. The key hides no record and is no coin of the accounting.
+A randomized rule must not let people try again until they like the answer. It takes its uniform numbers from a keyed
+hash (SipHash-2-4, Aumasson and Bernstein 2012) of the record's values, under a key that the user holds: nobody without
+the key can predict a number, and the holder can repeat every answer. The key hides no record and plays no part in the
+accounting.
 """
 
 import os
@@ -22,7 +23,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Key:
-    """Sixteen secret bytes that decide lots and break ties; never written into a model folder.
+    """Sixteen secret bytes that decide randomized answers and break ties; never written into a model folder.
 
     Examples
     --------
@@ -82,7 +83,7 @@ class Key:
 
 
 def uniforms_of_rows(key: Key, rows: NDArray[Any]) -> NDArray[np.float64]:
-    """Return two independent numbers in [0, 1) for each row of a table, shape (2, n), from that row's bytes alone.
+    """Return two independent numbers in [0, 1) for each row of a table, shape (2, n_rows), from that row's bytes alone.
 
     Examples
     --------
@@ -92,10 +93,7 @@ def uniforms_of_rows(key: Key, rows: NDArray[Any]) -> NDArray[np.float64]:
     """
     table = np.ascontiguousarray(rows)
     message = table.view(np.uint8).reshape(len(table), table.shape[1] * table.dtype.itemsize)
-    return np.stack([_uniform(siphash(key.secret, message, tweak)) for tweak in (0, 1)])
-
-
-def _uniform(hashes: Words) -> NDArray[np.float64]:
+    hashes = np.stack([siphash(key.secret, message, tweak) for tweak in (0, 1)])
     return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

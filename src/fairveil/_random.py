@@ -1,8 +1,8 @@
-"""Randomness in two kinds: public coins a user may seed, secret coins nobody can.
+"""Two kinds of randomness: public generators that a user may seed, and secret coins that nobody can.
 
 Noise, batches and splits are drawn from secret coins: AES in counter mode under a fresh key of the operating
-system. Seeding them would void the guarantee, so it is a switch for tests, and whoever uses the coins can see it
-(`is_secret` is False) and must record the release as not private.
+system. Seeding them would void the guarantee, so it is a switch for tests: `is_secret` is then False, and whoever uses
+the coins must record the release as not private.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from randomgen import AESCounter
 from fairveil.errors import FairveilError
 
 KEY_BYTES = 16
-STOCK = 8192
+NORMALS_PER_DRAW = 8192
 """How many normal numbers are drawn at once for small requests."""
 
 _test_seed: ContextVar[str | None] = ContextVar("fairveil_test_seed", default=None)
@@ -55,12 +55,12 @@ class Coins:
         return self._generator
 
     def normals(self, count: int) -> NDArray[np.float64]:
-        """Return that many standard normal numbers, each handed out once; small requests share one large draw."""
+        """Return that many standard normal numbers, each used once; small requests share one large draw."""
         generator = self.generator
-        if count > STOCK // 4:
+        if count > NORMALS_PER_DRAW // 4:
             return generator.standard_normal(count)
         if self._used + count > len(self._normals):
-            self._normals, self._used = generator.standard_normal(STOCK), 0
+            self._normals, self._used = generator.standard_normal(NORMALS_PER_DRAW), 0
         self._used += count
         return self._normals[self._used - count : self._used]
 
@@ -80,16 +80,12 @@ class Coins:
         return f"Coins(is_secret={self.is_secret})"
 
 
-def _keyed(key: bytes) -> np.random.Generator:
-    return np.random.Generator(AESCounter(key=int.from_bytes(key, "little")))
-
-
 def secret_coins() -> Coins:
     """Return fresh coins keyed by the operating system (or the test's seed inside `seeded_for_tests`)."""
     seed = _test_seed.get()
-    if seed is not None:
-        return Coins(_keyed(hashlib.sha256(seed.encode()).digest()[:KEY_BYTES]), is_secret=False)
-    return Coins(_keyed(os.urandom(KEY_BYTES)), is_secret=True)
+    key = os.urandom(KEY_BYTES) if seed is None else hashlib.sha256(seed.encode()).digest()[:KEY_BYTES]
+    generator = np.random.Generator(AESCounter(key=int.from_bytes(key, "little")))
+    return Coins(generator, is_secret=seed is None)
 
 
 def public_coins(random_state: Any = None) -> np.random.Generator:

@@ -1,4 +1,4 @@
-"""What can go wrong, drawn once.
+"""All errors of fairveil, as one tree.
 
 ::
 
@@ -7,12 +7,12 @@
     ├── BadStructureError          a file, a column or a schema is not what was promised   (also ValueError)
     ├── MissingPublicFactError     a bound, a category list or a size must be declared     (also ValueError)
     ├── BudgetExceededError        the ledger refuses: nothing was released
-    ├── SealedLedgerError          a copy of a ledger was asked to spend
+    ├── SealedLedgerError          a copy of a ledger tried to spend
     ├── DamagedLedgerError         the journal on disk was changed or cut in the middle
-    ├── UnplannedReleaseError      something was asked of the data that the plan does not list
+    ├── UnplannedReleaseError      a release that the plan does not list was requested
     └── UnsupportedEventError      the accountant does not know this event and does not guess (also TypeError)
 
-    ToleranceNotMetWarning           a warning: the released rule breaks a bound it was asked to keep (also UserWarning)
+    ToleranceNotMetWarning           a warning: the released rule breaks a requested bound (also UserWarning)
 
 Every message says what was expected, what was got, and what to do next. No message quotes a value of a record.
 """
@@ -31,7 +31,7 @@ class BadStructureError(FairveilError, ValueError):
 
 
 class MissingPublicFactError(FairveilError, ValueError):
-    """A bound, a category list or a size must be declared before data may be touched."""
+    """A bound, a category list or a size must be declared before data may be read."""
 
 
 class BudgetExceededError(FairveilError):
@@ -39,7 +39,7 @@ class BudgetExceededError(FairveilError):
 
 
 class SealedLedgerError(FairveilError):
-    """A copy of a ledger was asked to spend; only the original may."""
+    """A copy of a ledger tried to spend; only the original may."""
 
 
 class DamagedLedgerError(FairveilError):
@@ -47,7 +47,7 @@ class DamagedLedgerError(FairveilError):
 
 
 class UnplannedReleaseError(FairveilError):
-    """Something was asked of the data that the plan does not list."""
+    """A release that the plan does not list was requested."""
 
 
 class UnsupportedEventError(FairveilError, TypeError):
@@ -55,4 +55,4 @@ class UnsupportedEventError(FairveilError, TypeError):
 
 
 class ToleranceNotMetWarning(UserWarning):
-    """The released rule breaks a bound it was asked to keep, by more than noise can feign."""
+    """The released rule breaks a requested bound by more than noise can explain."""

@@ -1,4 +1,4 @@
-"""Events are validated facts, and survive the way to JSON and back."""
+"""Events are validated facts, and survive a round trip through JSON."""
 
 import json
 import math

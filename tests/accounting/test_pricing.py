@@ -93,8 +93,8 @@ def test_randomized_response_against_an_unknown_record_is_asymmetric_and_cheaper
 
 
 def test_sampling_keeps_the_directions_of_an_asymmetric_base_apart() -> None:
-    rate, told, uniform = 0.3, np.array([0.7, 0.3]), np.array([0.25, 0.75])
-    mixed = (1 - rate) * uniform + rate * told
+    rate, answered, uniform = 0.3, np.array([0.7, 0.3]), np.array([0.25, 0.75])
+    mixed = (1 - rate) * uniform + rate * answered
     losses = loss_distribution(PoissonSampled(rate, RandomizedResponse(0.4, 4)), GRID, ADD)
     for epsilon in (0.0, 0.1, 0.18):
         there = losses.remove.hockey_stick(np.array([epsilon]))[0]

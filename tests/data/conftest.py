@@ -1,4 +1,4 @@
-"""A small schema and a table that fits it, shared by the tests of the data room."""
+"""A small schema and a table that fits it, shared by the tests of data/."""
 
 import pandas as pd
 import pytest

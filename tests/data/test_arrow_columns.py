@@ -174,5 +174,5 @@ def test_damage_is_bad_structure_wherever_it_is(tmp_path: Path) -> None:
         )
         try:
             list(read_table(tmp_path / "t.parquet"))
-        except BadStructureError:  # or some other cells: a flipped bit is not always seen
+        except BadStructureError:  # or some other cells: a flipped bit is not always noticed
             continue

@@ -23,7 +23,7 @@ def test_what_a_standard_writer_writes_is_read_back(rows: list[list[str]], delim
 
 
 @given(st.lists(st.text("ab ,\"'x1", max_size=8), max_size=8), st.integers(2, 3))
-def test_the_fast_way_gives_the_same_cells(lines: list[str], width: int) -> None:
+def test_the_fast_path_gives_the_same_cells(lines: list[str], width: int) -> None:
     columns = plain_columns(lines, ",", width)
     if columns is not None:
         assert [list(row) for row in zip(*columns, strict=True)] == list(records(lines, ",", width))

@@ -142,7 +142,7 @@ def test_a_linear_model_does_well_on_the_encoding_of_adult() -> None:
 
 
 # Means over 12 random splits less four standard errors of a mean of five: .8203, .8929, .6798 and .9611 with
-# deviations .0035, .0026, .0093 and .0042. Without its strongest column each table falls below its floor
+# deviations .0035, .0026, .0093 and .0042. Without its strongest column each table falls below its minimum
 # (pay_0 .8035, poutcome .887, priors_count .626, motor_UPDRS .688); a lost weak column goes unnoticed here.
 FLOORS = {"credit_default": 0.814, "bank": 0.888, "compas": 0.663, "parkinsons": 0.953}
 

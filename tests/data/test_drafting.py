@@ -98,7 +98,7 @@ def test_a_draft_guesses_kinds_and_says_that_it_is_private(drafted: Schema) -> N
     assert drafted.target.classes == ("no", "yes")
 
 
-def test_a_draft_tells_what_it_left_out(drafted: Schema) -> None:
+def test_a_draft_states_what_it_left_out(drafted: Schema) -> None:
     assert [note.rsplit(": ")[1] for note in drafted.notes] == ["row", "name", "free"]
     text = drafted.to_toml()
     assert "# n_public" in text
@@ -112,7 +112,7 @@ def test_a_number_group_is_cut_in_two(drafted: Schema) -> None:
     assert 35 <= age.cuts[0] <= 50
 
 
-def test_a_draft_of_adult_looks_like_what_a_person_would_write() -> None:
+def test_a_draft_of_adult_resembles_what_a_person_would_write() -> None:
     schema = draft_schema(dataset_path("adult"), "income", ["sex"])
     assert schema.columns["age"] == Number(bounds=(17, 90), cuts=(22, 26, 30, 34, 38, 42, 46, 51, 58))
     assert schema.columns["sex"] == Category(categories=("Female", "Male"))

@@ -245,7 +245,7 @@ def test_row_rules_keep_the_rows_they_name(conditions: dict[str, object], kept: 
     assert Encoder(schema).keep(frame).astype(int).tolist() == kept
 
 
-def test_persons_are_told_apart_by_the_text_of_their_id(schema: Schema) -> None:
+def test_persons_are_distinguished_by_the_text_of_their_id(schema: Schema) -> None:
     encoder = Encoder(schema)
     ids = encoder.persons(pd.Series([7, "7", 7.0, " 7 ", "07", "ann", None, "?"], dtype=object))
     assert len(set(ids[:4].tolist())) == 1

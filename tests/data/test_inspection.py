@@ -10,7 +10,7 @@ from fairveil.data.schema import Schema, Target, Where
 from fairveil.errors import BadStructureError
 
 
-def test_every_way_of_not_fitting_is_counted(tmp_path: Path, schema: Schema) -> None:
+def test_every_kind_of_mismatch_is_counted(tmp_path: Path, schema: Schema) -> None:
     strict = schema.model_copy(update={"id_column": "who", "where": (Where(column="year", above=2000),)})
     lines = [
         "who,year,age,pay,hours,sex,hired",

@@ -35,7 +35,7 @@ def test_the_group_depends_on_the_half_of_the_classes(people):
     assert is_one[people.y >= 3].mean() == pytest.approx(0.2, abs=0.015)
 
 
-def test_features_are_a_mixture_around_the_centre_of_their_class(people):
+def test_features_are_a_mixture_around_the_center_of_their_class(people):
     """Within a class the variance of a feature is 1 plus that of ten component means."""
     variances = people.frame.drop(columns=["s"]).groupby("y").var().to_numpy()
     assert variances.min() > 1.05 and 1.5 < variances.mean() < 2.5
@@ -75,7 +75,7 @@ def test_separated_groups_repeat_with_their_seed(apart):
 
 
 def test_groups_are_halves_and_four_fifths_of_each_share_a_label(apart):
-    """60,000 rows: at p = 1e-6 a share .8 in a group is told from .79 and from .81."""
+    """60,000 rows: at p = 1e-6 a share .8 in a group is distinguished from .79 and from .81."""
     is_one, is_positive = (apart.frame["s"] == 1).to_numpy(), (apart.y == 1).to_numpy()
     assert binomtest(int(is_one.sum()), N, 0.5).pvalue > 1e-6
     for is_member, share in ((is_one, 0.8), (~is_one, 0.2)):
@@ -95,8 +95,8 @@ def test_features_are_spherical_around_one_or_minus_one(apart, label):
     assert np.cov(noise.T) == pytest.approx(np.eye(12), abs=0.05)
 
 
-def test_features_tell_no_more_of_the_group_than_the_label_does(apart):
-    """Given the label, the sum of the features has the same law in both groups."""
+def test_features_reveal_no_more_of_the_group_than_the_label_does(apart):
+    """Within one label, the sum of the features has the same distribution in both groups."""
     total = apart.frame.drop(columns=["s", "y"]).sum(axis=1)
     for label in (0, 1):
         one, other = (total[(apart.y == label) & (apart.frame["s"] == sign)] for sign in (1, -1))

@@ -1,4 +1,4 @@
-"""People row by row, and rates counted from rows: the second way against which tables are checked."""
+"""People row by row, and rates counted from rows: the oracle against which tables are checked."""
 
 from dataclasses import dataclass
 

@@ -132,18 +132,18 @@ def test_the_pull_is_the_derivative(shape, n_classes, data):
         tuple(f"class {k}" for k in range(n_classes)),
     )
     ready = constrain(data.draw(st.sampled_from(every_constraint(people))), people)
-    floor = data.draw(st.sampled_from([1.0, 40.0]))  # at 40 some denominators are the floor
+    minimum = data.draw(st.sampled_from([1.0, 40.0]))  # at 40 some denominators are the minimum
     histogram = data.draw(arrays(float, (ready.n_cells, n_classes), elements=st.floats(-0.5, 60.0)))
-    assume(np.abs(ready.below @ histogram.ravel() - floor).min() > 0.01)
+    assume(np.abs(ready.below @ histogram.ravel() - minimum).min() > 0.01)
     multipliers = data.draw(arrays(float, len(ready.bounds), elements=st.floats(0.0, 5.0)))
     numerical, step = np.empty_like(histogram), 1e-4
     for entry in np.ndindex(histogram.shape):
         moved = np.zeros_like(histogram)
         moved[entry] = step
-        up, down = ready.violation(histogram + moved, floor), ready.violation(histogram - moved, floor)
+        up, down = ready.violation(histogram + moved, minimum), ready.violation(histogram - moved, minimum)
         numerical[entry] = multipliers @ (up - down) / (2 * step)
     scale = 1 + np.abs(numerical).max()
-    assert ready.pull(histogram, multipliers, floor) == pytest.approx(numerical, abs=1e-5 * scale)
+    assert ready.pull(histogram, multipliers, minimum) == pytest.approx(numerical, abs=1e-5 * scale)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -226,7 +226,7 @@ def test_empty_and_single_class_cells_give_finite_numbers(n_classes, rng, draw_r
     assert nobody.violation(np.zeros((nobody.n_cells, n_classes))) == pytest.approx(-0.3)
 
 
-def test_a_floor_is_the_smallest_denominator():
+def test_the_minimum_is_the_smallest_denominator():
     people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     ready = constrain(DemographicParity(), people)
     histogram = np.array([[1.0, 3.0], [50.0, 50.0]])
@@ -307,8 +307,8 @@ def test_standard_errors_are_those_of_gaussian_noise(rng, draw_rows):
         assert measured == pytest.approx(ready.standard_errors(histogram, 9.0), rel=0.06)
 
 
-def test_standard_errors_know_that_a_floor_does_not_vary(rng):
-    """40 of 50 are selected, the floor is 100: only the numerator moves, by noise of standard deviation 2."""
+def test_standard_errors_know_that_a_minimum_does_not_vary(rng):
+    """40 of 50 are selected, the minimum is 100: only the numerator moves, by noise of standard deviation 2."""
     people = Population((), ("no", "yes"))
     ready = constrain(Rule("selection_rate <= 0.5"), people)
     histogram = np.array([[10.0, 40.0]])
@@ -336,7 +336,7 @@ def test_left_sides_are_violations_and_limits(rng, draw_rows):
     assert ready.values(histogram) == pytest.approx(ready.violation(histogram) + ready.limits)
 
 
-def test_a_last_check_tells_what_is_surely_broken():
+def test_a_final_check_states_what_is_broken_beyond_doubt():
     people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     bounds = constrain([DemographicParity(0.1), FalseNegativeRateCap(0.3)], people).bounds
     check = FinalCheck(

@@ -76,7 +76,7 @@ NOISES = {
 def test_half_widths_hold_the_noise(law, constraint, confidence, rng):
     """Failures over 4000 draws, denominators 20 noises and more: at most 4 standard errors above what is stated.
 
-    The widths come from the noisy histogram, as in training. Half the noise scale must be caught the other way round:
+    The widths come from the noisy histogram, as in training. Half the noise scale must be caught:
     widths computed for it fail in more than twice as many draws as stated.
     """
     ready = constrain(constraint, PEOPLE)
@@ -142,7 +142,7 @@ def test_widths_shrink_with_the_denominator():
     assert laplace_half_width(50.0, 2.0) == pytest.approx(laplace_half_width(1.0, 1.0) * 2 / 50)
 
 
-def test_where_a_width_cannot_be_told_it_is_infinite():
+def test_an_unknown_width_is_infinite():
     assert laplace_half_width(-1.0, 1.0) == math.inf
     assert printed_half_width(10.0, 5.0) == math.inf
     with pytest.raises(InvalidParameterError, match="n_above"):

@@ -281,7 +281,7 @@ def test_the_ratio_and_the_four_fifths_bound_agree(women):
     low = estimate_ratio(left_side(tuple(both), evaluation.counts, 9.0, SEX), 0.975)[1]
     for ratio in (low - 1e-6, low + 1e-6):
         found = evaluation.bounds(DemographicParity(ratio=ratio))
-        # The bound asks both orders, two statements; the ratio's interval is for one pair.
+        # The bound compares both orders, two statements; the ratio's interval is for one pair.
         worst = max(found, key=lambda one: one.left.value)
         alone = evaluation.bounds(Rule(str(worst.bound)))[0]
         assert (alone.verdict is Verdict.HOLDS) == (ratio < low)
@@ -308,9 +308,9 @@ def test_rates_that_share_people_are_not_independent():
     assert width("true_positive_rate + false_negative_rate <= 1") == pytest.approx(0, abs=1e-9)
 
 
-def law(rates_given_label, groups=(0.3, 0.6, 0.1)):
+def law(rates_by_label, groups=(0.3, 0.6, 0.1)):
     """Return the law of (group, label, decision) with half of each group positive."""
-    chosen = np.array(rates_given_label)
+    chosen = np.array(rates_by_label)
     return np.stack([1 - chosen, chosen], axis=2) * 0.5 * np.array(groups)[:, None, None]
 
 

@@ -178,8 +178,10 @@ def worst_of(several: Sequence[Losses], grid: float) -> Losses:
     if len(several) == 1:
         return several[0]
     profiles = []
-    for one_way in ([one.remove for one in several], [one.add for one in several]):
-        profiles.append(Profile(partial(_highest, one_way), max(float(one.losses[-1]) for one in one_way)))
+    for directions in ([one.remove for one in several], [one.add for one in several]):
+        profiles.append(
+            Profile(partial(_highest, directions), max(float(one.losses[-1]) for one in directions))
+        )
     return connect_dots(profiles[0], profiles[1], grid)
 
 

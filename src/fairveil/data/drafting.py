@@ -263,11 +263,11 @@ def bounds_outward(low: float, high: float) -> tuple[float, float]:
     return (bottom, top) if bottom < top else (bottom, bottom + (abs(bottom) or 1.0))
 
 
-def _rounded(value: float, towards: Callable[[float], int]) -> float:
+def _rounded(value: float, rounding: Callable[[float], int]) -> float:
     if value == 0:
         return 0.0
     step = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
-    return float(f"{towards(value / step) * step:.2g}")
+    return float(f"{rounding(value / step) * step:.2g}")
 
 
 def round_grid(low: float, high: float) -> NDArray[np.float64]:

@@ -168,7 +168,7 @@ class Category(Facts):
 
 
 class Target(Facts):
-    """The column to predict: its classes in a fixed order and how raw cells fall into them (see `Coding`)."""
+    """The column to predict: its classes in a fixed order and how raw cells fall into them, as in `Coding`."""
 
     column: ColumnName
     classes: Names
