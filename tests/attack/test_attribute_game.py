@@ -119,7 +119,7 @@ def test_the_claim_of_a_change_of_group_stands(seeded):
 
 def test_a_change_of_group_is_not_covered_by_the_other_claim(seeded):
     """Without sampling two opposite shifts are twice as far apart: booked as known or unknown, it is caught."""
-    assert play_steps(KNOWN, OTHER, 2.0, 1.0, 1, 4 * N_RUNS) > claim_of_steps(2.0, 1.0, 1)
+    assert play_steps(KNOWN, OTHER, 2.0, 1.0, 1, 12_000) > claim_of_steps(2.0, 1.0, 1)
 
 
 def halve_noise(monkeypatch):
