@@ -2,24 +2,27 @@
 
 import numpy as np
 
+CELLS = "bad cells"
+"""Everything that one row may hold; what becomes of each value is tested in tests/data."""
+
+PEOPLE = ("unknown groups only", "one class", "a group of one class", "empty group", "one row", "no rows")
+"""Tables in which somebody is missing: what is counted there is all noise."""
+
+WAYS = ("nothing", CELLS, *PEOPLE)
+WORST = (CELLS, "one class", "empty group", "no rows")
+
 
 def spoil(X, y, how):
     """Return the same rows and labels with bad values, or with few, one or no people."""
     X, y = X.astype(object), y.astype(object)
-    if how == "nan":
+    if how == CELLS:
         X.iloc[:5] = np.nan
-    elif how == "infinity":
-        X.loc[X.index[:2], "age"] = [np.inf, -np.inf]
-    elif how == "text in a number column":
-        X.loc[X.index[0], "age"] = "old"
-    elif how == "unknown category":
-        X.loc[X.index[0], "workclass"] = "Pirate"
-    elif how == "unknown group":
-        X.loc[X.index[:3], "sex"] = ["Unknown", None, 7]
+        X.loc[X.index[5:9], "age"] = [np.inf, -np.inf, "old", "9" * 1000]
+        X.loc[X.index[9:12], "workclass"] = ["Pirate", 7, "x" * 10**6]
+        X.loc[X.index[12:15], "sex"] = ["Unknown", None, 7]
+        y.iloc[15:18] = ["?", None, 7]
     elif how == "unknown groups only":
         X["sex"] = "Unknown"
-    elif how == "unknown label":
-        y.iloc[0] = "?"
     elif how == "one class":
         y.iloc[:] = "<=50K"
     elif how == "a group of one class":
@@ -30,4 +33,6 @@ def spoil(X, y, how):
         X, y = X.head(1), y.head(1)
     elif how == "no rows":
         X, y = X.head(0), y.head(0)
+    else:
+        assert how == "nothing", how
     return X, y

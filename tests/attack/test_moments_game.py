@@ -2,8 +2,8 @@
 
 As in test_neighbour_game.py: 2 x 6,000 draws (3,000 of the twin) with and without the worst record, along the direction
 in which it moves the flat vector; half of them choose a threshold, the other half bound epsilon from below at
-confidence 1 - 1e-6. The twin uses the sensitivity of the paper's scale, sqrt(1/4 + 1/64), for moments in the scale of sqrt 2: its noise is 2.7
-times too small, and its true epsilon about 5 times the claim.
+confidence 1 - 1e-6. The twin uses the sensitivity of the paper's scale, sqrt(1/4 + 1/64), for moments in the scale of
+sqrt 2: its noise is 2.7 times too small, and its true epsilon about 5 times the claim.
 """
 
 import math

@@ -4,7 +4,8 @@ The game: a release is drawn many times with and without one worst-case record; 
 half of the draws, and the other half bounds the true epsilon from below (Clopper-Pearson, both sides together at
 confidence 1 - 1e-6). An honest mechanism stays below its claim with that probability. The number of draws of each game
 is chosen by simulation, so that what it must show lies at least 4 standard deviations on the right side: honest
-releases show 0.42 to 0.61 of their claim (0.3 must be shown), twins 1.2 to 5 times the claim (more than 1 must be shown).
+releases show 0.42 to 0.61 of their claim (0.3 must be shown), twins 1.2 to 5 times
+the claim (more than 1 must be shown).
 """
 
 import math
