@@ -3,7 +3,6 @@
 import json
 import math
 import pickle
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -153,52 +152,10 @@ def test_a_budget_refuses_before_any_data_is_touched(people):
 # --- values never steer ---------------------------------------------------------------------------------------------
 
 
-def spoil(X, y, how):
-    X, y = X.astype(object), y.astype(object)
-    if how == "nan":
-        X.iloc[0] = np.nan
-    elif how == "infinity":
-        X.loc[X.index[0], "age"] = np.inf
-        X.loc[X.index[1], "age"] = -np.inf
-    elif how == "text in a number column":
-        X.loc[X.index[0], "age"] = "old"
-    elif how == "unknown category":
-        X.loc[X.index[0], "workclass"] = "Pirate"
-    elif how == "a million characters":
-        X.loc[X.index[0], "workclass"] = "x" * 10**6
-    elif how == "unknown label":
-        y.iloc[0] = "?"
-    elif how == "one class":
-        y.iloc[:] = "<=50K"
-    elif how == "empty group":
-        X["sex"] = "Male"
-    elif how == "no rows":
-        X, y = X.head(0), y.head(0)
-    return X, y
-
-
-@pytest.mark.parametrize(
-    "how",
-    ["nothing", "nan", "infinity", "text in a number column", "unknown category", "a million characters",
-     "unknown label", "one class", "empty group", "no rows"],
-)  # fmt: skip
-def test_bad_values_fit_without_a_word(people, few, how, recwarn):
-    X, y = spoil(*few, how)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        clf = private(
-            people, sensitive="sex", holdout=0.3, training=Descent(n_steps=5, group_clipping=True)
-        ).fit(X, y)
-        assert np.isfinite(clf.params_).all()
-        assert np.isfinite(clf.predict_proba(few[0])).all()
-        clf.evaluation_.gap()
-    assert len(recwarn) == 0
-
-
 def test_one_row_changes_nothing_but_its_own_contribution(people, few):
     """The encoding of all other rows is the same with and without a strange row."""
     X, y = few
-    strange = pd.concat([X, spoil(X.head(1), y.head(1), "unknown category")[0]], ignore_index=True)
+    strange = pd.concat([X, X.head(1).assign(workclass="Pirate")], ignore_index=True)
     clf = private(people).fit(X, y)
     assert np.array_equal(clf.predict_proba(strange)[:600], clf.predict_proba(X))
 

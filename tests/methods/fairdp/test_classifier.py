@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from _support.spoiling import spoil
+from _support.spoiling import WORST, spoil
 from fairveil import (
     Category,
     DemographicParity,
@@ -298,19 +298,10 @@ def test_an_id_column_makes_the_person_the_unit(rng):
 # --- values never steer ---------------------------------------------------------------------------------------------
 
 
-HOW = [
-    "nothing", "nan", "infinity", "unknown category", "unknown groups only", "unknown label", "one class",
-    "a group of one class", "empty group", "one row", "no rows",
-]  # fmt: skip
-
-
-FAR_OFF = [(how, n_public) for how in ("nothing", "no rows") for n_public in (3, 10**7)]
-
-
-@pytest.mark.parametrize("how, n_public", [*((how, 800) for how in HOW), *FAR_OFF])
-def test_bad_values_fit_without_a_word(people, few, how, n_public):
+@pytest.mark.parametrize("how", WORST)
+def test_bad_values_fit_without_a_word(people, few, how):
     X, y = spoil(*few, how)
-    schema = people.schema.model_copy(update={"n_public": n_public})
+    schema = people.schema.model_copy(update={"n_public": 800})
     clf = groupwise(people, schema=schema, holdout=0.3, training=SMALL_NET)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from _support.spoiling import spoil
+from _support.spoiling import WORST, spoil
 from fairveil import (
     Category,
     DemographicParity,
@@ -330,18 +330,11 @@ def test_a_moved_threshold_is_saved(people, few, tmp_path):
 # --- values never steer ---------------------------------------------------------------------------------------------
 
 
-HOW = [
-    "nothing", "nan", "infinity", "text in a number column", "unknown category", "unknown group", "unknown groups only",
-    "unknown label", "one class", "a group of one class", "empty group", "one row", "no rows",
-]  # fmt: skip
-FAR_OFF = [(how, n_public) for how in ("nothing", "one class", "no rows") for n_public in (3, 10**7)]
-
-
-@pytest.mark.parametrize("how, n_public", [*((how, 600) for how in HOW), *FAR_OFF])
-def test_bad_values_fit_with_no_word_but_the_stated_warning(people, few, how, n_public, recwarn):
+@pytest.mark.parametrize("how", WORST)
+def test_bad_values_fit_with_no_word_but_the_stated_warning(people, few, how, recwarn):
     X, y = spoil(*few, how)
     asked = [EqualizedOdds(0.2), FalseNegativeRateCap(0.5, each_group=True)]
-    schema = people.schema.model_copy(update={"n_public": n_public})
+    schema = people.schema.model_copy(update={"n_public": 600})
     clf = constrained(
         people, asked, schema=schema, holdout=0.3, training=RateConstrained(descent=Descent(n_steps=5))
     )
