@@ -43,13 +43,11 @@ if TYPE_CHECKING:
     )
     from fairveil.fairness.groups import smallest_partition
     from fairveil.fairness.rule_parser import Rule
-    from fairveil.methods.base import PrivateClassifier
-    from fairveil.methods.decoupled_parity import FlipFitting, RandomizedParityPostprocessor, fewest_changes
-    from fairveil.methods.dp2dp import ParityPostprocessor
+    from fairveil.methods.decoupled_parity import FlipTraining, RandomizedParityPostprocessor, fewest_changes
+    from fairveil.methods.dp2dp import ParityPostprocessor, ParityTraining
     from fairveil.methods.dp2dp.dual_steps import DualSteps
-    from fairveil.methods.dp2dp.options import ParityFitting
     from fairveil.methods.dp2dp.thresholds import ScoreHistogram
-    from fairveil.methods.dp_sgd import Descent
+    from fairveil.methods.dp_sgd import Descent, PrivateClassifier
     from fairveil.methods.fairdp import GroupwiseClassifier
     from fairveil.methods.fairdp.early_stopping import EarlyStopping
     from fairveil.methods.fairdp.recipe import FinalSteps, Groupwise
@@ -86,7 +84,7 @@ _HOMES = {
     "FalsePositiveRateCap": "fairness.constraints",
     "FalsePositiveRateParity": "fairness.constraints",
     "FinalSteps": "methods.fairdp.recipe",
-    "FlipFitting": "methods.decoupled_parity",
+    "FlipTraining": "methods.decoupled_parity",
     "Functional": "methods.functional.recipe",
     "FunctionalClassifier": "methods.functional",
     "Groupwise": "methods.fairdp.recipe",
@@ -99,10 +97,10 @@ _HOMES = {
     "NoisyDescent": "research.noisy_descent",
     "Number": "data.schema",
     "OutputPerturbation": "methods.output_perturbation",
-    "ParityFitting": "methods.dp2dp.options",
+    "ParityTraining": "methods.dp2dp",
     "ParityPostprocessor": "methods.dp2dp",
     "PrecisionParity": "fairness.constraints",
-    "PrivateClassifier": "methods.base",
+    "PrivateClassifier": "methods.dp_sgd",
     "RandomizedParityPostprocessor": "methods.decoupled_parity",
     "RateConstrained": "methods.raco.recipe",
     "RateConstrainedClassifier": "methods.raco",
@@ -147,7 +145,7 @@ __all__ = [
     "FalsePositiveRateCap",
     "FalsePositiveRateParity",
     "FinalSteps",
-    "FlipFitting",
+    "FlipTraining",
     "Functional",
     "FunctionalClassifier",
     "Groupwise",
@@ -160,8 +158,8 @@ __all__ = [
     "NoisyDescent",
     "Number",
     "OutputPerturbation",
-    "ParityFitting",
     "ParityPostprocessor",
+    "ParityTraining",
     "PrecisionParity",
     "PrivateClassifier",
     "RandomizedParityPostprocessor",

@@ -11,9 +11,8 @@ import math
 import tempfile
 import tomllib
 from collections.abc import Mapping
-from copy import copy
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -24,32 +23,42 @@ from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, FairveilError
 from fairveil.models.base import model_from_dict, model_to_dict
 from fairveil.models.rules import RULES
-from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Stage
 from fairveil.privacy.selection import TunedPlan
 
-FORMAT = 2
+FORMAT = 3
 FACTS, WEIGHTS = "model.json", "params.safetensors"
-T = TypeVar("T")
 
 
-def save_rule(rule: Any, folder: Path, more: Mapping[str, Any] | None = None) -> None:
+def save_folder(estimator: Any, folder: Path, more: Mapping[str, Any] | None = None) -> None:
     """Write a fitted estimator, and more facts about it; the folder appears whole or not at all."""
-    weights = save_tensors({"params": rule.params_, **_rule_tensors(rule.rule_)})
+    rule, plan, inputs = estimator.rule_, estimator.plan_, estimator.inputs_
+    arrays = {
+        f"rule.{field.name}": np.ascontiguousarray(getattr(rule, field.name))
+        for field in dataclasses.fields(rule)
+        if isinstance(getattr(rule, field.name), np.ndarray)
+    }
+    weights = save_tensors({"params": estimator.params_, **arrays})
+    trace, classes = getattr(estimator, "constraint_trace_", None), estimator.classes_
     facts = {
         "format": FORMAT,
-        "estimator": type(rule).__name__,
-        "schema": rule.schema_.to_toml(),
-        "model": model_to_dict(rule.model_),
-        "classes": rule.classes_.tolist(),
-        "classes_dtype": rule.classes_.dtype.str if rule.classes_.dtype != object else "object",
-        "plan": _plan_facts(rule.plan_),
-        "epsilon": float(rule.plan_.epsilon) if rule.plan_.is_private else None,
-        "delta": float(rule.plan_.delta),
-        "unit": rule.plan_.unit,
-        "epsilon_spent": rule.epsilon_spent_ if rule.plan_.is_private else None,
-        **_asked(rule),
-        **_deciding(rule),
+        "estimator": type(estimator).__name__,
+        "schema": estimator.schema_.to_toml(),
+        "model": model_to_dict(estimator.model_),
+        "classes": classes.tolist(),
+        "classes_dtype": classes.dtype.str if classes.dtype != object else "object",
+        "plan": plan.to_dict() if isinstance(plan, TunedPlan) else [stage.to_dict() for stage in plan.stages],
+        "epsilon": float(plan.epsilon) if plan.is_private else None,
+        "delta": float(plan.delta),
+        "unit": plan.unit,
+        "epsilon_spent": estimator.epsilon_spent_ if plan.is_private else None,
+        **({} if trace is None else {"bounds": [str(bound) for bound in trace.bounds]}),
+        "rule": {
+            "kind": next(name for name, kind in RULES.items() if isinstance(rule, kind)),
+            "jitter": float(getattr(rule, "jitter", 0.0)),
+        },
+        "predicts": inputs.predicts,
+        "sensitive": [entry.column for entry in inputs.sensitive],
         **(more or {}),
         "sha256": hashlib.sha256(weights).hexdigest(),
     }
@@ -63,46 +72,6 @@ def _checksum(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def _asked(rule: Any) -> dict[str, list[str]]:
-    """Return the bounds that a rule was trained under, if any."""
-    trace = getattr(rule, "constraint_trace_", None)
-    return {} if trace is None else {"bounds": [str(bound) for bound in trace.bounds]}
-
-
-def _plan_facts(plan: Plan | TunedPlan) -> Any:
-    """Return the parts of a plan; of a choice among runs, those of each run and around them."""
-    return plan.to_dict() if isinstance(plan, TunedPlan) else [stage.to_dict() for stage in plan.stages]
-
-
-def _plan(facts: dict[str, Any]) -> Plan | TunedPlan:
-    budget = (facts["epsilon"] or math.inf, facts["delta"], facts["unit"])
-    if isinstance(facts["plan"], dict):
-        return TunedPlan.from_dict(facts["plan"], *budget)
-    return Plan(tuple(Stage.from_dict(stage) for stage in facts["plan"]), *budget)
-
-
-def _rule_tensors(rule: Any) -> dict[str, np.ndarray]:
-    """Return the arrays of a rule; the key that decides its lots is never written."""
-    fields = {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
-    return {
-        f"rule.{name}": np.ascontiguousarray(value)
-        for name, value in fields.items()
-        if isinstance(value, np.ndarray)
-    }
-
-
-def _deciding(rule: Any) -> dict[str, Any]:
-    """Return how decisions come about: the kind of rule, what the model is of, whose groups are read."""
-    kind = next(name for name, cls in RULES.items() if isinstance(rule.rule_, cls))
-    decider = getattr(rule, "_decider", None)
-    if decider is None:
-        names = [rule.sensitive] if isinstance(rule.sensitive, str) else list(rule.sensitive or ())
-        return {"rule": {"kind": kind}, "sensitive": names}
-    return {
-        "rule": {"kind": kind, "jitter": float(getattr(rule.rule_, "jitter", 0.0))},
-        "predicts": decider.front.predicts,
-        "sensitive": [entry.column for entry in decider.front.sensitive],
-    }
 
 
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:
@@ -123,20 +92,6 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
         raise BadStructureError(
             f"Expected a folder that can be written, got {problem.strerror} for {folder}."
         ) from None
-
-
-def load_rule(cls: type[T], folder: Path) -> T:
-    """Return a fitted estimator of class `cls` from its folder."""
-    facts, tensors = _read(folder)
-    if facts.get("estimator") != cls.__name__:
-        raise BadStructureError(
-            f"Expected a saved {cls.__name__}, got a {facts.get('estimator')} in {folder}."
-        )
-    fitted, sealed = _fitted(facts, tensors), copy(Ledger())
-    rule = cls(epsilon=fitted["plan_"].epsilon, delta=fitted["plan_"].delta)  # type: ignore[call-arg]
-    for name, value in (fitted | {"ledger": sealed, "ledger_": sealed, "timing_": {}}).items():
-        setattr(rule, name, value)
-    return rule
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -161,8 +116,11 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read_folder(folder: Path, name: str) -> dict[str, Any]:
+    """Return the fitted attributes of a saved estimator of class `name`; refuse what does not fit together."""
     facts = read_facts(folder)
+    if facts.get("estimator") != name:
+        raise BadStructureError(f"Expected a saved {name}, got a {facts.get('estimator')} in {folder}.")
     try:
         weights = (folder / WEIGHTS).read_bytes()
         intact = facts["sha256"] == hashlib.sha256(weights).hexdigest()
@@ -175,30 +133,36 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise BadStructureError(
             f"Expected the weights that {FACTS} names, got other ones in {folder}; save it again."
         )
-    return facts, tensors
-
-
-def _fitted(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> dict[str, Any]:
     try:
-        params = tensors["params"]
-        schema = Schema(**tomllib.loads(facts["schema"]))
-        model = model_from_dict(facts["model"])
-        fitted = {
-            "schema": schema,
-            "schema_": schema,
-            "model_": model,
-            "params_": params,
-            "rule_": _rule(facts.get("rule", {"kind": "most_likely"}), tensors),
-            "sensitive": facts.get("sensitive"),
-            "_predicts": facts.get("predicts", "label"),
-            "classes_": np.array(facts["classes"], dtype=facts["classes_dtype"]),
-            "plan_": _plan(facts),
-            "epsilon_spent_": facts["epsilon_spent"] or math.inf,
-            "evaluation_": None,
-            "n_features_in_": len(schema.columns),
-            "feature_names_in_": np.array(schema.feature_names, dtype=object),
-        }
-        is_sound = _fits_together(fitted, facts)
+        params, schema = tensors["params"], Schema(**tomllib.loads(facts["schema"]))
+        model, rule = model_from_dict(facts["model"]), _rule(facts["rule"], tensors)
+        budget = (facts["epsilon"] or math.inf, facts["delta"], facts["unit"])
+        if isinstance(facts["plan"], dict):
+            plan: Plan | TunedPlan = TunedPlan.from_dict(facts["plan"], *budget)
+        else:
+            plan = Plan(tuple(Stage.from_dict(stage) for stage in facts["plan"]), *budget)
+        classes = np.array(facts["classes"], dtype=facts["classes_dtype"])
+        names, predicts = facts["sensitive"], facts["predicts"]
+        if not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
+            raise TypeError("sensitive")
+        groups, n_classes = (
+            [len(schema.sensitive_named(each).groups) for each in names],
+            len(schema.target.classes),
+        )
+        n_outputs = n_classes * (math.prod(groups) if predicts == "joint" else 1)
+        # what does not fit together would fail on some rows and not on others
+        is_sound = (
+            params.ndim == 1
+            and params.dtype == np.float32
+            and bool(np.isfinite(params).all())
+            and classes.shape == (n_classes,)
+            and model.n_classes == n_outputs
+            and rule.fits(math.prod(n + 1 for n in groups), n_classes, n_outputs)
+            and isinstance(facts["delta"], (int, float))
+            and not isinstance(facts["delta"], bool)
+            and math.isfinite(facts["delta"])
+        )
+        spent = facts["epsilon_spent"] or math.inf
     except (
         ValueError,
         KeyError,
@@ -219,25 +183,21 @@ def _fitted(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> dict[str, 
         raise BadStructureError(
             "Expected a model, a rule and a schema that fit together, got others; save the model again."
         )
-    return fitted
-
-
-def _fits_together(fitted: dict[str, Any], facts: dict[str, Any]) -> bool:
-    """Return whether sizes and types agree: what does not fit would fail on some rows and not on others."""
-    schema, model, rule, params = (fitted[name] for name in ("schema_", "model_", "rule_", "params_"))
-    names = fitted["sensitive"] or []
-    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        return False
-    groups = [len(schema.sensitive_named(name).groups) for name in names]
-    n_groups, n_classes = math.prod(n + 1 for n in groups), len(schema.target.classes)
-    n_outputs = n_classes * (math.prod(groups) if fitted["_predicts"] == "joint" else 1)
-    is_whole = params.ndim == 1 and params.dtype == np.float32 and bool(np.isfinite(params).all())
-    has_classes = fitted["classes_"].shape == (n_classes,) and model.n_classes == n_outputs
-    return is_whole and has_classes and rule.fits(n_groups, n_classes, n_outputs) and _number(facts["delta"])
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return {
+        "schema_": schema,
+        "model_": model,
+        "params_": params,
+        "rule_": rule,
+        "plan_": plan,
+        "classes_": classes,
+        "sensitive": names,
+        "predicts": predicts,
+        "epsilon_spent_": spent,
+        "evaluation_": None,
+        "timing_": {},
+        "n_features_in_": len(schema.columns),
+        "feature_names_in_": np.array(schema.feature_names, dtype=object),
+    }
 
 
 def _rule(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:

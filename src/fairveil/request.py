@@ -1,10 +1,10 @@
-"""Which estimator stands behind the front door: a name or "auto" in, an estimator that is not yet fitted out."""
+"""What was requested of `FairClassifier`, checked once: public choices only, and the method that fulfills them."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,130 +12,131 @@ from fairveil._validation import check_choice
 from fairveil.certificates.holdout import Certificate, certify, certify_measured
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.constraints import Cap, Constraint, DemographicParity, Parity
+from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.evaluation import Evaluation
+from fairveil.fairness.groups import Population
 from fairveil.fairness.rule_parser import Rule
-from fairveil.methods.base import PrivateClassifier
-from fairveil.methods.decoupled_parity import RandomizedParityPostprocessor
-from fairveil.methods.dp2dp import ParityPostprocessor
-from fairveil.methods.dp2dp.options import ParityFitting
-from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.fairdp import GroupwiseClassifier
-from fairveil.methods.fairdp.recipe import Groupwise
-from fairveil.methods.functional import FunctionalClassifier
-from fairveil.methods.functional.recipe import Functional
-from fairveil.methods.output_perturbation import OutputPerturbation
-from fairveil.methods.pf_ld import LagrangianClassifier
-from fairveil.methods.pf_ld.recipe import LagrangianDual
-from fairveil.methods.raco import RateConstrainedClassifier
-from fairveil.methods.raco.recipe import RateConstrained
+from fairveil.methods.base import BasePrivateClassifier, Method
+from fairveil.methods.registry import AUTO, METHODS, method_named
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.tuning import Tuning, accuracy_under_bounds
 
-BOUNDING = ("dp2dp", "raco", "parity", "functional")
-"""Methods that keep bounds."""
-
-TOLERANCELESS = ("fairdp", "pfld")
-"""Methods that are about a gap and have no tolerance for it: what comes out is measured."""
-
-SHOWABLE = 1.645 + 1.0
-"""Standard errors between what a rule aims at and what can be certified of it, five times of six."""
-
-RECIPES = (Descent, OutputPerturbation, Groupwise, Functional, LagrangianDual)
-"""Ways to train here."""
-
-OWN_RECIPES: dict[str, type] = {"fairdp": Groupwise, "functional": Functional, "pfld": LagrangianDual}
-"""Methods with a way to train of their own."""
-
-CONSTRAINED: dict[str, Any] = {
-    "functional": FunctionalClassifier,
-    "pfld": LagrangianClassifier,
-    "raco": RateConstrainedClassifier,
-}
-"""Estimators that train under what is asked."""
-
-KNOBS = {"fairdp": "norm_bound", "pfld": "lambda_max"}
-"""What methods without a tolerance have in its place."""
-
 PROTECTS = ("record", "attribute")
-
-METHODS = ("auto", *BOUNDING, *TOLERANCELESS, "dpsgd", "dpsgdf", "output")
+SAVED_CONSTRAINTS: dict[str, type] = {**CONSTRAINT_TYPES, Rule.name: Rule}
 
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What was asked of the front door, checked: public choices only."""
+    """One request, checked: what must hold, the budget, the data's public facts, and the method.
+
+    `method` may be passed as a name or "auto", which chooses by public facts alone.
+    """
 
     constraints: tuple[Constraint, ...]
     epsilon: float
     delta: float
     sensitive: tuple[str, ...]
     aware: bool
-    method: str
+    method: Method
     schema: Schema | None
     holdout: float
+    training: Any = None
     estimator: Any = None
     ledger: Ledger | None = None
     random_state: Any = None
     protects: str = "record"
 
-    @property
-    def is_bounding(self) -> bool:
-        """Whether the method keeps bounds, or only measures them."""
-        return self.method in BOUNDING
+    certifiable_z: ClassVar[float] = 1.645 + 1.0
+    """Standard errors between what a rule aims at and what can be certified of it, five times out of six."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.holdout, bool) or not (
-            isinstance(self.holdout, (int, float, np.number)) and 0 <= self.holdout < 1
+        several = self.constraints
+        several = (
+            tuple(several) if isinstance(several, Sequence) and not isinstance(several, str) else (several,)
+        )
+        if not several or not all(hasattr(one, "bounds") and not isinstance(one, type) for one in several):
+            raise InvalidParameterError(
+                f"Expected constraints such as DemographicParity(0.05), got {self.constraints!r}; pass one or several."
+            )
+        object.__setattr__(self, "constraints", several)
+        if not isinstance(self.aware, bool):
+            raise InvalidParameterError(
+                f"Expected aware=True or aware=False (--aware or --unaware), got {self.aware!r}; state whether "
+                "decisions may read the sensitive column."
+            )
+        check_choice("protects", self.protects, PROTECTS)
+        if self.training is not None and self.estimator is not None:
+            raise InvalidParameterError(
+                "Expected a recipe to train by or a fitted classifier, got both; leave out training= or estimator=."
+            )
+        name: Any = self.method
+        if not isinstance(name, Method):
+            object.__setattr__(self, "method", self._chosen() if name == AUTO else method_named(name))
+        self._check()
+
+    def _chosen(self) -> Method:
+        """Return the only method that trains by this recipe, else the first one that suits the request."""
+        kind = type(self.training)
+        owners = [each for each in METHODS.values() if kind in (each.recipe, *each.also_trains_by)]
+        return owners[0] if len(owners) == 1 else next(each for each in METHODS.values() if each.suits(self))
+
+    def _check(self) -> None:
+        method, holdout = self.method, self.holdout
+        if isinstance(holdout, bool) or not (
+            isinstance(holdout, (int, float, np.number)) and 0 <= holdout < 1
         ):
-            raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {self.holdout!r}.")
-        if self.is_bounding and not self.sensitive and any(isinstance(c, Parity) for c in self.constraints):
+            raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
+        is_parity = [isinstance(one, Parity) for one in self.constraints]
+        if method.bounds_gap and not self.sensitive and any(is_parity):
             raise InvalidParameterError(
                 "Expected a sensitive column whose groups are compared, got none; name one, or bound everyone's rate."
             )
-        if self.method in TOLERANCELESS and any(
+        if method.knob is not None and any(
             not isinstance(one, Parity) or one.tolerance or one.ratio for one in self.constraints
         ):
+            others = " or ".join(f'"{each.name}"' for each in METHODS.values() if each.bounds_gap)
             raise InvalidParameterError(
-                f'Expected a parity without a tolerance with "{self.method}", which only measures a gap; leave caps '
-                f'and tolerances out (its knob is {KNOBS[self.method]}), or use "dp2dp" or "raco", which keep them.'
+                f'Expected a parity without a tolerance with "{method.name}", which only measures a gap; leave caps '
+                f"and tolerances out (its knob is {method.knob}), or use {others}, which keep them."
             )
-        self._check_protects()
-
-    def _check_protects(self) -> None:
-        """Refuse a method that does not hide what is to be hidden: weaker privacy is nothing to slip into."""
-        check_choice("protects", self.protects, PROTECTS)
-        if (self.method == "pfld") != (self.protects == "attribute"):
-            what = "the sensitive attribute alone" if self.method == "pfld" else "whole records"
+        if method.protects != self.protects:
             raise InvalidParameterError(
-                f'Expected "{self.method}" to be asked for what it hides, {what}, got protects="{self.protects}"; '
-                'features and labels are public with "attribute", which "pfld" alone can hide.'
+                f'Expected protects="{method.protects}" (--protects {method.protects}) with "{method.name}", got '
+                f'"{self.protects}"; with "attribute" features and labels are public and only the sensitive attribute '
+                "is secret."
             )
-        if self.method == "pfld" and self.aware:
+        method.check(self)
+        if self.estimator is not None and not method.postprocesses:
             raise InvalidParameterError(
-                'Expected aware=False with "pfld", whose decisions never read the attribute, got True.'
+                f'Expected no fitted classifier with "{method.name}", which trains its own, got one; use a method that '
+                'post-processes, such as "dp2dp".'
             )
-
-    def certificate_of(self, evaluation: Evaluation, confidence: float) -> Certificate:
-        """Return what is certified: what was asked, the measured gap where none could be, nothing of other methods."""
-        if self.method in TOLERANCELESS:
-            parities = [one for one in self.constraints if isinstance(one, Parity)]
-            return certify_measured(evaluation, parities, confidence)
-        return certify(evaluation, self.constraints if self.is_bounding else (), confidence)
+        if self.estimator is not None and not self.aware:
+            raise InvalidParameterError(
+                "Expected aware=True with a classifier that was fitted elsewhere, got False, which needs a model of "
+                "groups too; let decisions read the group, or leave the classifier out."
+            )
+        schema = self.prepared_schema()
+        hidden = [name for name in self.sensitive if schema is not None and name not in schema.columns]
+        if self.aware and hidden and not method.reads_group:
+            raise InvalidParameterError(
+                f"Expected {hidden[0]!r} among the columns of the schema for decisions that read it, got none; write "
+                f"[columns.{hidden[0]}], or request decisions that do not read it (--unaware)."
+            )
 
     @property
     def headroom(self) -> float:
-        """How many standard errors of the people trained on to stay below each limit (at most half of it).
+        """How many standard errors of the training sample to stay below each limit (at most half of it).
 
         Enough for the certificate to hold most of the time: a claim at 95 % takes 1.645 standard errors of the people
         held out, and what is measured of them is off by one more now and then.
         """
         if not self.holdout:
             return 1.0
-        return max(1.0, SHOWABLE * math.sqrt((1 - self.holdout) / self.holdout))
+        return max(1.0, self.certifiable_z * math.sqrt((1 - self.holdout) / self.holdout))
 
     def prepared_schema(self) -> Schema | None:
-        """Return the schema with the groups written down; decisions that must not read them lose the columns."""
+        """Return the schema with the groups declared, and without the sensitive columns if decisions are unaware."""
         if self.schema is None:
             return None
         entries = [self.schema.sensitive_named(name) for name in self.sensitive]
@@ -145,155 +146,77 @@ class FitRequest:
             return schema
         return schema.without(*(name for name in self.sensitive if name in schema.columns))
 
-    def behind(self) -> PrivateClassifier:
-        """Return the estimator that does the work."""
-        self._check_given()
-        schema = self.prepared_schema()
-        common: dict[str, Any] = {
-            "epsilon": self.epsilon, "delta": self.delta, "schema": schema, "sensitive": list(self.sensitive) or None,
-            "holdout": self.holdout, "ledger": self.ledger, "random_state": self.random_state,
-        }  # fmt: skip
-        if self.method == "dp2dp":
-            fitting = ParityFitting(self.aware, headroom=self.headroom)
-            return ParityPostprocessor(self.estimator, self.constraints, fitting=fitting, **common)
-        if self.method == "parity":
-            return RandomizedParityPostprocessor(self.estimator, self._parity(), **common)
-        self._check_reads(schema)
-        if self.method in CONSTRAINED:
-            return CONSTRAINED[self.method](self.constraints, training=self._training(), **common)
-        kind = GroupwiseClassifier if self.method == "fairdp" else PrivateClassifier
-        return kind(training=self._training(), **common)
+    def make_estimator(self) -> BasePrivateClassifier:
+        """Return the estimator that fulfills the request, not yet fitted."""
+        return self.method.make_estimator(self)
 
-    def _training(self) -> Any:
-        """Return how the method trains, as was asked or by its own default."""
-        if self.method == "functional":
-            return self._functional()
-        if self.method == "raco":
-            return RateConstrained(descent=self._descent(), headroom=self.headroom)
-        return self._own() if self.method in OWN_RECIPES else self._unbounded()
-
-    def tuning(self, asked: Tuning) -> Tuning:
-        """Return the choice among whole recipes that a choice among ways to train stands for."""
-        if not all(isinstance(one, RECIPES) for one in asked.candidates):
+    def tuning(self, candidates: Tuning) -> Tuning:
+        """Return the private choice among whole recipes that a choice among ways to train stands for."""
+        kinds = tuple({kind for each in METHODS.values() for kind in (each.recipe, *each.also_trains_by)})
+        if not all(isinstance(one, kinds) for one in candidates.candidates):
             raise InvalidParameterError(
-                "Expected candidates such as Descent(...), got others; name ways to train."
+                "Expected candidates such as Descent(...), got others; pass ways to train."
             )
-        if any(getattr(one, "announced", ()) for one in asked.candidates):
+        if any(getattr(one, "announced", ()) for one in candidates.candidates):
             raise InvalidParameterError(
                 "Expected candidates without announced tolerances, got some: only the best run's own model is measured."
             )
-        wishes = [replace(self, estimator=candidate) for candidate in asked.candidates]
-        estimators = [wish.behind() for wish in wishes]
-        recipes = tuple(one._recipe_for(one._front(None, None)) for one in estimators)
-        score = asked.score
+        requests = [replace(self, training=candidate) for candidate in candidates.candidates]
+        recipes = tuple(request.make_estimator().planned_recipe() for request in requests)
+        score = candidates.score
         if score is accuracy_under_bounds:
-            score = partial(accuracy_under_bounds, constraint=self.constraints if self.is_bounding else ())
-        return replace(asked, candidates=recipes, score=score)
-
-    def _parity(self) -> DemographicParity:
-        if not self.aware:
-            raise InvalidParameterError(
-                'Expected aware=True with "parity", because its flips read the group, got False; use "dp2dp".'
+            score = partial(
+                accuracy_under_bounds, constraint=self.constraints if self.method.bounds_gap else ()
             )
-        (only, *more) = self.constraints
-        if more or not isinstance(only, DemographicParity):
-            raise InvalidParameterError(
-                'Expected demographic_parity alone with "parity", got another bound; use "dp2dp".'
-            )
-        return only
+        return replace(candidates, candidates=recipes, score=score)
 
-    def _functional(self) -> Functional:
-        base: Functional = self._own()
-        if not self.holdout or base.headroom is not None:
-            return base
-        # half of its standard errors is the noise of its counts, which the people held out do not repeat
-        return replace(base, headroom=(SHOWABLE + self.headroom) / 2)
-
-    def _own(self) -> Any:
-        """Return how the method trains: as was asked, or by its own default."""
-        kind = OWN_RECIPES[self.method]
-        base = kind() if self.estimator is None else self.estimator
-        if not isinstance(base, kind):
-            raise InvalidParameterError(
-                f'Expected a {kind.__name__} to train by with "{self.method}", got {type(base).__name__}; write '
-                f"{kind.__name__}(...), or leave it open."
-            )
-        return base
-
-    def _unbounded(self) -> Descent | OutputPerturbation:
-        if self.method == "output":
-            base = OutputPerturbation() if self.estimator is None else self.estimator
-            if not isinstance(base, OutputPerturbation):
-                raise InvalidParameterError(
-                    'Expected a linear model by OutputPerturbation with "output", got another one; leave it open.'
-                )
-            return base
-        return self._descent(group_clipping=self.method == "dpsgdf")
-
-    def _descent(self, group_clipping: bool = False) -> Descent:
-        base = Descent(group_clipping=group_clipping) if self.estimator is None else self.estimator
-        if not isinstance(base, Descent):
-            raise InvalidParameterError(
-                f'Expected a Descent to train by with "{self.method}", got {type(base).__name__}; a classifier that '
-                'was fitted elsewhere goes with "dp2dp" or "parity".'
-            )
-        return base
-
-    def _check_given(self) -> None:
-        """Refuse a classifier fitted elsewhere for decisions that do not read the group: it says nothing of groups."""
-        if not self.aware and self.estimator is not None and not isinstance(self.estimator, RECIPES):
-            raise InvalidParameterError(
-                "Expected aware=True with a classifier that was fitted elsewhere, got False, which needs a model of "
-                "groups too; allow decisions to read the group, or leave the estimator out."
-            )
-
-    def _check_reads(self, schema: Schema | None) -> None:
-        """Refuse a model that is to read the group and cannot: it trains on the schema's columns alone."""
-        hidden = [name for name in self.sensitive if schema is not None and name not in schema.columns]
-        if self.aware and hidden:
-            raise InvalidParameterError(
-                f"Expected {hidden[0]!r} among the columns of the schema for decisions that read it, got none; write "
-                f"[columns.{hidden[0]}], or ask for decisions that do not."
-            )
+    def certificate_of(self, evaluation: Evaluation, confidence: float) -> Certificate:
+        """Return what can be certified: the requested bounds, or the measured gap if the method keeps none."""
+        if self.method.knob is not None:
+            parities = [one for one in self.constraints if isinstance(one, Parity)]
+            return certify_measured(evaluation, parities, confidence)
+        return certify(evaluation, self.constraints if self.method.bounds_gap else (), confidence)
 
 
-def checked_constraints(asked: Any) -> tuple[Constraint, ...]:
-    """Return one constraint or several as a tuple; refuse what is none."""
-    several = tuple(asked) if isinstance(asked, Sequence) and not isinstance(asked, str) else (asked,)
-    if not several or not all(hasattr(one, "bounds") and not isinstance(one, type) for one in several):
-        raise InvalidParameterError(
-            f"Expected constraints such as DemographicParity(0.05), got {asked!r}; make one or several."
+@dataclass(frozen=True)
+class SavedRequest:
+    """What a model folder says about the request that the model fulfills."""
+
+    constraints: tuple[Constraint, ...]
+    sensitive: tuple[str, ...]
+    aware: bool
+    method: str
+    certificate: Certificate | None
+
+    def to_dict(self, people: Population) -> dict[str, Any]:
+        """Return plain values; constraints of other kinds are written as rules, one for each of their bounds."""
+        constraints: list[dict[str, Any]] = []
+        for one in self.constraints:
+            kind = getattr(one, "name", None)
+            if SAVED_CONSTRAINTS.get(str(kind)) is type(one):
+                constraints.append({"name": kind, **asdict(one)})  # type: ignore[call-overload]
+            else:
+                constraints += [{"name": Rule.name, "text": str(bound)} for bound in one.bounds(people)]
+        return {
+            "constraints": constraints,
+            "sensitive": list(self.sensitive),
+            "aware": self.aware,
+            "method": self.method,
+            "certificate": None if self.certificate is None else self.certificate.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> "SavedRequest":
+        """Return the facts that `to_dict` wrote."""
+        constraints = (
+            SAVED_CONSTRAINTS[fact["name"]](**{name: value for name, value in fact.items() if name != "name"})
+            for fact in facts["constraints"]
         )
-    return several
-
-
-def method_for(
-    method: str, constraints: Sequence[Constraint], aware: bool, estimator: Any, protects: str = "record"
-) -> str:
-    """Return the method that is meant; "auto" chooses by public facts alone.
-
-    Rules on top of scores where they can reach what is asked (demographic parity; everything but precision where
-    decisions may read the group; classifiers that were fitted elsewhere), training under bounds where they cannot.
-    """
-    check_choice("method", method, METHODS)
-    if method != "auto":
-        return method
-    if protects == "attribute":
-        return "pfld"
-    for name, kind in OWN_RECIPES.items():
-        if isinstance(estimator, kind):
-            return name
-    is_given = estimator is not None and not isinstance(estimator, RECIPES)
-    if is_given or all(_by_rule(one, aware) for one in constraints):
-        return "dp2dp"
-    return "raco"
-
-
-def _by_rule(constraint: Constraint, aware: bool) -> bool:
-    if isinstance(constraint, Rule):
-        rates = {rate.name for _, rate in constraint.bound.terms}
-    elif isinstance(constraint, (Parity, Cap)):
-        rates = set(constraint.rates) if isinstance(constraint, Parity) else {constraint.rate}
-    else:
-        return aware  # of somebody's own making: training under bounds takes everything
-    return "precision" not in rates and (aware or rates == {"selection_rate"})
+        certificate = facts["certificate"]
+        return cls(
+            tuple(constraints),
+            tuple(facts["sensitive"]),
+            bool(facts["aware"]),
+            method_named(str(facts["method"])).name,
+            None if certificate is None else Certificate.from_dict(certificate),
+        )

@@ -32,7 +32,6 @@ from fairveil.cli.options import (
     LedgerFile,
     Method,
     ModelFolder,
-    ModelKind,
     NormBound,
     Out,
     Protects,
@@ -71,12 +70,6 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")
 
 
-def _model(asked: ModelKind | None, method: str, protects: str) -> str:
-    """Return what is trained: what was asked for, else what the method trains in Python."""
-    is_network = method in (Method.fairdp, Method.pfld) or protects == Protects.attribute
-    return str(asked or (ModelKind.mlp if is_network else ModelKind.linear))
-
-
 def _run_command(action: str) -> Callable[..., None]:
     """Return the command that `train` and `explain` share: the same options, another action."""
 
@@ -108,7 +101,7 @@ def _run_command(action: str) -> Callable[..., None]:
     ) -> None:
         options = RunOptions(
             data, target, tuple(sensitive or ()), epsilon, delta, str(constraint), tolerance, str(against),
-            tuple(rule or ()), aware, str(method), _model(model, method, protects), schema, n_public, ledger,
+            tuple(rule or ()), aware, str(method), "" if model is None else str(model), schema, n_public, ledger,
             None if unit is None else str(unit), holdout, confidence, delimiter, out, as_json, norm_bound,
             lambda_max, str(protects),
         )  # fmt: skip

@@ -22,11 +22,11 @@ from fairveil.cli.options import RunOptions
 from fairveil.cli.train import RESULTS, Run, fit_run, prepared, train_into, write_results
 from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.methods.functional.recipe import Functional
+from fairveil.methods.registry import AUTO, METHODS, method_named
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.formatting import finite
 from fairveil.report.frontier import frontier_of, frontier_page
 from fairveil.report.text import frontier_text, sweep_notice
-from fairveil.request import METHODS
 
 POINTS, SETTINGS = "points", "settings.json"
 UNBOUNDED = ("fairdp", "dpsgd", "dpsgdf", "output")
@@ -106,7 +106,7 @@ def _training(runs: dict[RunOptions, Run], points: list[RunOptions]) -> tuple[Ru
     lead = runs[points[0]]
     if lead.options.method == "functional":
         announced = tuple(point.tolerance for point in points if point.tolerance is not None)
-        lead.classifier.estimator = Functional(announced=announced)
+        lead.classifier.training = Functional(announced=announced)
     return lead, {point: runs[point] for point in points}
 
 
@@ -125,7 +125,7 @@ def _train_points(training: Run, points: dict[RunOptions, Run], sweep: Sweep, le
 
 
 def _points(options: RunOptions, epsilons: str, tolerances: str, methods: str) -> Iterator[RunOptions]:
-    names = [check_choice("methods", name.strip(), METHODS) for name in methods.split(",")]
+    names = [check_choice("methods", name.strip(), (AUTO, *METHODS)) for name in methods.split(",")]
     budgets, limits = _numbers("--epsilons", epsilons), _numbers("--tolerances", tolerances)
     if "pfld" in names:
         raise InvalidParameterError(
@@ -134,7 +134,7 @@ def _points(options: RunOptions, epsilons: str, tolerances: str, methods: str) -
         )
     for method, epsilon in product(dict.fromkeys(names), budgets):
         for tolerance in [None] if method in UNBOUNDED else limits:
-            model = options.model or ("mlp" if method == "fairdp" else "linear")
+            model = options.model or ("linear" if method == AUTO else method_named(str(method)).default_model)
             yield replace(
                 options, method=str(method), epsilon=epsilon, tolerance=tolerance, model=model, as_json=True
             )

@@ -15,10 +15,11 @@ from fairveil.cli._outputs import say, written_whole
 from fairveil.data.readers import read_table, table_columns
 from fairveil.errors import BadStructureError
 from fairveil.fair_classifier import FairClassifier
+from fairveil.methods.registry import estimator_named
+from fairveil.persistence import read_facts
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.formatting import finite
 from fairveil.report.text import certificate_text, prediction_text
-from fairveil.saved_request import needs_uniforms
 from fairveil.training.run import make_counting_plan
 
 FORMATS = (".parquet", ".csv")
@@ -41,18 +42,18 @@ def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str,
     with written_whole(out) as stage:
         n_rows = _write((_decided(clf, chunk) for chunk in chunks), stage, out.suffix)
     facts = {"model": str(model), "data": source.name, "out": str(out), "n_rows": n_rows}
-    known = facts | {"aware": clf.aware, "sensitive": list(clf.wish().sensitive)}
+    known = facts | {"aware": clf.aware, "sensitive": list(clf.request().sensitive)}
     say(as_json, facts, prediction_text(known, _probabilities(clf), delimiter))
 
 
 def _needed(clf: FairClassifier, present: list[str]) -> list[str]:
     """Return the columns to read: features, groups if decisions read them, and the id where the table has one."""
-    front, rule = clf.behind_.front(), clf.behind_.rule_
-    names = list(front.schema.columns)
-    if getattr(rule, "reads_group", False) or front.predicts == "decoupled":
-        names += [entry.column for entry in front.sensitive]
-    if front.schema.id_column in present:
-        names.append(str(front.schema.id_column))
+    inputs, rule = clf.estimator_.inputs_, clf.estimator_.rule_
+    names = list(inputs.schema.columns)
+    if getattr(rule, "reads_group", False) or inputs.predicts == "decoupled":
+        names += [entry.column for entry in inputs.sensitive]
+    if inputs.schema.id_column in present:
+        names.append(str(inputs.schema.id_column))
     return list(dict.fromkeys(names))
 
 
@@ -103,13 +104,13 @@ def certify(
     certificate = clf.certify_file(
         source.file(), epsilon, delimiter=delimiter, ledger=books, confidence=confidence
     )
-    plan = make_counting_plan(epsilon, delta, clf.behind_.front().task.unit)
+    plan = make_counting_plan(epsilon, delta, clf.estimator_.inputs_.task.unit)
     facts = certificate.to_dict() | _spent(epsilon, delta, plan.charges(), books)
-    whose = "record" if clf.behind_.front().schema.id_column is None else "person"
+    whose = "record" if clf.estimator_.inputs_.schema.id_column is None else "person"
     facts |= {"model": str(model), "data": source.name, "plan": plan.to_list()}
     facts |= {
         "aware": clf.aware,
-        "sensitive": list(clf.wish().sensitive),
+        "sensitive": list(clf.request().sensitive),
         "protects": clf.protects,
         "unit": whose,
     }
@@ -138,6 +139,7 @@ def _check_apart(books: Ledger, name: str) -> None:
 
 def _opened(model: Path, key: Path | None) -> FairClassifier:
     beside = model.resolve().parent / "key"
-    if key is None and beside.is_file() and needs_uniforms(model):
-        key = beside
+    if key is None and beside.is_file():
+        kind = estimator_named(str(read_facts(model).get("estimator")))
+        key = beside if kind is not None and (kind.postprocesses or kind.is_randomized) else None
     return FairClassifier.load(model, key=key)

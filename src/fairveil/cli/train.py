@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,92 +23,57 @@ from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning
 from fairveil.fair_classifier import FairClassifier
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.rule_parser import Rule
+from fairveil.methods.base import Method
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.fairdp.recipe import Groupwise
-from fairveil.methods.pf_ld.recipe import LagrangianDual
+from fairveil.methods.registry import AUTO, METHODS, method_named
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.page import report_page
 from fairveil.report.text import explanation, training_text
-from fairveil.request import BOUNDING, KNOBS
 from fairveil.summary import guarantee_of
-from fairveil.training.recipe import Recipe
-
-KEEPING = ("auto", *BOUNDING)
-"""Methods that keep bounds."""
 
 
 def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) -> FairClassifier:
-    """Return the classifier, not yet fitted; refuse what was left open and must be chosen."""
-    options = _hiding(options)
-    constraints = _constraints(options)
-    if options.aware is None:
-        raise InvalidParameterError(
-            "Expected --aware or --unaware, got neither; say whether decisions may read the sensitive column."
-        )
-    for name in sensitive:
-        schema.sensitive_named(name)  # names a close match where there is none
-    if options.aware and (hidden := [name for name in sensitive if name not in schema.columns]):
-        raise InvalidParameterError(
-            f"Expected {hidden[0]!r} among the columns of the schema for --aware, got none; write "
-            f"[columns.{hidden[0]}], or use --unaware."
-        )
+    """Return the classifier that the options describe, not yet fitted."""
     check_confidence(options.confidence)
-    return FairClassifier(
-        constraints, options.epsilon, options.delta, sensitive, options.aware, options.method, schema,
-        options.holdout, estimator=_training(options), protects=options.protects,
-    )  # fmt: skip
-
-
-def _hiding(options: RunOptions) -> RunOptions:
-    """Return the options with the method that hides what is to be hidden; it must be said, for one is weaker."""
-    hides_attribute = options.protects == "attribute"
-    if hides_attribute and options.aware:
-        raise InvalidParameterError(
-            "Expected --unaware with --protects attribute, whose decisions never read the attribute, got --aware."
-        )
-    if hides_attribute and options.n_public is not None:
+    if options.protects == "attribute" and options.n_public is not None:
         raise InvalidParameterError(
             "Expected no --n-public with --protects attribute, because the number of rows is public and is counted, "
             f"got {options.n_public}; leave it out."
         )
-    if hides_attribute and options.method == "auto":
-        return replace(options, method="pfld")
-    if hides_attribute != (options.method == "pfld"):
-        raise InvalidParameterError(
-            f"Expected --protects attribute with pfld and with no other method, got --protects {options.protects} with "
-            f"{options.method}; features and labels are then public, and the attribute alone is hidden."
-        )
-    return options
+    for name in sensitive:
+        schema.sensitive_named(name)  # names a close match if there is none
+    method = None if options.method == AUTO else method_named(options.method)
+    if method is None and options.protects == "attribute":
+        method = next(each for each in METHODS.values() if each.protects == "attribute")
+    return FairClassifier(
+        _constraints(options, method),
+        options.epsilon,
+        options.delta,
+        sensitive=sensitive,
+        aware=options.aware,
+        method=AUTO if method is None else method.name,
+        schema=schema,
+        holdout=options.holdout,
+        training=_training(options, method),
+        protects=options.protects,
+    )
 
 
-def _constraints(options: RunOptions) -> tuple[Constraint, ...]:
+def _constraints(options: RunOptions, method: Method | None) -> tuple[Constraint, ...]:
     """Return what must hold: the named constraint at its tolerance, and every rule; else what is measured."""
-    if options.method not in KEEPING:
+    if method is not None and not method.bounds_gap:
         if options.tolerance is not None or options.rules:
-            name = KNOBS.get(options.method)
-            knob = "" if name is None else f" (its knob is --{name.replace('_', '-')})"
-            other = f"use --method {' or '.join(KEEPING)}"
-            if options.method == "pfld":
-                other = "leave out --protects attribute, for a method that keeps them and hides whole records"
+            knob = "" if method.knob is None else f" (its knob is --{method.knob.replace('_', '-')})"
+            others = " or ".join([AUTO, *(each.name for each in METHODS.values() if each.bounds_gap)])
             raise InvalidParameterError(
-                f"Expected no --tolerance and no --rule, because {options.method} measures the gap and does not bound "
-                f"it{knob}; leave them out, or {other}."
+                f"Expected no --tolerance and no --rule, because {method.name} measures the gap and does not bound it"
+                f"{knob}; leave them out, or use --method {others}."
             )
         return (_named(options, 0.0),)
     if options.tolerance is None and not options.rules:
         raise InvalidParameterError(
             f"Expected --tolerance or --rule with {options.method}, got neither; write --tolerance 0.05, or --method "
             "dpsgd for a model that is private and not fair."
-        )
-    if options.method == "functional" and options.model != "linear":
-        raise InvalidParameterError(f"Expected --model linear with functional, got {options.model!r}.")
-    if options.method == "parity" and (options.rules or options.constraint != "demographic_parity"):
-        raise InvalidParameterError(
-            "Expected --tolerance of demographic_parity alone with parity, got another bound; use --method dp2dp."
-        )
-    if options.method == "parity" and options.aware is False:
-        raise InvalidParameterError(
-            "Expected --aware with parity, because its flips read the group, got --unaware; use --method dp2dp."
         )
     named = () if options.tolerance is None else (_named(options, options.tolerance),)
     return (*named, *(Rule(text) for text in options.rules))
@@ -122,32 +87,20 @@ def _named(options: RunOptions, tolerance: float) -> Constraint:
     return named
 
 
-def _training(options: RunOptions) -> Recipe | None:
-    if options.norm_bound is not None and options.method != "fairdp":
-        raise InvalidParameterError(
-            f"Expected --norm-bound with fairdp only, got it with {options.method}; leave it out."
-        )
-    if options.lambda_max is not None and options.method != "pfld":
-        raise InvalidParameterError(
-            f"Expected --lambda-max with pfld only, got it with {options.method}; leave it out."
-        )
-    if options.method == "functional":
-        return None
-    if options.method == "pfld":
-        dual = (
-            LagrangianDual() if options.lambda_max is None else LagrangianDual(lambda_max=options.lambda_max)
-        )
-        return replace(dual, descent=replace(dual.descent, model=options.model))
-    if options.method == "fairdp":
-        default = Groupwise(norm_bound=options.norm_bound)
-        return replace(default, descent=replace(default.descent, model=options.model))
-    if options.method == "output":
-        if options.model != "linear":
+def _training(options: RunOptions, method: Method | None) -> Any:
+    """Return the recipe that --model and the method's knob describe; None leaves it to the method."""
+    values = {"norm_bound": options.norm_bound, "lambda_max": options.lambda_max}
+    knob = None if method is None else method.knob
+    for name, value in values.items():
+        if value is not None and name != knob:
             raise InvalidParameterError(
-                f"Expected --model linear for output perturbation, got {options.model!r}."
+                f"Expected --{name.replace('_', '-')} only with a method that has it, got it with {options.method}; "
+                "leave it out."
             )
-        return None
-    return Descent(model=options.model, group_clipping=options.method == "dpsgdf")
+    model = options.model or None
+    if method is None:
+        return None if model is None else Descent(model=model)
+    return method.make_training(model, None if knob is None else values.get(knob))
 
 
 TRACE, KEY, REPORT = "constraint_trace.csv", "key", "report.html"
@@ -177,7 +130,7 @@ def explain(options: RunOptions) -> None:
     """Print the plan, what it guarantees, and whether it fits the ledger; no row is read."""
     run = prepared(options, "")
     plan = run.classifier.planned()
-    facts = guarantee_of(run.classifier.wish(), plan)
+    facts = guarantee_of(run.classifier.request(), plan)
     charges = plan.charges() if plan.is_private else ()
     facts["cautions"] = mixing(ledger_file(run.source, options.ledger, options.out), charges)
     words = ["train" if word == "explain" else word for word in sys.argv[1:]]
@@ -222,8 +175,8 @@ def write_results(
     summary = clf.summary(run.options.confidence) | {"data": run.source.name, "command": run.command}
     _keep_key(clf, folder.stage / KEY)
     clf.save(folder.stage / "model")
-    timing |= clf.behind_.timing_
-    timing["evidence"] = time.perf_counter() - started - sum(clf.behind_.timing_.values())
+    timing |= clf.estimator_.timing_
+    timing["evidence"] = time.perf_counter() - started - sum(clf.estimator_.timing_.values())
     summary["timing"] = {name: round(seconds, 3) for name, seconds in timing.items()}
     summary["seconds"] = round(time.perf_counter() - started + before, 3)
     _write_evidence(clf, summary, folder.stage)
@@ -234,11 +187,11 @@ def write_results(
 def _keep_key(clf: FairClassifier, path: Path) -> None:
     """Write the key of a rule that draws lots beside the model, readable by its owner only."""
     if clf.key_ is not None:
-        clf.behind_.use_key(Key.create(path))
+        clf.estimator_.use_key(Key.create(path))
 
 
 def _write_evidence(clf: FairClassifier, summary: dict[str, Any], stage: Path) -> None:
-    trace = getattr(clf.behind_, "constraint_trace_", None)
+    trace = getattr(clf.estimator_, "constraint_trace_", None)
     course = None if trace is None else trace.frame()
     if course is not None:
         course.to_csv(stage / TRACE, index=False)

@@ -1,100 +1,337 @@
-"""PrivateClassifier: a classifier that hides every record, and says by how much."""
+"""What all methods share: the `Method` entry of the registry, and `BasePrivateClassifier` with its four hooks.
+
+A method is a recipe (how it trains, in `training=`), an estimator that derives from `BasePrivateClassifier`, and one
+`Method` object that tells the rest of the program everything it needs to know. CONTRIBUTING.md has the steps.
+"""
 
 import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _clone_parametrized
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
 
+from fairveil._keys import Key, uniforms_of_rows
 from fairveil._random import public_coins, reproducible_coins, secret_coins
-from fairveil._validation import check_delta, check_epsilon
+from fairveil._typing import Float32Array
+from fairveil._validation import check_choice, check_delta, check_epsilon
 from fairveil.accounting.composition import epsilon_of
-from fairveil.data.encoding import Encoder
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, InvalidParameterError, ToleranceNotMetWarning
+from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
-from fairveil.fairness.groups import Population
-from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.inputs import Front, check_label_type, open_front, typed_classes
-from fairveil.models import softmax
-from fairveil.models.rules import DecisionRule
-from fairveil.persistence import load_rule, save_rule
+from fairveil.methods.inputs import FileSource, InputSpec, PrefittedClassifier, Source, TableSource
+from fairveil.models import Model, PrefittedProbabilities
+from fairveil.models.rules import DecisionRule, label_probabilities
+from fairveil.persistence import read_folder, save_folder
 from fairveil.privacy.ledger import Ledger, session_ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
-from fairveil.privacy.veil import AnyRecords
+from fairveil.privacy.veil import open_veils
 from fairveil.training.recipe import Progress, Recipe, no_progress
-from fairveil.training.run import Trained, make_plan, run_plan
+from fairveil.training.run import Trained, make_counting_plan, make_plan, release_outcomes, run_plan
 from fairveil.training.tuning import Tuning, run_tuned_plan, tuned_plan
 
 AnyPlan = Plan | TunedPlan
 
+PARAMETERS = {
+    "epsilon, delta": """epsilon, delta : float
+        The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy.""",
+    "schema": """schema : Schema
+        Public facts about the table: bounds, categories, classes, optionally the number of records. Required if
+        epsilon is finite.""",
+    "sensitive": """sensitive : str or list of str, optional
+        The sensitive column or columns whose groups are compared. Several columns mean the intersections of their
+        groups.""",
+    "holdout": """holdout : float
+        Share of the units held out, chosen by secret random numbers, to measure accuracy and gaps privately
+        (`evaluation_`).""",
+    "ledger": """ledger : Ledger, optional
+        Privacy ledger for this data set. If None, a process-wide in-memory ledger is used, which is lost when the
+        process ends. Clones of the estimator share it.""",
+    "random_state": """random_state : int, Generator or None
+        Seeds the public random numbers (initial weights); at epsilon = infinity it seeds everything. Noise is never
+        seeded.""",
+    "estimator": """estimator : fitted classifier with predict_proba, optional
+        Post-process this classifier instead of training one. How it was trained is not covered by the guarantee. Wrap
+        it in scikit-learn's FrozenEstimator if the post-processor is cloned.""",
+}
+"""The documentation of constructor parameters that estimators share; a class docstring names them as `{schema}`."""
 
-class PrivateClassifier(ClassifierMixin, BaseEstimator):
-    """A differentially private classifier: DP-SGD (Abadi et al. 2016), DPSGD-F, or output perturbation.
+GUARANTEE = """neighbors differ by one record (one person, if the schema names an id column) added or removed. Assumes
+    that the schema's facts are public and that nobody reads this process's memory. Timing is not covered."""
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy.
-    training : Descent or OutputPerturbation, optional
-        How to train; None is ``Descent()``, whose open numbers follow from public facts.
-    schema : Schema
-        The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
-    sensitive : str or list of str, optional
-        The sensitive column or columns, for the gap on the hold-out and for group-adaptive clipping. Several stand for
-        the intersections of their groups.
-    holdout : float
-        Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
-    ledger : Ledger, optional
-        The books of these people; None is the ledger of this process. Clones share it.
-    random_state : int, Generator or None
-        Public coins (initial weights); at epsilon = infinity it seeds everything. Noise is never seeded.
+
+# --- what a method is ------------------------------------------------------------------------------------------------
+
+
+def _unchanged(training: Any, request: Any) -> Any:
+    return training
+
+
+def _accept(request: Any) -> None:
+    """Refuse nothing."""
+
+
+def _never(request: Any) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Method:
+    """Everything that the rest of the program needs to know about a method.
 
     Attributes
     ----------
-    classes_, n_features_in_, feature_names_in_
-        As in scikit-learn; with a schema, features are its columns and classes have the type that their names spell.
-    plan_ : Plan
-        Every public number from which the guarantee follows.
-    epsilon_spent_ : float
-        What this fit cost at `delta`; the total of everything is ``ledger_.epsilon(delta)``.
-    evaluation_ : Evaluation or None
-        Noisy accuracy and gaps on the hold-out, with intervals.
-    timing_ : dict
-        Seconds for the plan, for reading and for training; empty after a private choice, which times would undo.
-
-    Guarantees
-    ----------
-    Fitted attributes and predictions together are (epsilon, delta)-differentially private: neighbours differ by one
-    record (one person, if the schema names an id column) added or removed. Assumes that the schema's facts are public
-    and that nobody reads this process's memory. Timing is not covered.
-
-    Examples
-    --------
-    >>> from fairveil import PrivateClassifier, load_dataset
-    >>> people = load_dataset("adult")
-    >>> clf = PrivateClassifier(epsilon=1.0, schema=people.schema).fit(people.X, people.y)
-    >>> clf.epsilon_spent_ <= 1.0
-    True
+    name : str
+        What users write after ``method=`` and ``--method``.
+    title, paper, help : str
+        What it does in a few words; who published it; one line for ``--help``.
+    estimator : type
+        The class derived from `BasePrivateClassifier`.
+    recipe : type
+        How it trains: the class of ``training=``, whose default instance is used if nothing is passed.
+    also_trains_by : tuple of types
+        Further recipes that ``training=`` accepts; `prepare` turns them into the method's own.
+    bounds_gap : bool
+        Whether it keeps a tolerance, or only measures the gap that results.
+    aims_at_zero : bool
+        Whether it reduces the gap without keeping a tolerance.
+    knob, knob_help : str
+        The field of its recipe that trades accuracy for fairness in place of a tolerance, and its help line.
+    protects : {"record", "attribute"}
+        What it keeps secret.
+    default_model, models : str, tuple of str
+        What it trains by default, and all that it can train.
+    reads_group : bool
+        Whether its decision rule reads the group itself, so that the group need not be a feature.
+    postprocesses : bool
+        Whether it can use a classifier that was fitted elsewhere.
+    derives_frontier : bool
+        Whether one fit yields a model for every tolerance.
+    share_of_headroom : float
+        The largest share of the tolerance by which it stays below the limit, for forecasts.
+    color : int
+        Its color among the series of charts.
+    suits : callable
+        Whether ``method="auto"`` may choose it for a request; the first one in the registry that suits is chosen.
+    check : callable
+        Refuses a request that the method cannot fulfill, before anything is spent.
+    prepare : callable
+        Takes a recipe and a request, and returns the recipe with what the request adds (headroom, awareness).
     """
 
-    _tuning: Tuning | None = None  # set by the front door, which alone offers a private choice
-    _protects = "record"
+    name: str
+    title: str
+    paper: str
+    help: str
+    estimator: "type[BasePrivateClassifier]"
+    recipe: type
+    also_trains_by: tuple[type, ...] = ()
+    bounds_gap: bool = True
+    aims_at_zero: bool = False
+    knob: str | None = None
+    knob_help: str = ""
+    protects: str = "record"
+    default_model: str = "linear"
+    models: tuple[str, ...] = ("linear", "mlp")
+    reads_group: bool = False
+    postprocesses: bool = False
+    derives_frontier: bool = False
+    share_of_headroom: float = 0.5
+    color: int = 0
+    suits: Callable[[Any], bool] = _never
+    check: Callable[[Any], None] = _accept
+    prepare: Callable[[Any, Any], Any] = _unchanged
+
+    def make_training(self, model: str | None = None, knob: float | None = None) -> Any:
+        """Return the method's recipe for this kind of model and this value of its knob."""
+        training = self.recipe()
+        if model is not None:
+            check_choice(f'model (with method "{self.name}")', model, self.models)
+            if model != self.default_model:
+                training = _with_model(training, model)
+        if knob is None:
+            return training
+        if self.knob is None:
+            raise InvalidParameterError(
+                f'Expected no knob with method "{self.name}", which has none, got {knob!r}; leave it out.'
+            )
+        return replace(training, **{self.knob: knob})
+
+    def make_estimator(self, request: Any) -> "BasePrivateClassifier":
+        """Return the estimator that fulfills a `FitRequest`, not yet fitted."""
+        training = self.recipe() if request.training is None else request.training
+        kinds = (self.recipe, *self.also_trains_by)
+        if not isinstance(training, kinds):
+            names = " or ".join(f"{kind.__name__}(...)" for kind in kinds)
+            raise InvalidParameterError(
+                f'Expected training={names} with method "{self.name}", got {type(training).__name__}; pass one of '
+                "these, or leave it out."
+            )
+        arguments: dict[str, Any] = {
+            "training": self.prepare(training, request), "epsilon": request.epsilon, "delta": request.delta,
+            "schema": request.prepared_schema(), "sensitive": list(request.sensitive) or None,
+            "holdout": request.holdout, "ledger": request.ledger, "random_state": request.random_state,
+        }  # fmt: skip
+        if issubclass(self.estimator, ConstrainedClassifier):
+            arguments["constraint"] = request.constraints
+        if self.postprocesses:
+            arguments["estimator"] = request.estimator
+        return self.estimator(**arguments)
+
+
+def _with_model(training: Any, model: str) -> Any:
+    """Return a recipe that trains another kind of model: in its field `model`, or in a recipe that it contains."""
+    names = {field.name for field in fields(training)}
+    if "model" in names:
+        return replace(training, model=model)
+    (inner,) = names & {"descent", "base"}
+    return replace(training, **{inner: _with_model(getattr(training, inner), model)})
+
+
+# --- predictions -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """Everything that a decision depends on; all of it is public except the key."""
+
+    inputs: InputSpec
+    model: Model
+    params: Float32Array
+    rule: DecisionRule
+    key: Key | None = None
+
+    def decide(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> NDArray[np.integer]:
+        """Return a class code for each row; the same record and key always get the same decision."""
+        groups, logits = self._groups_and_logits(X, sensitive_features)
+        uniforms = np.zeros((2, len(groups)))
+        if self.rule.needs_uniforms:
+            uniforms = self._uniforms(X, record_ids)
+        return self.rule.decide(logits, groups, uniforms)
+
+    def probabilities(self, X: Any, sensitive_features: Any = None) -> NDArray[np.float64]:
+        """Return the distribution of a randomized rule, else the model's class probabilities; shape (n, n_classes)."""
+        groups, logits = self._groups_and_logits(X, sensitive_features)
+        if self.rule.is_random:
+            return self.rule.distribution(logits, groups)
+        return label_probabilities(logits, self.inputs.people.n_classes).T
+
+    def distribution(self, X: Any, sensitive_features: Any = None) -> NDArray[np.float64]:
+        """Return the probability of each decision, shape (n, n_classes)."""
+        groups, logits = self._groups_and_logits(X, sensitive_features)
+        return self.rule.distribution(logits, groups)
+
+    def _groups_and_logits(self, X: Any, sensitive_features: Any) -> tuple[NDArray[np.integer], NDArray[Any]]:
+        groups: NDArray[Any] = np.zeros(len(X), dtype=np.int64)
+        if self.rule.reads_group or self.inputs.predicts == "decoupled":
+            groups = self.inputs.groups(X, sensitive_features)
+        # In double precision a row's decision does not depend on how many rows are decided with it.
+        params: Any = self.params.astype(np.float64)
+        return groups, self.model.logits(params, self.inputs.rows(X, groups).astype(np.float64))
+
+    def _uniforms(self, X: Any, record_ids: Any) -> NDArray[np.float64]:
+        """Return two keyed uniform numbers per row: of its id if there is one, else of what the schema reads of it."""
+        if self.key is None:
+            raise InvalidParameterError(
+                "Expected the key of this randomized rule, got none; pass its file with use_key(path) or --key, or "
+                "make one with Key.create(path)."
+            )
+        encoder, name = self.inputs.encoder, self.inputs.schema.id_column
+        codes, numbers = encoder.codes(X), encoder.numbers(X) + np.float32(0)  # 0 and -0 are one number
+        content = [
+            np.ascontiguousarray(block)
+            .view(np.uint8)
+            .reshape(len(codes), block.shape[1] * block.dtype.itemsize)
+            for block in (codes, numbers)
+        ]
+        uniforms = uniforms_of_rows(self.key, np.hstack(content))
+        if record_ids is None and name is not None and isinstance(X, pd.DataFrame) and name in X.columns:
+            record_ids = X[name]
+        if record_ids is None:
+            return uniforms
+        persons = encoder.persons(record_ids)
+        if len(persons) != uniforms.shape[1]:
+            raise BadStructureError(
+                f"Expected one id for each of {uniforms.shape[1]} rows, got {len(persons)}; name every record."
+            )
+        return np.where(persons >= 0, uniforms_of_rows(self.key, persons[:, None]), uniforms)
+
+
+# --- estimators ------------------------------------------------------------------------------------------------------
+
+
+class SearchAwareEstimator(ClassifierMixin, BaseEstimator):
+    """A scikit-learn classifier that knows when it is a candidate of a search, so that the ledger can record it."""
+
+    _is_clone = False
+    _is_candidate = False
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters. On a clone this is what a search does, and the next fit records it on the ledger."""
+        super().set_params(**params)
+        if params and self._is_clone:
+            self._is_candidate = True
+        return self
+
+    def __sklearn_clone__(self) -> Any:
+        clone = _clone_parametrized(self)
+        clone._is_clone = True
+        return clone
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class BasePrivateClassifier(SearchAwareEstimator):
+    """Base of all private classifiers: plan, ledger, training, predictions, saving and loading.
+
+    A method overrides at most these four hooks:
+
+    ``_input_spec(arrays)``
+        The public side of the table. Post-processors declare here what their model predicts.
+    ``_recipe(inputs)``
+        How to train. Refuses parameters that do not fit, before anything is spent.
+    ``_store(inputs, trained)``
+        Keeps what the training released as fitted attributes (with a trailing underscore).
+    ``cautions()`` and ``noise_statements(constraints, confidence)``
+        Evidence: sentences about a fitted classifier that users must see (fit also shows them as warnings), and
+        statements over the training noise.
+
+    and sets these class attributes: `protects` (what is secret), `is_randomized` (decisions always need a key),
+    `postprocesses` (takes a fitted classifier), `not_saved` (fitted attributes that a model folder does not keep).
+    """
+
+    protects: ClassVar[str] = "record"
+    is_randomized: ClassVar[bool] = False
+    postprocesses: ClassVar[bool] = False
+    not_saved: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Fill the documentation of shared parameters into the class docstring."""
+        super().__init_subclass__(**options)
+        for name, text in PARAMETERS.items():
+            cls.__doc__ = (cls.__doc__ or "").replace("{" + name + "}", text)
+        cls.__doc__ = (cls.__doc__ or "").replace("{guarantee}", GUARANTEE)
 
     def __init__(
         self,
         epsilon: float = 1.0,
         delta: float = 1e-5,
-        training: Recipe | None = None,
+        training: Any = None,
         schema: Schema | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
@@ -110,195 +347,264 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         self.ledger = ledger
         self.random_state = random_state
 
-    def fit(
-        self, X: Any, y: Any, sensitive_features: Any = None, progress: Progress = no_progress
-    ) -> "PrivateClassifier":
-        """Train on a table and its labels; the budget is booked before any row is used.
+    # --- hooks -------------------------------------------------------------------------------------------------
+
+    def _input_spec(self, arrays: tuple[Any, Any] | None = None) -> InputSpec:
+        """Return the public side of the table; `arrays` are X and y where there is no schema (epsilon = infinity)."""
+        return InputSpec.of(self.schema, self.sensitive, self.epsilon, self.delta, self.protects, arrays)
+
+    def _recipe(self, inputs: InputSpec) -> Recipe:
+        """Return how to train."""
+        raise TypeError(f"{type(self).__name__} must define _recipe.")
+
+    def _store(self, inputs: InputSpec, trained: Trained) -> None:
+        """Keep what was released as fitted attributes."""
+        self.schema_, self.model_, self.params_ = inputs.schema, trained.model, trained.fit.params
+        self.rule_: DecisionRule = trained.fit.rule
+        self.epsilon_spent_ = epsilon_of(self.plan_.charges(), self.delta)
+        self.final_check_: FinalCheck | None = trained.fit.check
+        self.evaluation_: Evaluation | None = None
+        if trained.outcomes is not None:
+            self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, inputs.people)
+        self._predictor = Predictor(inputs, self.model_, self.params_, self.rule_)
+        self.use_key(Key.fresh() if self.is_randomized or self.rule_.needs_uniforms else None)
+
+    def cautions(self) -> list[str]:
+        """Return what users must know about this fitted classifier, in whole sentences."""
+        check = self.final_check_
+        return [] if check is None or check.may_hold else [check.complaint()]
+
+    def noise_statements(self, constraints: Sequence[Constraint], confidence: float) -> list[dict[str, Any]]:
+        """Return statements over the training noise that a method makes beside the certificate; most make none."""
+        return []
+
+    # --- fitting -----------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, sensitive_features: Any = None, progress: Progress = no_progress) -> Any:
+        """Train on a table and its labels; the ledger is debited before any row is used.
 
         Parameters
         ----------
-        X : DataFrame or array of shape (n, d)
-        y : array of shape (n,)
-        sensitive_features : array of shape (n,) or DataFrame, optional
-            The sensitive column where it is not a column of `X`; a DataFrame where there are several.
+        X : DataFrame or array of shape (n_records, n_features)
+        y : array of shape (n_records,)
+        sensitive_features : array of shape (n_records,) or DataFrame, optional
+            The sensitive column if it is not a column of `X`; a DataFrame if there are several.
         progress : callable
             Wraps the range of steps, a progress bar for instance.
         """
-        check_epsilon(self.epsilon)
-        if self.schema is None and math.isinf(self.epsilon):
-            X, y = self._checked(X, y)
-        front = self._front(X, y)
-        return self._fit(front, lambda: self._from_table(front, X, y, sensitive_features), progress)
+        return self.fit_source(TableSource(X, y, sensitive_features), progress)
 
-    def fit_file(
-        self, path: str | Path, *, delimiter: str = ",", progress: Progress = no_progress
-    ) -> "PrivateClassifier":
+    def fit_file(self, path: str | Path, *, delimiter: str = ",", progress: Progress = no_progress) -> Any:
         """Train on a CSV or Parquet file that follows the schema, read chunk by chunk."""
-        front = self._front(None, None)
-        return self._fit(front, lambda: self._from_file(front, path, delimiter), progress)
+        return self.fit_source(FileSource(path, delimiter), progress)
 
-    def planned(self) -> AnyPlan:
-        """Return the plan that a fit would follow, from public facts alone."""
-        return self._plan_for(self._front(None, None))
+    def fit_source(
+        self, source: Source, progress: Progress = no_progress, tuning: Tuning | None = None, depth: int = 3
+    ) -> Any:
+        """Settle the plan, ask the ledger, and only then read the records and train.
 
-    def people(self) -> Population:
-        """Return the groups and classes that are counted, from public facts alone."""
-        return self._front(None, None).people
-
-    def front(self) -> Front:
-        """Return the public side of the tables that this fitted rule reads."""
-        check_is_fitted(self, "params_")
-        if hasattr(self, "_decider"):
-            fitted: Front = self._decider.front
-            return fitted
-        return open_front(self.schema_, self.sensitive, self.epsilon, self.delta, None, None, self._protects)
-
-    def _plan_for(self, front: Front) -> AnyPlan:
-        if self._tuning is not None:
-            if front.task.hides_attribute:
-                raise InvalidParameterError(
-                    "Expected no private choice among ways to train where an attribute alone is secret, got one; name "
-                    "one way."
-                )
-            return tuned_plan(self._tuning, front.task, self.holdout)
-        return make_plan(self._recipe_for(front), front.task, self.holdout)
-
-    def _recipe_for(self, front: Front) -> Recipe:
-        return Descent() if self.training is None else self.training
-
-    def _front(self, X: Any, y: Any) -> Front:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
-        return open_front(self.schema, self.sensitive, self.epsilon, self.delta, X, y, self._protects)
-
-    def _fit(self, front: Front, read: Callable[[], AnyRecords], progress: Progress) -> "PrivateClassifier":
-        """Settle the plan, ask the ledger, and only then read the records."""
-        started = time.perf_counter()
-        plan, ledger = self._plan_for(front), self._open_ledger()
+        `fit`, `fit_file` and `FairClassifier` call this; `tuning` is a private choice among recipes, `depth` how many
+        calls lie between this one and the user's, for warnings.
+        """
+        started, arrays = time.perf_counter(), None
+        if self.schema is None and math.isinf(self.epsilon) and isinstance(source, TableSource):
+            source, arrays = self._checked_arrays(source)
+        inputs = self._input_spec(arrays)
+        if self.schema is not None:
+            self.classes_ = inputs.classes_for(source.y)
+            self.feature_names_in_ = np.array(inputs.schema.feature_names, dtype=object)
+            self.n_features_in_ = len(self.feature_names_in_)
+        plan = self._plan(inputs, tuning)
+        ledger = session_ledger() if self.ledger is None else self.ledger
+        if self._is_candidate and plan.is_private:
+            ledger.debit_unpriced("a search that compares fits on private rows outside the accounting")
         ledger.check(plan.charges())
         planned = time.perf_counter()
-        records = read()
+        records = source.records(inputs)
         loaded = time.perf_counter()
-        trained = self._carried_out(plan, front, records, ledger, progress)
-        self.plan_, self.ledger_ = plan, ledger
-        self._keep(front, trained)
-        ended = time.perf_counter()
-        self.timing_ = {"plan": planned - started, "read": loaded - planned, "train": ended - loaded}
-        if isinstance(plan, TunedPlan):
-            self.timing_ = {}  # how long it took would tell how many runs there were
-        return self
-
-    def _carried_out(
-        self, plan: AnyPlan, front: Front, records: AnyRecords, ledger: Ledger, progress: Progress
-    ) -> Trained:
         coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
         rng, purpose = public_coins(self.random_state), f"fit of {type(self).__name__}"
         if isinstance(plan, Plan):
-            recipe = self._recipe_for(front)
-            return run_plan(plan, recipe, front.task, records, ledger, coins, rng, progress, purpose)
-        tuning: Any = self._tuning
-        whole: Any = records  # a choice is refused where an attribute alone is secret
-        tuned = run_tuned_plan(plan, tuning, front.task, whole, ledger, coins, rng, purpose)
-        self.candidate_ = tuned.candidate
-        return tuned.trained
-
-    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Check plain arrays as scikit-learn does; NaN and infinity follow the default rules."""
-        X, y = validate_data(self, X, y, ensure_all_finite=False, dtype="numeric")
-        check_classification_targets(y)
-        if len(np.unique(y)) < 2:
-            raise InvalidParameterError("Expected at least two classes in y, got one class.")
-        return X, y
-
-    def _from_table(self, front: Front, X: Any, y: Any, sensitive_features: Any) -> AnyRecords:
-        if y is None:
-            raise BadStructureError("Expected labels y, got None.")
-        if self.schema is None:
-            self.classes_, y = np.unique(y, return_inverse=True)
+            recipe = self._recipe(inputs)
+            trained = run_plan(plan, recipe, inputs.task, records, ledger, coins, rng, progress, purpose)
         else:
-            self.classes_ = typed_classes(front.schema.target.classes)
-            if not front.schema.target.cuts and not front.schema.target.values:
-                check_label_type(self.classes_, y)
-        records = front.records(X, y, sensitive_features)
-        if self.schema is not None:
-            self._name_features(front)
-        return records
+            whole: Any = records  # a choice is refused if the attribute alone is secret
+            tuned = run_tuned_plan(plan, tuning, inputs.task, whole, ledger, coins, rng, purpose)  # type: ignore[arg-type]
+            trained, self.candidate_ = tuned.trained, tuned.candidate
+        self.plan_, self.ledger_ = plan, ledger
+        self._store(inputs, trained)
+        ended = time.perf_counter()
+        self.timing_ = {"plan": planned - started, "read": loaded - planned, "train": ended - loaded}
+        if isinstance(plan, TunedPlan):
+            self.timing_ = {}  # how long it took would reveal how many runs there were
+        for sentence in self.cautions():
+            warnings.warn(sentence, ToleranceNotMetWarning, stacklevel=depth)
+        return self
 
-    def _name_features(self, front: Front) -> None:
-        self.feature_names_in_ = np.array(front.schema.feature_names, dtype=object)
-        self.n_features_in_ = len(self.feature_names_in_)
+    def _checked_arrays(self, source: TableSource) -> tuple[TableSource, tuple[Any, Any]]:
+        """Check plain arrays as scikit-learn does, and code their labels; only without a schema, so without privacy."""
+        X, y = validate_data(self, source.X, source.y, ensure_all_finite=False, dtype="numeric")
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InvalidParameterError("Expected at least two classes in y, got one class.")
+        return TableSource(X, codes, source.sensitive_features), (X, y)
 
-    def _from_file(self, front: Front, path: str | Path, delimiter: str) -> AnyRecords:
-        self.classes_ = typed_classes(front.schema.target.classes)
-        self._name_features(front)
-        return front.records_of_file(path, delimiter)
+    def _plan(self, inputs: InputSpec, tuning: Tuning | None) -> AnyPlan:
+        if tuning is None:
+            return make_plan(self._recipe(inputs), inputs.task, self.holdout)
+        if inputs.task.hides_attribute:
+            raise InvalidParameterError(
+                "Expected no private choice among recipes if the attribute alone is secret, got one; pass one recipe."
+            )
+        return tuned_plan(tuning, inputs.task, self.holdout)
 
-    def _open_ledger(self) -> Ledger:
-        ledger = session_ledger() if self.ledger is None else self.ledger
-        if getattr(self, "_is_candidate", False) and math.isfinite(self.epsilon):
-            ledger.debit_unpriced("a search that compares fits on private rows outside the accounting")
-        return ledger
+    def planned(self, tuning: Tuning | None = None) -> AnyPlan:
+        """Return the plan that a fit would follow, from public facts alone."""
+        return self._plan(self._input_spec(), tuning)
 
-    def _keep(self, front: Front, trained: Trained) -> None:
-        self.schema_, self.model_, self.params_ = front.schema, trained.model, trained.fit.params
-        self.rule_: DecisionRule = trained.fit.rule
-        self.epsilon_spent_ = epsilon_of(self.plan_.charges(), self.delta)
-        self.evaluation_ = None
-        if trained.outcomes is not None:
-            self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, front.people)
+    def planned_recipe(self) -> Recipe:
+        """Return how a fit would train, from public facts alone."""
+        return self._recipe(self._input_spec())
 
-    def _keep_check(self, check: FinalCheck | None) -> None:
-        """Keep what a last count says of every bound, and warn, where fit was called, of one that is surely broken."""
-        self.final_check_ = check
-        if check is not None and not check.may_hold:
-            warnings.warn(check.complaint(), ToleranceNotMetWarning, stacklevel=5)
+    # --- predictions -------------------------------------------------------------------------------------------
+
+    def predict(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> NDArray[Any]:
+        """Return the decision for each record.
+
+        Parameters
+        ----------
+        X : DataFrame or array
+            With the sensitive columns, if the rule reads the group and they are not passed separately.
+        sensitive_features : array or DataFrame, optional
+            The groups, as in `fit`; rules that do not read the group ignore them. Records of no known group are
+            decided by the model alone.
+        record_ids : array, optional
+            Identifies each record for randomized rules: the same id and key always give the same decision. By default
+            the schema's id column, else what the schema reads of the row.
+        """
+        return self.classes_[self._predictor.decide(self._table(X), sensitive_features, record_ids)]
+
+    def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
+        """Return the model's class probabilities; for a randomized rule, the distribution of its decision."""
+        return self._predictor.probabilities(self._table(X), sensitive_features)
+
+    def use_key(self, key: Key | str | Path | None) -> Any:
+        """Randomize decisions by this key (or the key in this file) from now on, so that they repeat elsewhere."""
+        self.key_ = key if isinstance(key, Key) or key is None else Key.read(key)
+        self._predictor = replace(self._predictor, key=self.key_)
+        return self
 
     def _table(self, X: Any) -> Any:
-        """Return the rows to be decided; plain arrays are checked as scikit-learn does."""
         check_is_fitted(self, "params_")
         if self.schema is None:
             return validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
         return X
 
-    def _logits(self, X: Any) -> NDArray[Any]:
-        table = self._table(X)
-        rows = Encoder(self.schema_).rows(table)
-        # In double precision a row's answer does not depend on how many rows are asked for with it.
-        params: Any = self.params_.astype(np.float64)
-        return self.model_.logits(params, rows.astype(np.float64))
+    @property
+    def inputs_(self) -> InputSpec:
+        """The public side of the tables that this fitted classifier reads."""
+        check_is_fitted(self, "params_")
+        return self._predictor.inputs
 
-    def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Return the model's probability of each class, one row a record."""
-        return softmax(self._logits(X)).T
+    # --- evidence ----------------------------------------------------------------------------------------------
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class of each record."""
-        decisions = self._logits(X).argmax(axis=0)
-        return self.classes_[decisions]
+    def count_outcomes(
+        self, source: Source, epsilon: float, delta: float, ledger: Ledger | None = None
+    ) -> Evaluation:
+        """Return noisy (group x label x decision) counts on other people, for a certificate.
+
+        Notes
+        -----
+        Guarantees (epsilon, delta)-differential privacy for the people of `source`, one added or removed. Their ledger
+        is asked before they are read, and debited before anything is counted. The classifier may be known before the
+        people are chosen.
+        """
+        check_epsilon(epsilon)
+        check_delta(delta)
+        inputs = self.inputs_
+        plan = make_counting_plan(epsilon, delta, inputs.task.unit)
+        ledger = session_ledger() if ledger is None else ledger
+        ledger.check(plan.charges())
+        with threadpool_limits(1, user_api="blas"):
+            records = source.records(inputs)
+            veil = open_veils(records, plan, ledger, secret_coins(), "counts for a certificate")["holdout"]
+            counts, variance = release_outcomes(veil, self.model_, self.params_, self.rule_, inputs.task)
+        return Evaluation(counts, variance, inputs.people)
+
+    # --- saving and loading ------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
-        """Write the fitted rule into a new folder, as JSON and safetensors."""
+        """Write the fitted classifier into a new folder, as JSON and safetensors; never the key."""
         check_is_fitted(self, "params_")
-        save_rule(self, Path(folder))
+        save_folder(self, Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path) -> "PrivateClassifier":
-        """Return a fitted rule from its folder; it predicts, and refuses to fit (its ledger is sealed)."""
-        return load_rule(cls, Path(folder))
+    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:
+        """Return a fitted classifier from its folder; it predicts, and refuses to fit (its ledger is sealed).
 
-    def set_params(self, **params: Any) -> "PrivateClassifier":
-        """Set parameters; on a clone this is what a search does, and the ledger will say so."""
-        super().set_params(**params)
-        if params and getattr(self, "_is_clone", False):
-            self._is_candidate = True
-        return self
+        Parameters
+        ----------
+        folder : str or Path
+        estimator : fitted classifier, optional
+            The classifier that the rule was fitted to, if it was fitted elsewhere.
+        key : Key or path, optional
+            The key of a randomized rule.
+        """
+        takes_key = cls.postprocesses or cls.is_randomized
+        if (estimator is not None and not cls.postprocesses) or (key is not None and not takes_key):
+            raise InvalidParameterError(
+                f"Expected no classifier and no key for a {cls.__name__}, which trains its own model and needs no key; "
+                "leave them out."
+            )
+        fitted = read_folder(Path(folder), cls.__name__)
+        plan, schema, model = fitted["plan_"], fitted["schema_"], fitted["model_"]
+        names, predicts = fitted.pop("sensitive"), fitted.pop("predicts")
+        loaded = cls(epsilon=plan.epsilon, delta=plan.delta, schema=schema, sensitive=names)
+        for name, value in fitted.items():
+            setattr(loaded, name, value)
+        for name in ("final_check_", *cls.not_saved):
+            setattr(loaded, name, None)
+        loaded.ledger = loaded.ledger_ = Ledger.sealed()
+        prefitted = None
+        if isinstance(model, PrefittedProbabilities):
+            if estimator is None:
+                raise InvalidParameterError(
+                    "Expected the classifier that this rule was fitted to, got none; load it and pass it as estimator."
+                )
+            prefitted = PrefittedClassifier.of(estimator, schema.target.classes)
+        entries = tuple(schema.sensitive_named(name) for name in names or ())
+        inputs = InputSpec(schema, entries, plan.epsilon, plan.delta, predicts, prefitted, cls.protects)
+        loaded._predictor = Predictor(inputs, model, loaded.params_, loaded.rule_)
+        return loaded.use_key(key)
 
-    def __sklearn_clone__(self) -> "PrivateClassifier":
-        clone = _clone_parametrized(self)
-        clone._is_clone = True
-        return clone
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
+class ConstrainedClassifier(BasePrivateClassifier):
+    """Base of classifiers that take fairness constraints."""
+
+    def __init__(
+        self,
+        constraint: Constraint | Sequence[Constraint] | None = None,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        training: Any = None,
+        schema: Schema | None = None,
+        sensitive: str | Sequence[str] | None = None,
+        holdout: float = 0.0,
+        ledger: Ledger | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)
+        self.constraint = constraint
+
+
+def training_of(estimator: BasePrivateClassifier, kind: type, *others: type) -> Any:
+    """Return the recipe in `training=`, or the default one; refuse a recipe of another kind."""
+    training = kind() if estimator.training is None else estimator.training
+    if not isinstance(training, (kind, *others)):
+        names = " or ".join(f"{each.__name__}(...)" for each in (kind, *others))
+        raise InvalidParameterError(
+            f"Expected training={names} for {type(estimator).__name__}, got {type(training).__name__}; "
+            "PrivateClassifier takes other recipes."
+        )
+    return training

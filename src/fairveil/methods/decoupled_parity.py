@@ -1,37 +1,29 @@
-"""RandomizedParityPostprocessor: flips that move two groups to one rate, by lots that repeat.
-
-Random flips that move two groups to the midpoint of their rates: Algorithms 1 and 2 of decoupled parity.
-"""
+"""Decoupled parity (Ghoukasian and Asoodeh 2024): random flips that move two groups to one selection rate."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._keys import Key
 from fairveil._typing import Float64Array
 from fairveil._validation import check_choice, check_positive
-from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity, constrain
-from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.groups import Population
 from fairveil.fairness.histogram import HistogramConstraints
-from fairveil.methods.base import PrivateClassifier
+from fairveil.methods.base import Method
+from fairveil.methods.dp2dp import BasePostprocessor
 from fairveil.methods.dp2dp.gap_bounds import FlipGapBounds
 from fairveil.methods.dp2dp.recipe import FittedRule, Postprocessed, PrefittedScores, RuleProblem, RuleSolver
 from fairveil.methods.dp2dp.thresholds import WIDTH, ScoreHistogram
-from fairveil.methods.dp2dp.wrapping import base_recipe, coverage, keyed_rule, load_decider, wrapped_front
-from fairveil.methods.inputs import Front
-from fairveil.methods.predictor import Predictor
+from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.inputs import InputSpec
+from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.models.rules import RandomizedThresholds
-from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Release, Stage
+from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import Sum, WeightedDecision
-from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
 from fairveil.training.recipe import Recipe, Task
 from fairveil.training.run import Trained
@@ -188,27 +180,30 @@ class RateFlips:
 
 
 @dataclass(frozen=True)
-class FlipFitting:
-    """How `RandomizedParityPostprocessor` fits its rule.
+class FlipTraining:
+    """How `RandomizedParityPostprocessor` trains its model and fits its rule.
 
     Parameters
     ----------
+    base : Descent or OutputPerturbation
+        How the model is trained whose decisions are flipped.
     mode : {"flips", "scores"}
-        Flip decisions at random (the paper), or move the people nearest to the boundary and draw lots only in the
-        bin of scores that holds it: fewer errors for the same gap.
+        Flip decisions at random (the paper), or change those nearest to the boundary and randomize only in the bin of
+        scores that contains it: fewer errors for the same gap.
     decoupled : bool
-        One model for each group, as the paper has it, instead of one model that reads the group.
+        Train one model per group, as in the paper, instead of one model that reads the group.
     group_sizes : pair of int, optional
         Public sizes of the two groups among the rows that are counted: the paper's form of the noisy rates.
     group_epsilons : pair of float
-        With public sizes, how the paper's epsilon_0 and epsilon_1 compare: only their ratio counts, the larger is what
-        the release costs.
+        With public sizes, the ratio of the paper's epsilon_0 and epsilon_1; the release costs the larger one.
     rule_fraction : float, optional
-        The share of the units kept apart for the rule; None fits it on the training rows.
+        The share of the units held apart to fit the rule; None fits it on the training rows.
     budget_share : float, optional
-        The share of the precision that the rule takes on the training rows; None follows from public facts.
+        The share of the precision (1 / noise^2) that the rule takes on the training rows; None follows from public
+        facts.
     """
 
+    base: Recipe = field(default_factory=Descent)
     mode: str = "flips"
     decoupled: bool = False
     group_sizes: tuple[int, int] | None = None
@@ -221,13 +216,8 @@ class FlipFitting:
         if self.mode == "scores" and self.group_sizes is not None:
             raise InvalidParameterError("Expected group_sizes with mode='flips' only; leave them out.")
 
-    @property
-    def predicts(self) -> str:
-        """What the model is of."""
-        return "decoupled" if self.decoupled else "label"
-
     def recipe(
-        self, base: Recipe, constraint: Constraint | Sequence[Constraint], people: Population
+        self, is_prefitted: bool, constraint: Constraint | Sequence[Constraint], people: Population
     ) -> Postprocessed:
         """Return the whole recipe; refuse everything but demographic parity of two groups and classes."""
         if people.n_classes != 2:
@@ -240,173 +230,123 @@ class FlipFitting:
             if self.mode == "flips"
             else ScoreHistogram(in_bins=True)
         )
-        jitter = WIDTH if isinstance(base, PrefittedScores) else 0.0
+        base = PrefittedScores() if is_prefitted else self.base
+        jitter = WIDTH if is_prefitted else 0.0
         return Postprocessed(base, solver, constraint, self.rule_fraction, self.budget_share, jitter=jitter)
 
 
-class RandomizedParityPostprocessor(PrivateClassifier):
-    """Two groups selected alike by random flips: decoupled parity (Ghoukasian and Asoodeh 2024), Algorithms 1 and 2.
+class RandomizedParityPostprocessor(BasePostprocessor):
+    """Equalizes the selection rates of two groups by random flips: decoupled parity (Ghoukasian and Asoodeh 2024).
 
-    The group with the higher rate loses some of its positive decisions, the other gains some, by lot: both end at the
-    midpoint (or `tolerance` apart). It changes as few decisions as any rule can, but not those nearest to the boundary:
-    ``fitting=FlipFitting(mode="scores")`` does, and loses less accuracy.
+    The group with the higher rate loses some of its positive decisions, the other gains some, at random: both end at
+    the midpoint (or `tolerance` apart). It changes as few decisions as any rule can, but not those nearest to the
+    boundary: ``training=FlipTraining(mode="scores")`` does, and loses less accuracy.
 
     Parameters
     ----------
-    estimator : Descent, OutputPerturbation, or a fitted classifier with predict_proba, optional
-        Where decisions come from. A recipe is trained here, in one budget with the rule; None is ``Descent()``. A
-        fitted classifier is used as it is: its own training is not covered.
     constraint : DemographicParity, optional
-        None is ``DemographicParity(tolerance=0)``.
-    epsilon, delta : float
-        The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy (Algorithm 1).
-    fitting : FlipFitting, optional
-        Flips or scores, one model or one for each group, public group sizes; None is ``FlipFitting()``.
-    schema : Schema
-        The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
+        Defaults to ``DemographicParity(tolerance=0)``.
+    {epsilon, delta}
+    training : FlipTraining, Descent or OutputPerturbation, optional
+        How to train the model and fit the rule; None is ``FlipTraining()``. A Descent or OutputPerturbation trains the
+        model, in one budget with the rule.
+    {schema}
     sensitive : str
         The sensitive column, of two groups.
-    holdout : float
-        Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
-    ledger : Ledger, optional
-        The books of these people; None is the ledger of this process. Clones share it.
-    random_state : int, Generator or None
-        Public coins (initial weights); at epsilon = infinity it seeds everything. Noise is never seeded.
+    {holdout}
+    {ledger}
+    {random_state}
+    {estimator}
 
     Attributes
     ----------
     rule_ : RandomizedThresholds
-        The released rule; `predict_proba` is its exact law.
-    promise_ : FlipGapBounds or None
+        The released rule; `predict_proba` is its exact distribution.
+    gap_bounds_ : FlipGapBounds or None
         Theorem 3 and Proposition 4 for this rule: `gap_bound`, `expected_gap_bound` and their twins for changes; None
         with ``mode="scores"`` and after a private choice among candidates.
     coverage_ : str
-        What the guarantee covers, and what not.
+        What the guarantee covers, and what it does not.
     key_ : Key
-        Decides lots: the same key and record give the same answer. Made afresh at each fit, see `use_key`.
+        Randomizes decisions: the same key and record always give the same decision. Made afresh at each fit, see
+        `use_key`.
     final_check_ : FinalCheck or None
-        With ``mode="scores"``, what a last noisy count says of the rule.
+        With ``mode="scores"``, what a last noisy count says about the rule.
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
         As in `PrivateClassifier`.
 
-    Guarantees
-    ----------
-    Everything released here is (epsilon, delta)-differentially private: neighbours differ by one record (one person, if
-    the schema names an id column) added or removed. Assumes that the schema's facts (and group sizes, if given) are
-    public, that nobody reads this process's memory, and of a fitted classifier that it answers every row, each by
-    itself. Timing is not covered. The key hides no record; who has it can foresee lots.
+    Notes
+    -----
+    Everything released here is (epsilon, delta)-differentially private: {guarantee} It also
+    assumes that group sizes, if passed, are public, and of a fitted classifier that it answers every row, each by
+    itself. The key hides no record; whoever has it can predict every decision.
 
     Examples
     --------
     >>> from fairveil import RandomizedParityPostprocessor, load_dataset
     >>> people = load_dataset("adult")
     >>> clf = RandomizedParityPostprocessor(schema=people.schema, sensitive="sex").fit(people.X, people.y)
-    >>> bool((clf.predict(people.X) == clf.predict(people.X)).all()), clf.promise_.gap_bound() < 0.1
+    >>> bool((clf.predict(people.X) == clf.predict(people.X)).all()), clf.gap_bounds_.gap_bound() < 0.1
     (True, True)
     """
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        constraint: DemographicParity | None = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        fitting: FlipFitting | None = None,
-        schema: Schema | None = None,
-        sensitive: str | Sequence[str] | None = None,
-        holdout: float = 0.0,
-        ledger: Ledger | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.constraint = constraint
-        self.epsilon = epsilon
-        self.delta = delta
-        self.fitting = fitting
-        self.schema = schema
-        self.sensitive = sensitive
-        self.holdout = holdout
-        self.ledger = ledger
-        self.random_state = random_state
+    is_randomized = True
+    not_saved = ("gap_bounds_",)
 
-    @property
-    def _fitting(self) -> FlipFitting:
-        fitting = FlipFitting() if self.fitting is None else self.fitting
-        if not isinstance(fitting, FlipFitting):
-            raise InvalidParameterError(
-                f"Expected fitting to be a FlipFitting, got {type(fitting).__name__}."
-            )
-        return fitting
+    def _input_spec(self, arrays: tuple[Any, Any] | None = None) -> InputSpec:
+        predicts = "decoupled" if self._settings(FlipTraining).decoupled else "label"
+        return super()._input_spec(arrays).for_postprocessing(predicts, self.estimator)
 
-    @property
     def _parity(self) -> DemographicParity:
-        constraint = DemographicParity() if self.constraint is None else self.constraint
-        if not isinstance(constraint, DemographicParity):
+        several = self.constraint if isinstance(self.constraint, Sequence) else (self.constraint,)
+        parity = DemographicParity() if self.constraint is None else several[0]
+        if len(several) != 1 or not isinstance(parity, DemographicParity):
             raise InvalidParameterError(
-                f"Expected a DemographicParity, got {type(constraint).__name__}; ParityPostprocessor takes others."
+                "Expected demographic_parity alone for random flips, got another bound; ParityPostprocessor "
+                "(--method dp2dp) takes others."
             )
-        return constraint
+        return parity
 
-    def _front(self, X: Any, y: Any) -> Front:
-        return wrapped_front(super()._front(X, y), self.estimator, self._fitting.predicts)
+    def _recipe(self, inputs: InputSpec) -> Postprocessed:
+        settings = self._settings(FlipTraining)
+        return settings.recipe(inputs.prefitted is not None, self._parity(), inputs.people)
 
-    def _recipe_for(self, front: Front) -> Postprocessed:
-        return self._fitting.recipe(base_recipe(self.estimator), self._parity, front.people)
-
-    def _keep(self, front: Front, trained: Trained) -> None:
-        super()._keep(front, trained)
-        self.final_check_: FinalCheck | None = trained.fit.check
-        self.coverage_ = coverage(front)
-        self.promise_ = self._promised(trained)
-        self._decider = Predictor(front, trained.model, trained.fit.params, trained.fit.rule)
-        self.use_key(Key.fresh())
-
-    def _promised(self, trained: Trained) -> FlipGapBounds | None:
-        sizes = trained.fit.sizes
-        if sizes is None or not self.plan_.is_private or isinstance(self.plan_, TunedPlan):
-            return None
-        (release,) = self.plan_.stage("rule").releases
-        fitting = self._fitting
-        flips = RateFlips(fitting.group_sizes, fitting.group_epsilons)
-        return FlipGapBounds(
-            (float(sizes[0]), float(sizes[1])),
-            flips.scales(release.noise_multiplier),
-            float(self._parity.tolerance),
-            fitting.group_sizes is not None,
-        )
-
-    def use_key(self, key: Key | str | Path | None) -> "RandomizedParityPostprocessor":
-        """Decide lots by this key (or the key in this file) from now on, so that answers repeat elsewhere."""
-        self._decider = keyed_rule(self._decider, key)
-        self.key_ = self._decider.key
-        return self
-
-    def predict(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> NDArray[Any]:
-        """Return the decision for each record; the same record and key give the same answer.
-
-        Parameters
-        ----------
-        X : DataFrame or array
-            With the sensitive column, if it is not given apart.
-        sensitive_features : array or DataFrame, optional
-            The groups, as in `fit`.
-        record_ids : array, optional
-            Who each record is. By default the schema's id column, else what the schema reads of the row: people with
-            equal rows then share a lot.
-        """
-        table = self._table(X)
-        return self.classes_[self._decider.decide(table, sensitive_features, record_ids)]
+    def _store(self, inputs: InputSpec, trained: Trained) -> None:
+        super()._store(inputs, trained)
+        self.gap_bounds_: FlipGapBounds | None = None
+        sizes, plan, settings = trained.fit.sizes, self.plan_, self._settings(FlipTraining)
+        if sizes is not None and plan.is_private and isinstance(plan, Plan):
+            (release,) = plan.stage("rule").releases
+            flips = RateFlips(settings.group_sizes, settings.group_epsilons)
+            self.gap_bounds_ = FlipGapBounds(
+                (float(sizes[0]), float(sizes[1])),
+                flips.scales(release.noise_multiplier),
+                float(self._parity().tolerance),
+                settings.group_sizes is not None,
+            )
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
-        """Return the exact probability of each decision, one row a record."""
-        table = self._table(X)
-        return self._decider.distribution(table, sensitive_features)
+        """Return the exact probability of each decision, shape (n_records, n_classes)."""
+        return self._predictor.distribution(self._table(X), sensitive_features)
 
-    @classmethod
-    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:
-        """Return a fitted rule from its folder; a classifier that was fitted elsewhere must be handed over again."""
-        rule = super().load(folder)
-        rule.final_check_ = rule.promise_ = None
-        rule._decider = load_decider(rule, estimator)
-        rule.coverage_ = coverage(rule._decider.front)
-        return rule.use_key(key)
+
+def _check(request: Any) -> None:
+    if not request.aware:
+        raise InvalidParameterError(
+            'Expected aware=True (--aware) with "parity", because its flips read the group, got False; use "dp2dp".'
+        )
+
+
+DECOUPLED_PARITY = Method(
+    name="parity",
+    title="selection rates equalized by random flips",
+    paper="Ghoukasian and Asoodeh 2024",
+    help="random flips, demographic parity of two groups",
+    estimator=RandomizedParityPostprocessor,
+    recipe=FlipTraining,
+    also_trains_by=(Descent, OutputPerturbation),
+    reads_group=True,
+    postprocesses=True,
+    color=2,
+    check=_check,
+)

@@ -1,21 +1,23 @@
-"""Private gradient descent (DP-SGD, Abadi et al. 2016), the descent that all in-processing methods build on."""
+"""DP-SGD (Abadi et al. 2016) and DPSGD-F: private gradient descent, on which all in-processing methods build."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_choice, check_integer, check_positive, check_probability
 from fairveil.errors import InvalidParameterError
+from fairveil.methods.base import BasePrivateClassifier, Method
+from fairveil.methods.inputs import InputSpec
 from fairveil.models import Average, Decoupled, LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.models.rules import Argmax, DecisionRule, TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, CrossEntropy, GradientNormBin, JointEntropy, Objective
 from fairveil.privacy.veil import Veil
-from fairveil.training.recipe import Fit, Progress, Task, no_progress
+from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
 
 TYPICAL_RATE = 0.1
 SMALLEST_RATE, LARGEST_RATE = 0.01, 0.5
@@ -209,3 +211,73 @@ def adapted_clip_norms(counts: np.ndarray, base: float) -> Float32Array:
     overall = max(counts[:, 1].sum() / sizes.sum(), 1e-3)
     factor = 1 + (counts[:, 1] / sizes) / overall
     return (base * np.clip(factor, 1.0, 3.0)).astype(np.float32)
+
+
+class PrivateClassifier(BasePrivateClassifier):
+    """A differentially private classifier: DP-SGD (Abadi et al. 2016), DPSGD-F, or output perturbation.
+
+    Parameters
+    ----------
+    {epsilon, delta}
+    training : Descent or OutputPerturbation, optional
+        How to train; None is ``Descent()``, whose open numbers follow from public facts.
+    {schema}
+    {sensitive}
+    {holdout}
+    {ledger}
+    {random_state}
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_
+        As in scikit-learn; with a schema, features are its columns and classes have the type that their names spell.
+    plan_ : Plan
+        Every public number from which the guarantee follows.
+    epsilon_spent_ : float
+        What this fit cost at `delta`; the total of everything is ``ledger_.epsilon(delta)``.
+    evaluation_ : Evaluation or None
+        Noisy accuracy and gaps on the hold-out, with intervals.
+    timing_ : dict
+        Seconds for the plan, for reading and for training; empty after a private choice, which times would undo.
+
+    Notes
+    -----
+    Fitted attributes and predictions together are (epsilon, delta)-differentially private:
+    {guarantee}
+
+    Examples
+    --------
+    >>> from fairveil import PrivateClassifier, load_dataset
+    >>> people = load_dataset("adult")
+    >>> clf = PrivateClassifier(epsilon=1.0, schema=people.schema).fit(people.X, people.y)
+    >>> clf.epsilon_spent_ <= 1.0
+    True
+    """
+
+    def _recipe(self, inputs: InputSpec) -> Recipe:
+        return Descent() if self.training is None else self.training
+
+
+def _with_group_clipping(training: Descent, request: Any) -> Descent:
+    return replace(training, group_clipping=True)
+
+
+DP_SGD = Method(
+    name="dpsgd",
+    title="private gradient descent",
+    paper="Abadi et al. 2016",
+    help="private only, the gap is measured",
+    estimator=PrivateClassifier,
+    recipe=Descent,
+    bounds_gap=False,
+    color=6,
+)
+DPSGD_F = replace(
+    DP_SGD,
+    name="dpsgdf",
+    title="private gradient descent with a clip norm per group",
+    paper="Xu et al. 2021",
+    help="private only, with a clip norm per group; the gap is measured",
+    prepare=_with_group_clipping,
+    color=7,
+)

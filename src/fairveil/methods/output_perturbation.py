@@ -8,6 +8,8 @@ import numpy as np
 
 from fairveil._validation import check_positive
 from fairveil.errors import InvalidParameterError
+from fairveil.methods.base import Method
+from fairveil.methods.dp_sgd import PrivateClassifier
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.plan import Release, Stage
@@ -72,3 +74,16 @@ class OutputPerturbation:
         free = released.reshape(task.n_features + 1, task.n_classes - 1)
         columns = np.column_stack([np.zeros(task.n_features + 1), free])
         return Fit(self.model_for(task).pack(columns[:-1].T, columns[-1]))
+
+
+OUTPUT_PERTURBATION = Method(
+    name="output",
+    title="output perturbation",
+    paper="Chaudhuri, Monteleoni and Sarwate 2011",
+    help="private only, one noisy minimizer; the gap is measured",
+    estimator=PrivateClassifier,
+    recipe=OutputPerturbation,
+    bounds_gap=False,
+    models=("linear",),
+    color=8,
+)

@@ -131,6 +131,11 @@ class Ledger:
         if budget is not None:
             self.set_budget(budget)
 
+    @classmethod
+    def sealed(cls) -> "Ledger":
+        """Return an empty ledger that refuses to spend, for a model that was loaded without its ledger."""
+        return _sealed_copy(None, uuid.uuid4().hex)
+
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All debits so far, oldest first."""

@@ -6,23 +6,18 @@ Training by any recipe, then decisions drawn around what it released: FairSmooth
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfinv
 
-from fairveil._keys import Key
 from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_integer, check_positive
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
-from fairveil.methods.base import PrivateClassifier
-from fairveil.methods.dp2dp.wrapping import keyed_rule, load_decider
+from fairveil.methods.base import BasePrivateClassifier
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.inputs import Front
-from fairveil.methods.predictor import Predictor
+from fairveil.methods.inputs import InputSpec
 from fairveil.models.base import ignore_float_warnings, model_kind
 from fairveil.models.last_layer import (
     LayeredModel,
@@ -39,7 +34,6 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
-from fairveil.training.run import Trained
 
 LAYERS = ("last", "all")
 SURE = 1e-15
@@ -236,7 +230,7 @@ class Smoothed:
         return replace(fit, rule=RandomizedByKey(), check=None, trace=None)
 
 
-class SmoothedClassifier(PrivateClassifier):
+class SmoothedClassifier(BasePrivateClassifier):
     """Decisions drawn around a private model: FairSmooth (Jin et al. 2022), DPSGD-Smooth, FairFM-Smooth, FairDP.
 
     Every decision is that of weights drawn anew around the released ones, by a key, so that the same record always gets
@@ -247,23 +241,16 @@ class SmoothedClassifier(PrivateClassifier):
 
     Parameters
     ----------
-    estimator : Descent, Functional, Groupwise or OutputPerturbation, optional
+    training : Descent, Functional, Groupwise or OutputPerturbation, optional
         How to train; None is ``Descent()`` (DPSGD-Smooth).
     smoothing : Smoothing
         How decisions are drawn: ``Smoothing(std=0.5)`` or ``Smoothing(gap=0.1)``.
-    epsilon, delta : float
-        The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy (FairSmooth).
-    schema : Schema
-        The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
-    sensitive : str or list of str, optional
-        The sensitive column or columns, where training or the hold-out's gaps need them. Decisions read the columns of
-        the schema, a sensitive one too unless it is left out.
-    holdout : float
-        Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
-    ledger : Ledger, optional
-        The books of these people; None is the ledger of this process. Clones share it.
-    random_state : int, Generator or None
-        Public coins (initial weights); at epsilon = infinity it seeds everything. Noise is never seeded.
+    {epsilon, delta}
+    {schema}
+    {sensitive}
+    {holdout}
+    {ledger}
+    {random_state}
 
     Attributes
     ----------
@@ -275,8 +262,8 @@ class SmoothedClassifier(PrivateClassifier):
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
         As in `PrivateClassifier`.
 
-    Guarantees
-    ----------
+    Notes
+    -----
     Fitted attributes and predictions together are (epsilon, delta)-differentially private: neighbours differ by one
     record (one person, if the schema names an id column) added or removed; draws around released weights are
     post-processing. `gap_bound_` holds for the law of the decisions (`predict_proba`), whatever the people. Assumes
@@ -291,85 +278,43 @@ class SmoothedClassifier(PrivateClassifier):
     0.1
     """
 
+    is_randomized = True
+
     def __init__(
         self,
-        estimator: Recipe | None = None,
         smoothing: Smoothing | None = None,
         epsilon: float = 1.0,
         delta: float = 1e-5,
+        training: Recipe | None = None,
         schema: Schema | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
         ledger: Ledger | None = None,
         random_state: Any = None,
     ) -> None:
-        self.estimator = estimator
+        super().__init__(epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)
         self.smoothing = smoothing
-        self.epsilon = epsilon
-        self.delta = delta
-        self.schema = schema
-        self.sensitive = sensitive
-        self.holdout = holdout
-        self.ledger = ledger
-        self.random_state = random_state
 
-    def _recipe_for(self, front: Front) -> Smoothed:
+    def _recipe(self, inputs: InputSpec) -> Smoothed:
         if not isinstance(self.smoothing, Smoothing):
             raise InvalidParameterError(
-                "Expected smoothing=Smoothing(std=...) or Smoothing(gap=...), got "
-                f"{type(self.smoothing).__name__}; say how decisions are drawn."
+                f"Expected smoothing=Smoothing(std=...) or Smoothing(gap=...), got {type(self.smoothing).__name__}; "
+                "pass one of these."
             )
-        base = Descent() if self.estimator is None else self.estimator
+        base = Descent() if self.training is None else self.training
         if not hasattr(base, "model_for"):
             raise InvalidParameterError(
                 f"Expected a way to train such as Descent(), got {type(base).__name__}; name one, or leave it open."
             )
         return Smoothed(base, self.smoothing)
 
-    def _keep(self, front: Front, trained: Trained) -> None:
-        super()._keep(front, trained)
-        self.gap_bound_ = _gap_bound(self)
-        self._decider = Predictor(front, trained.model, trained.fit.params, trained.fit.rule)
-        self.use_key(Key.fresh())
-
-    def use_key(self, key: Key | str | Path | None) -> "SmoothedClassifier":
-        """Decide lots by this key (or the key in this file) from now on, so that answers repeat elsewhere."""
-        self._decider = keyed_rule(self._decider, key)
-        self.key_ = self._decider.key
-        return self
-
-    def predict(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> NDArray[Any]:
-        """Return the decision for each record; the same record and key give the same answer.
-
-        Parameters
-        ----------
-        X : DataFrame or array
-        sensitive_features : ignored
-            The rule reads no group apart; here because rules that do take it.
-        record_ids : array, optional
-            Who each record is. By default the schema's id column, else what the schema reads of the row.
-        """
-        table = self._table(X)
-        return self.classes_[self._decider.decide(table, record_ids=record_ids)]
-
-    def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
-        """Return the exact probability of each decision, one row a record."""
-        table = self._table(X)
-        return self._decider.distribution(table)
+    @property
+    def gap_bound_(self) -> float:
+        """The largest possible gap between groups, over the randomization, for any people."""
+        model: Any = self.model_
+        return float(model.gap_bound(self.params_))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-    @classmethod
-    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:
-        """Return a fitted rule from its folder, with its key for predictions."""
-        rule = super().load(folder)
-        rule._decider = load_decider(rule, None)
-        rule.gap_bound_ = _gap_bound(rule)
-        return rule.use_key(key)
-
-
-def _gap_bound(fitted: Any) -> float:
-    return float(fitted.model_.gap_bound(fitted.params_))

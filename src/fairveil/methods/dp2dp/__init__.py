@@ -1,30 +1,151 @@
-"""ParityPostprocessor: any probabilistic classifier in, a private rule that treats groups alike out."""
+"""DP2DP (Say, Denis and Pinot 2025), generalized: private decision rules that keep bounds, on top of scores."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fairveil._keys import Key
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.constraints import Constraint, DemographicParity
+from fairveil.fairness.constraints import Cap, Constraint, DemographicParity, Parity
 from fairveil.fairness.diagnostics import ConstraintTrace
-from fairveil.methods.base import PrivateClassifier
+from fairveil.fairness.groups import Population
+from fairveil.fairness.rule_parser import Rule
+from fairveil.methods.base import ConstrainedClassifier, Method, training_of
+from fairveil.methods.dp2dp.dual_steps import DualSteps
 from fairveil.methods.dp2dp.gap_bounds import ExpectedGap
-from fairveil.methods.dp2dp.options import ParityFitting
-from fairveil.methods.dp2dp.recipe import Postprocessed
-from fairveil.methods.dp2dp.wrapping import base_recipe, coverage, keyed_rule, load_decider, wrapped_front
-from fairveil.methods.inputs import Front
-from fairveil.methods.predictor import Predictor
+from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores, RuleSolver
+from fairveil.methods.dp2dp.thresholds import WIDTH, ScoreHistogram
+from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.inputs import InputSpec
+from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.privacy.ledger import Ledger
+from fairveil.training.recipe import Recipe
 from fairveil.training.run import Trained, make_plan
 
+CLASS_JITTER = 0.02
+"""Width of the uniform number that breaks ties between more than two classes, in units of probability."""
 
-class ParityPostprocessor(PrivateClassifier):
-    """A private decision rule under parity, fitted to a model's scores: DP2DP (Say, Denis and Pinot 2025), generalised.
+
+@dataclass(frozen=True)
+class ParityTraining:
+    """How `ParityPostprocessor` trains its model and fits its rule.
+
+    Parameters
+    ----------
+    base : Descent or OutputPerturbation
+        How the model is trained whose scores the rule uses.
+    aware : bool
+        Whether the rule reads the group. If not, the model predicts (group, label) pairs, and the sensitive columns
+        are not among its inputs.
+    solver : ScoreHistogram, DualSteps or NoisyDescent, optional
+        None is ``ScoreHistogram()`` for two classes and a rule that reads the group, ``DualSteps()`` otherwise.
+    rule_fraction : float, optional
+        The share of the units held apart to fit the rule; None fits it on the training rows.
+    budget_share : float, optional
+        The share of the precision (1 / noise^2) that the rule takes on the training rows; None follows from public
+        facts.
+    headroom : float
+        How many standard errors of the sample to stay below each limit (at most headroom / 2 of it).
+    jitter : float, optional
+        Width of the uniform number that breaks ties between equal scores: in logits for two classes, in probability
+        for more. None is 0 for a model trained here, one bin for a classifier that was fitted elsewhere.
+    decoupled : bool
+        Train one model per group.
+    """
+
+    base: Recipe = field(default_factory=Descent)
+    aware: bool = True
+    solver: RuleSolver | None = None
+    rule_fraction: float | None = None
+    budget_share: float | None = None
+    headroom: float = 1.0
+    jitter: float | None = None
+    decoupled: bool = False
+
+    def __post_init__(self) -> None:
+        if self.decoupled and not self.aware:
+            raise InvalidParameterError(
+                "Expected aware=True for one model per group, got aware=False; choose one."
+            )
+
+    @property
+    def predicts(self) -> str:
+        """What the model predicts: labels, (group, label) pairs, or labels by one model per group."""
+        if not self.aware:
+            return "joint"
+        return "decoupled" if self.decoupled else "label"
+
+    def recipe(
+        self, is_prefitted: bool, constraint: Constraint | Sequence[Constraint], people: Population
+    ) -> Postprocessed:
+        """Return the whole recipe: the model, or the scores of a fitted classifier, and the rule."""
+        base = PrefittedScores() if is_prefitted else self.base
+        solver = self.solver
+        if solver is None:
+            has_thresholds = self.aware and people.n_classes == 2 and people.attributes
+            solver = ScoreHistogram() if has_thresholds else DualSteps()
+        jitter = self.jitter
+        if jitter is None:
+            width = WIDTH if isinstance(solver, ScoreHistogram) else CLASS_JITTER
+            jitter = width if is_prefitted else 0.0
+        return Postprocessed(
+            base, solver, constraint, self.rule_fraction, self.budget_share, self.headroom, jitter
+        )
+
+
+class BasePostprocessor(ConstrainedClassifier):
+    """Base of classifiers that fit a rule to scores: of a model trained here, or of a classifier fitted elsewhere."""
+
+    postprocesses = True
+
+    def __init__(
+        self,
+        constraint: Any = None,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        training: Any = None,
+        schema: Schema | None = None,
+        sensitive: str | Sequence[str] | None = None,
+        holdout: float = 0.0,
+        ledger: Ledger | None = None,
+        random_state: Any = None,
+        estimator: Any = None,
+    ) -> None:
+        super().__init__(
+            constraint, epsilon, delta, training, schema, sensitive, holdout, ledger, random_state
+        )
+        self.estimator = estimator
+
+    def _settings(self, kind: type) -> Any:
+        """Return the recipe in `training=` as one of this kind; a plain way to train becomes its base."""
+        training = training_of(self, kind, Descent, OutputPerturbation)
+        settings: Any = training if isinstance(training, kind) else kind(base=training)
+        if self.estimator is not None and settings.base != kind().base:
+            raise InvalidParameterError(
+                "Expected a recipe to train by or a fitted classifier to post-process, got both; leave out training= "
+                "or estimator=."
+            )
+        return settings
+
+    @property
+    def coverage_(self) -> str:
+        """What the guarantee covers and what it does not, in two sentences."""
+        inputs = self.inputs_
+        if inputs.prefitted is None:
+            return (
+                f"Covered: training and rule, for one {inputs.task.unit} of the rows passed to fit. Not covered: "
+                "timing."
+            )
+        return (
+            f"Covered: the rule, for one {inputs.task.unit} of the rows passed to fit. Not covered: how the "
+            f"{type(inputs.prefitted.classifier).__name__} was trained, an error it raises on a value, and timing."
+        )
+
+
+class ParityPostprocessor(BasePostprocessor):
+    """A private decision rule under parity, fitted to a model's scores: DP2DP (Say, Denis and Pinot 2025), generalized.
 
     The rule is argmax_k p_k(x) - sum_q tilt[q, k] P(q|x): thresholds that differ by group for two classes and a rule
     that reads the group, tilted probabilities otherwise. Demographic parity, equalized odds, equal opportunity and all
@@ -32,151 +153,118 @@ class ParityPostprocessor(PrivateClassifier):
 
     Parameters
     ----------
-    estimator : Descent, OutputPerturbation, or a fitted classifier with predict_proba, optional
-        Where probabilities come from. A recipe is trained here, in one budget with the rule; None is ``Descent()``. A
-        fitted classifier is used as it is: its own training is not covered (wrap it in scikit-learn's FrozenEstimator
-        where the post-processor is cloned).
     constraint : constraint or list of constraints, optional
-        What must hold; None is ``DemographicParity(tolerance=0)``.
-    epsilon, delta : float
-        The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy.
-    fitting : ParityFitting, optional
-        Whether the rule reads the group, how and on which rows it is fitted; None is ``ParityFitting()``.
-    schema : Schema
-        The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
-    sensitive : str or list of str
-        The sensitive column or columns whose groups are compared; several stand for their intersections.
-    holdout : float
-        Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
-    ledger : Ledger, optional
-        The books of these people; None is the ledger of this process. Clones share it.
-    random_state : int, Generator or None
-        Public coins (initial weights); at epsilon = infinity it seeds everything. Noise is never seeded.
+        Fairness constraint(s). Defaults to ``DemographicParity(tolerance=0)``.
+    {epsilon, delta}
+    training : ParityTraining, Descent or OutputPerturbation, optional
+        How to train the model and fit the rule; None is ``ParityTraining()``. A Descent or OutputPerturbation trains
+        the model, in one budget with the rule.
+    {schema}
+    {sensitive}
+    {holdout}
+    {ledger}
+    {random_state}
+    {estimator}
 
     Attributes
     ----------
     rule_ : DecisionRule
-        The released rule. People of no known group are decided by the model's own probabilities.
+        The released rule. Records of no known group are decided by the model's own probabilities.
     final_check_ : FinalCheck or None
-        What a last noisy count says of the rule on the people it was fitted on; where a bound is surely broken, fit
+        What a last noisy count says about the rule on the rows it was fitted on. If a bound is clearly broken, fit
         warns with `ToleranceNotMetWarning`.
     constraint_trace_ : ConstraintTrace or None
-        The course of every bound, where the rule was found step by step.
+        Every bound over the steps, if the rule was found step by step.
     coverage_ : str
-        What the guarantee covers, and what not.
+        What the guarantee covers, and what it does not.
     key_ : Key or None
-        Breaks ties by lot where the rule needs it; made afresh at each fit, see `use_key`.
+        Breaks ties if the rule needs it; made afresh at each fit, see `use_key`.
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
         As in `PrivateClassifier`.
 
-    Guarantees
-    ----------
+    Notes
+    -----
     Everything released here (the rule, and the model if it was trained here) is (epsilon, delta)-differentially
-    private: neighbours differ by one record (one person, if the schema names an id column) added or removed. Assumes
-    that the schema's facts are public, that nobody reads this process's memory, and of a fitted classifier that it
-    answers every row, each by itself. Timing is not covered. That the bounds hold for new people is aimed at and
-    measured, not guaranteed.
+    private: {guarantee} Of a fitted
+    classifier it assumes that it answers every row, each by itself. That the bounds hold for new people is aimed at
+    and measured, not guaranteed.
 
     Examples
     --------
     >>> from fairveil import DemographicParity, ParityPostprocessor, load_dataset
     >>> people = load_dataset("adult")
-    >>> clf = ParityPostprocessor(constraint=DemographicParity(0.01), schema=people.schema, sensitive="sex")
+    >>> clf = ParityPostprocessor(DemographicParity(0.01), schema=people.schema, sensitive="sex")
     >>> clf.fit(people.X, people.y).rule_.thresholds.shape
     (3, 1)
     """
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        constraint: Constraint | Sequence[Constraint] | None = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        fitting: ParityFitting | None = None,
-        schema: Schema | None = None,
-        sensitive: str | Sequence[str] | None = None,
-        holdout: float = 0.0,
-        ledger: Ledger | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.constraint = constraint
-        self.epsilon = epsilon
-        self.delta = delta
-        self.fitting = fitting
-        self.schema = schema
-        self.sensitive = sensitive
-        self.holdout = holdout
-        self.ledger = ledger
-        self.random_state = random_state
+    not_saved = ("constraint_trace_",)
 
-    @property
-    def _fitting(self) -> ParityFitting:
-        fitting = ParityFitting() if self.fitting is None else self.fitting
-        if not isinstance(fitting, ParityFitting):
-            raise InvalidParameterError(
-                f"Expected fitting to be a ParityFitting, got {type(fitting).__name__}."
-            )
-        return fitting
+    def _input_spec(self, arrays: tuple[Any, Any] | None = None) -> InputSpec:
+        settings = self._settings(ParityTraining)
+        return super()._input_spec(arrays).for_postprocessing(settings.predicts, self.estimator)
 
-    def _front(self, X: Any, y: Any) -> Front:
-        return wrapped_front(super()._front(X, y), self.estimator, self._fitting.predicts)
-
-    def _recipe_for(self, front: Front) -> Postprocessed:
-        constraint = DemographicParity() if self.constraint is None else self.constraint
-        if front.given is not None and front.task.is_private and self._fitting.jitter == 0:
+    def _recipe(self, inputs: InputSpec) -> Postprocessed:
+        settings = self._settings(ParityTraining)
+        if inputs.prefitted is not None and inputs.task.is_private and settings.jitter == 0:
             raise InvalidParameterError(
                 "Expected a jitter for a classifier fitted elsewhere, got 0: its scores are known to the last bit, and "
-                "one row more could tip others off an edge; leave it open, or give a width."
+                "one more row could move others across an edge; leave it open, or pass a width."
             )
-        return self._fitting.recipe(base_recipe(self.estimator), constraint, front.people)
+        constraint = DemographicParity() if self.constraint is None else self.constraint
+        return settings.recipe(inputs.prefitted is not None, constraint, inputs.people)
 
-    def _keep(self, front: Front, trained: Trained) -> None:
-        super()._keep(front, trained)
+    def _store(self, inputs: InputSpec, trained: Trained) -> None:
+        super()._store(inputs, trained)
         self.constraint_trace_: ConstraintTrace | None = trained.fit.trace
-        self.coverage_ = coverage(front)
-        self._decider = Predictor(front, trained.model, trained.fit.params, trained.fit.rule)
-        self.use_key(Key.fresh() if trained.fit.rule.needs_uniforms else None)
-        self._keep_check(trained.fit.check)
 
-    def use_key(self, key: Key | str | Path | None) -> "ParityPostprocessor":
-        """Break ties by this key (or the key in this file) from now on, so that answers repeat elsewhere."""
-        self._decider = keyed_rule(self._decider, key)
-        self.key_ = self._decider.key
-        return self
+    def expected_gap(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> ExpectedGap:
+        """Return what can be said in advance about the gap of a rule fitted to groups of these (public) sizes."""
+        inputs = self._input_spec()
+        plan = make_plan(self._recipe(inputs), inputs.task, self.holdout)
+        return ExpectedGap.of_plan(plan, np.asarray(group_sizes, dtype=float), rates, inputs.people)
 
-    def predict(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> NDArray[Any]:
-        """Return the decision for each record.
 
-        Parameters
-        ----------
-        X : DataFrame or array
-            With the sensitive columns, if the rule reads the group and they are not given apart.
-        sensitive_features : array or DataFrame, optional
-            The groups, as in `fit`.
-        record_ids : array, optional
-            Who each record is; the same id and key break a tie the same way. By default the schema's id column, else
-            what the schema reads of the row.
-        """
-        table = self._table(X)
-        return self.classes_[self._decider.decide(table, sensitive_features, record_ids)]
+def _suits(request: Any) -> bool:
+    """Return whether a rule on top of scores can reach what is requested.
 
-    def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
-        """Return the model's probability of each class; of a rule that draws lots, the law of its decision."""
-        table = self._table(X)
-        return self._decider.probabilities(table, sensitive_features)
+    Demographic parity always; everything but precision if decisions may read the group; a constraint of the user's own
+    making too, since training under bounds takes everything.
+    """
+    if request.estimator is not None or request.protects != "record":
+        return request.estimator is not None
+    for constraint in request.constraints:
+        if isinstance(constraint, Rule):
+            rates = {rate.name for _, rate in constraint.bound.terms}
+        elif isinstance(constraint, Parity):
+            rates = set(constraint.rates)
+        elif isinstance(constraint, Cap):
+            rates = {constraint.rate}
+        else:
+            rates = {"selection_rate"} if request.aware else {"unknown"}
+        if "precision" in rates or not (request.aware or rates == {"selection_rate"}):
+            return False
+    return True
 
-    def promise(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> ExpectedGap:
-        """Return what can be said beforehand of the gap of a rule fitted to groups of these (public) sizes."""
-        front = self._front(None, None)
-        plan = make_plan(self._recipe_for(front), front.task, self.holdout)
-        return ExpectedGap.of_plan(plan, np.asarray(group_sizes, dtype=float), rates, front.people)
 
-    @classmethod
-    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:
-        """Return a fitted rule from its folder; a classifier that was fitted elsewhere must be handed over again."""
-        rule = super().load(folder)
-        rule.constraint_trace_ = rule.final_check_ = None
-        rule._decider = load_decider(rule, estimator)
-        rule.coverage_ = coverage(rule._decider.front)
-        return rule.use_key(key)
+def _for_request(training: Any, request: Any) -> Any:
+    """Return the recipe for the requested awareness, with the headroom that a certificate needs."""
+    settings = training if isinstance(training, ParityTraining) else ParityTraining(base=training)
+    return replace(settings, aware=request.aware, headroom=request.headroom)
+
+
+DP2DP = Method(
+    name="dp2dp",
+    title="a fair rule on top of scores",
+    paper="Say, Denis and Pinot 2025",
+    help="a fair rule on top of scores",
+    estimator=ParityPostprocessor,
+    recipe=ParityTraining,
+    also_trains_by=(Descent, OutputPerturbation),
+    reads_group=True,
+    postprocesses=True,
+    share_of_headroom=1.0,
+    color=0,
+    suits=_suits,
+    prepare=_for_request,
+)

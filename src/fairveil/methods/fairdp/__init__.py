@@ -1,14 +1,15 @@
 """GroupwiseClassifier: groups trained side by side into one private model whose last layer is held to a norm."""
 
 import math
-import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from sklearn.utils.validation import check_is_fitted
+
 from fairveil.certificates.holdout import certify_measured, check_confidence
-from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning
+from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
+    Constraint,
     DemographicParity,
     EqualizedOdds,
     FalseNegativeRateParity,
@@ -17,7 +18,7 @@ from fairveil.fairness.constraints import (
     TruePositiveRateParity,
     constrain,
 )
-from fairveil.methods.base import PrivateClassifier
+from fairveil.methods.base import BasePrivateClassifier, Method, training_of
 from fairveil.methods.fairdp.early_stopping import StoppingCheck
 from fairveil.methods.fairdp.noise_certificate import (
     FAILURE,
@@ -33,7 +34,7 @@ from fairveil.methods.fairdp.noise_certificate import (
     worst_case_statement,
 )
 from fairveil.methods.fairdp.recipe import Groupwise
-from fairveil.methods.inputs import Front
+from fairveil.methods.inputs import InputSpec
 from fairveil.privacy.plan import Plan
 from fairveil.training.run import Trained
 
@@ -46,13 +47,13 @@ RATES_OF_CLASS_1 = (
 )
 """What statements over the training noise can be about: how often class 1 is decided, of everyone or of one label."""
 
-NO_LOOK_PASSED = (
-    "Expected the bounds of the stopping rule to be seen to hold at some look, got none, so the last model was kept; "
-    "ask for a looser bound, or use ParityPostprocessor or RateConstrainedClassifier, which keep one."
+NO_CHECK_PASSED = (
+    "Expected the bounds of early stopping to hold at some check, got none, so the last model was kept; "
+    "choose a looser bound, or use ParityPostprocessor or RateConstrainedClassifier, which keep one."
 )
 
 
-class GroupwiseClassifier(PrivateClassifier):
+class GroupwiseClassifier(BasePrivateClassifier):
     """A private classifier in which groups count alike and the last layer is bounded: FairDP (Tran et al. 2023).
 
     The method has no tolerance: `Groupwise(norm_bound=...)` is its knob, and the gap is what comes out. Its noise
@@ -61,33 +62,28 @@ class GroupwiseClassifier(PrivateClassifier):
 
     Parameters
     ----------
-    epsilon, delta : float
-        The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy.
+    {epsilon, delta}
     training : Groupwise, optional
         How to train; None is ``Groupwise()``.
-    schema : Schema
-        The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
+    {schema}
     sensitive : str or list of str
         The sensitive column or columns whose groups are trained side by side; several stand for their intersections.
         People of no known group take no part in training.
-    holdout : float
-        Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
-    ledger : Ledger, optional
-        The books of these people; None is the ledger of this process. Clones share it.
-    random_state : int, Generator or None
-        Public coins (initial weights); at epsilon = infinity it seeds everything. Noise is never seeded.
+    {holdout}
+    {ledger}
+    {random_state}
 
     Attributes
     ----------
     last_step_ : LastStep or None
         The public and released numbers of the last step.
-    looks_ : tuple of StoppingCheck
-        What a stopping rule saw, look by look; empty without one.
+    stopping_checks_ : tuple of StoppingCheck
+        The results of the early-stopping checks, in order; empty without early stopping.
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
         As in `PrivateClassifier`.
 
-    Guarantees
-    ----------
+    Notes
+    -----
     Fitted attributes and predictions together are (epsilon, delta)-differentially private: neighbours differ by one
     record (one person, if the schema names an id column) added or removed. Assumes that the schema's facts are public
     and that nobody reads this process's memory. Timing is not covered. No gap is guaranteed.
@@ -101,28 +97,43 @@ class GroupwiseClassifier(PrivateClassifier):
     'over the training noise, not for this model'
     """
 
-    def _recipe_for(self, front: Front) -> Groupwise:
-        training = Groupwise() if self.training is None else self.training
-        if not isinstance(training, Groupwise):
-            raise InvalidParameterError(
-                f"Expected training to be a Groupwise, got {type(training).__name__}; PrivateClassifier takes other "
-                "recipes."
-            )
-        return training
+    not_saved = ("last_step_", "_smooth_sums")
 
-    def _keep(self, front: Front, trained: Trained) -> None:
-        super()._keep(front, trained)
+    def _recipe(self, inputs: InputSpec) -> Groupwise:
+        return training_of(self, Groupwise)
+
+    def _store(self, inputs: InputSpec, trained: Trained) -> None:
+        super()._store(inputs, trained)
         self.last_step_: LastStep | None = trained.fit.sheet
-        self.looks_: tuple[StoppingCheck, ...] = trained.fit.sheet.looks
-        self._norm_bound = self._recipe_for(front).largest_norm
+        self._norm_bound = self._recipe(inputs).largest_norm
         self._smooth_sums: SmoothSums | None = trained.evidence
-        if self.looks_ and not any(look.passed for look in self.looks_):
-            warnings.warn(NO_LOOK_PASSED, ToleranceNotMetWarning, stacklevel=4)
+
+    @property
+    def stopping_checks_(self) -> tuple[StoppingCheck, ...]:
+        """The results of the early-stopping checks, in order; empty without early stopping."""
+        return () if self.last_step_ is None else self.last_step_.looks
+
+    def cautions(self) -> list[str]:
+        """Return what users must know about this fitted classifier, in whole sentences."""
+        checks = self.stopping_checks_
+        failed = bool(checks) and not any(check.passed for check in checks)
+        return [*super().cautions(), *([NO_CHECK_PASSED] if failed else [])]
+
+    def noise_statements(self, constraints: Sequence[Constraint], confidence: float) -> list[dict[str, Any]]:
+        """Return FairDP's statements over the training noise; only ever beside the certificate of the model."""
+        parities = [one for one in constraints if isinstance(one, RATES_OF_CLASS_1)]
+        if not self.has_noise_certificate or not parities:
+            return []
+        statements: list[dict[str, Any]] = self.noise_certificate(parities, confidence).to_dict()[
+            "statements"
+        ]
+        return statements
 
     @property
     def has_noise_certificate(self) -> bool:
         """Whether two classes were trained here and people were held out, so that both kinds of evidence are there."""
-        return getattr(self, "_smooth_sums", None) is not None and self.evaluation_ is not None
+        check_is_fitted(self, "params_")
+        return self._smooth_sums is not None and self.evaluation_ is not None
 
     def noise_certificate(
         self, constraint: Parity | Sequence[Parity] | None = None, confidence: float = 0.95
@@ -160,13 +171,12 @@ class GroupwiseClassifier(PrivateClassifier):
         return NoiseCertificate(tuple(statements), certify_measured(evaluation, asked, confidence))
 
     def _evidence(self) -> tuple[LastStep, SmoothSums, Any]:
-        last, sums = getattr(self, "last_step_", None), getattr(self, "_smooth_sums", None)
-        if last is None or sums is None or not self.has_noise_certificate:
+        if not self.has_noise_certificate:
             raise InvalidParameterError(
                 "Expected a classifier of two classes fitted here with people held out, got none: certificates over "
                 "the training noise are shown beside that of the released model; fit with holdout=0.15."
             )
-        return last, sums, self.evaluation_
+        return self.last_step_, self._smooth_sums, self.evaluation_  # type: ignore[return-value]
 
     def _sampled(self, last: LastStep) -> tuple[float, float]:
         """Return how many people there are at most, and with what probability each is in the last batch."""
@@ -181,9 +191,17 @@ class GroupwiseClassifier(PrivateClassifier):
             everyone += noisy[0].releases[0].noise_multiplier * math.log(1 / FAILURE)
         return everyone, share * last.sampling_rate
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "GroupwiseClassifier":
-        """Return a fitted rule from its folder; it predicts, and is not for fitting again (its ledger is sealed)."""
-        rule = super().load(folder)
-        rule.last_step_, rule.looks_ = None, ()
-        return rule
+
+FAIRDP = Method(
+    name="fairdp",
+    title="groups trained side by side, with certificates over the training noise",
+    paper="Tran et al. 2023",
+    help="groups trained side by side, the gap is measured",
+    estimator=GroupwiseClassifier,
+    recipe=Groupwise,
+    bounds_gap=False,
+    knob="norm_bound",
+    knob_help="the largest norm of the last layer; small is cautious [default: 10, mlp 1.5]",
+    default_model="mlp",
+    color=4,
+)

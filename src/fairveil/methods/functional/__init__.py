@@ -4,19 +4,15 @@ import math
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.evaluation import Evaluation
-from fairveil.methods.base import PrivateClassifier
+from fairveil.methods.base import ConstrainedClassifier, Method, training_of
 from fairveil.methods.functional.recipe import Functional, ReleasedStatistics
-from fairveil.methods.inputs import Front
-from fairveil.privacy.ledger import Ledger
+from fairveil.methods.inputs import InputSpec
 from fairveil.training.run import Trained
 
 
@@ -49,7 +45,7 @@ class FrontierModel:
     counted: bool
 
 
-class FunctionalClassifier(PrivateClassifier):
+class FunctionalClassifier(ConstrainedClassifier):
     """A private classifier from noisy moments: FM (Zhang et al. 2012) and FairFM (Tran et al. 2023).
 
     Fitting asks for moments once (with a constraint, for a few counts too) and solves a quadratic; `frontier` then
@@ -60,33 +56,27 @@ class FunctionalClassifier(PrivateClassifier):
     ----------
     constraint : constraint or list of constraints, optional
         Parities that must hold, ``DemographicParity(tolerance=0.05)`` for instance; None is the plain mechanism.
-    epsilon, delta : float
-        The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy.
+    {epsilon, delta}
     training : Functional, optional
         How to train; None is ``Functional()``. Its own constraint is replaced by the one above.
-    schema : Schema
-        The public facts: bounds, categories, classes, optionally the size. Needed whenever epsilon is finite.
-    sensitive : str or list of str, optional
-        The sensitive column or columns whose groups the constraint compares; several stand for their intersections.
-    holdout : float
-        Share of the units kept apart by secret coins to measure accuracy and gap privately (`evaluation_`).
-    ledger : Ledger, optional
-        The books of these people; None is the ledger of this process. Clones share it.
-    random_state : int, Generator or None
-        At epsilon = infinity it seeds the split of a hold-out. Noise is never seeded.
+    {schema}
+    {sensitive}
+    {holdout}
+    {ledger}
+    {random_state}
 
     Attributes
     ----------
     final_check_ : FinalCheck or None
         What noisy counts say of the released rule on the people trained on; where a bound is surely broken, fit warns
         with `ToleranceNotMetWarning`.
-    sheet_ : ReleasedStatistics or None
+    statistics_ : ReleasedStatistics or None
         Everything released, from which `frontier` derives models.
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
         As in `PrivateClassifier`.
 
-    Guarantees
-    ----------
+    Notes
+    -----
     Fitted attributes, predictions and all models of `frontier` together are (epsilon, delta)-differentially private:
     neighbours differ by one record (one person, if the schema names an id column) added or removed. Assumes that the
     schema's facts are public and that nobody reads this process's memory. Timing is not covered. That the bounds hold
@@ -102,41 +92,23 @@ class FunctionalClassifier(PrivateClassifier):
     [0.02, 0.1]
     """
 
-    def __init__(
-        self,
-        constraint: Constraint | Sequence[Constraint] | None = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        training: Functional | None = None,
-        schema: Schema | None = None,
-        sensitive: str | Sequence[str] | None = None,
-        holdout: float = 0.0,
-        ledger: Ledger | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)
-        self.constraint = constraint
+    not_saved = ("statistics_",)
 
-    def _recipe_for(self, front: Front) -> Functional:
-        training = Functional() if self.training is None else self.training
-        if not isinstance(training, Functional):
-            raise InvalidParameterError(
-                f"Expected training to be a Functional, got {type(training).__name__}; "
-                "PrivateClassifier takes other recipes."
-            )
-        return replace(training, constraint=() if self.constraint is None else self.constraint)
+    def _recipe(self, inputs: InputSpec) -> Functional:
+        return replace(
+            training_of(self, Functional), constraint=() if self.constraint is None else self.constraint
+        )
 
-    def _keep(self, front: Front, trained: Trained) -> None:
-        super()._keep(front, trained)
-        self.sheet_: ReleasedStatistics | None = trained.fit.sheet
-        told, announced = trained.evidence, self._recipe_for(front).announced
+    def _store(self, inputs: InputSpec, trained: Trained) -> None:
+        super()._store(inputs, trained)
+        self.statistics_: ReleasedStatistics | None = trained.fit.sheet
+        counts, announced = trained.evidence, self._recipe(inputs).announced
         self._measured: dict[float, Evaluation] = {}
-        if told is not None:
+        if counts is not None:
             self._measured = {
-                tolerance: Evaluation(counts, told.noise_variance, front.people)
-                for tolerance, counts in zip(announced, told.counts, strict=True)
+                tolerance: Evaluation(table, counts.noise_variance, inputs.people)
+                for tolerance, table in zip(announced, counts.counts, strict=True)
             }
-        self._keep_check(trained.fit.check)
 
     def frontier(
         self, tolerances: Iterable[float], regularisations: Iterable[float] | None = None
@@ -159,33 +131,27 @@ class FunctionalClassifier(PrivateClassifier):
         """
         check_is_fitted(self, "params_")
         wanted = _numbers("tolerances", tolerances)
-        fitted = 1.0 if self.sheet_ is None else self.sheet_.quadratic.regularisation
+        fitted = 1.0 if self.statistics_ is None else self.statistics_.quadratic.regularisation
         levels = [fitted] if regularisations is None else _numbers("regularisations", regularisations)
         return [self._derived(tolerance, level) for level in levels for tolerance in wanted]
 
     def _derived(self, tolerance: float, regularisation: float) -> FrontierModel:
-        if self.sheet_ is None:
+        if self.statistics_ is None:
             raise InvalidParameterError(
                 "Expected a classifier fitted here under a constraint, got one that was loaded or has none; fit with a "
                 "constraint, and call frontier on that classifier: a folder keeps one rule, not what was released."
             )
         constraint = _with_tolerance(self.constraint, tolerance)
-        rule = self.sheet_.rule_at(tolerance, regularisation)
+        rule = self.statistics_.rule_at(tolerance, regularisation)
         model = copy(self)
         model.constraint, model.params_ = constraint, rule.params
+        model._predictor = replace(self._predictor, params=rule.params)
         model.final_check_ = None
         near = [each for each in self._measured if math.isclose(each, tolerance, rel_tol=1e-6, abs_tol=1e-9)]
         model.evaluation_ = self._measured[near[0]] if near and rule.counted else None
         if not rule.counted:
             return FrontierModel(model, tolerance, regularisation, None, None, None, False)
         return FrontierModel(model, tolerance, regularisation, rule.accuracy, rule.gap, rule.gap_error, True)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "FunctionalClassifier":
-        """Return a fitted rule from its folder; it predicts, and is not for fitting again (its ledger is sealed)."""
-        rule = super().load(folder)
-        rule.sheet_ = rule.final_check_ = None
-        return rule
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -206,3 +172,25 @@ def _numbers(name: str, given: Any) -> list[float]:
         return [float(one) for one in given]
     except (TypeError, ValueError):
         raise InvalidParameterError(f"Expected several {name}, such as [0.0, 0.05], got {given!r}.") from None
+
+
+def _with_headroom(training: Functional, request: Any) -> Functional:
+    """Return the recipe that stays as far below each limit as a certificate needs."""
+    if not request.holdout or training.headroom is not None:
+        return training
+    # Half of its standard errors is the noise of its counts, which the hold-out does not repeat.
+    return replace(training, headroom=(request.certifiable_z + request.headroom) / 2)
+
+
+FUNCTIONAL = Method(
+    name="functional",
+    title="one release of moments, every tolerance from it",
+    paper="Zhang et al. 2012; Tran et al. 2023",
+    help="one release of moments, all tolerances from it",
+    estimator=FunctionalClassifier,
+    recipe=Functional,
+    models=("linear",),
+    derives_frontier=True,
+    color=3,
+    prepare=_with_headroom,
+)

@@ -1,23 +1,19 @@
-"""LagrangianClassifier: a fair classifier that hides the sensitive attribute, and nothing else."""
+"""PF-LD (Tran, Fioretto, Van Hentenryck 2021): a fair classifier if only the sensitive attribute is secret."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.constraints import Constraint, DemographicParity, Parity
+from fairveil.fairness.constraints import DemographicParity, Parity
 from fairveil.fairness.diagnostics import ConstraintTrace
-from fairveil.methods.base import PrivateClassifier
-from fairveil.methods.inputs import Front
+from fairveil.methods.base import ConstrainedClassifier, Method, training_of
+from fairveil.methods.inputs import InputSpec
 from fairveil.methods.pf_ld.recipe import LagrangianDual
-from fairveil.privacy.ledger import Ledger
 from fairveil.training.run import Trained
 
 
-class LagrangianClassifier(PrivateClassifier):
+class LagrangianClassifier(ConstrainedClassifier):
     """A fair classifier under privacy of the sensitive attribute alone: PF-LD (Tran, Fioretto, Van Hentenryck 2021).
 
     Features, labels and the number of rows are **public** here: the loss is minimised without noise, and only what
@@ -33,22 +29,16 @@ class LagrangianClassifier(PrivateClassifier):
     ----------
     constraint : parity or list of parities, optional
         Which gaps are brought to 0; None is ``DemographicParity()``. Accuracy parity is ``ErrorRateParity()``.
-    epsilon, delta : float
-        The privacy budget of each attribute; ``epsilon=math.inf`` gives the same algorithm without privacy.
+    {epsilon, delta}
     training : LagrangianDual, optional
         How to train; None is ``LagrangianDual()``, whose open numbers follow from public facts. Its own constraint is
         replaced by the one above.
-    schema : Schema
-        The public facts: bounds, categories, classes. Needed whenever epsilon is finite.
+    {schema}
     sensitive : str or list of str
         The sensitive column or columns, which must not be features; several stand for their intersections.
-    holdout : float
-        Share of the units kept apart to measure accuracy and gap of those whose attribute is known (`evaluation_`).
-    ledger : Ledger, optional
-        The books of these people; None is the ledger of this process. Clones share it.
-    random_state : int, Generator or None
-        Public coins (initial weights, batches of features and labels); at epsilon = infinity it seeds everything.
-        Noise is never seeded.
+    {holdout}
+    {ledger}
+    {random_state}
 
     Attributes
     ----------
@@ -59,8 +49,8 @@ class LagrangianClassifier(PrivateClassifier):
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
         As in `PrivateClassifier`.
 
-    Guarantees
-    ----------
+    Notes
+    -----
     Fitted attributes and predictions together are (epsilon, delta)-differentially private for neighbours that differ in
     whether the sensitive attribute of one record (one person, if the schema names an id column) is known, all features
     and labels being the same; the change from one group to another is stated beside it
@@ -76,47 +66,50 @@ class LagrangianClassifier(PrivateClassifier):
     'attribute sex of each record'
     """
 
-    _protects = "attribute"
+    protects = "attribute"
+    not_saved = ("constraint_trace_", "clip_norm_")
 
-    def __init__(
-        self,
-        constraint: Constraint | Sequence[Constraint] | None = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        training: LagrangianDual | None = None,
-        schema: Schema | None = None,
-        sensitive: str | Sequence[str] | None = None,
-        holdout: float = 0.0,
-        ledger: Ledger | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)
-        self.constraint = constraint
-
-    def _recipe_for(self, front: Front) -> LagrangianDual:
-        training = LagrangianDual() if self.training is None else self.training
-        if not isinstance(training, LagrangianDual):
-            raise InvalidParameterError(
-                f"Expected training to be a LagrangianDual, got {type(training).__name__}; PrivateClassifier takes "
-                "other recipes."
-            )
-        asked = DemographicParity() if self.constraint is None else self.constraint
-        several = asked if isinstance(asked, Sequence) else (asked,)
+    def _recipe(self, inputs: InputSpec) -> LagrangianDual:
+        constraint = DemographicParity() if self.constraint is None else self.constraint
+        several = constraint if isinstance(constraint, Sequence) else (constraint,)
         if any(isinstance(one, Parity) and one.tolerance for one in several):
             raise InvalidParameterError(
-                "Expected parities without a tolerance, because gaps are brought towards 0 and not bounded, got one "
+                "Expected parities without a tolerance, because gaps are reduced towards 0 and not bounded, got one "
                 "with it; leave it out (the knob is lambda_max)."
             )
-        return replace(training, constraint=asked)
+        return replace(training_of(self, LagrangianDual), constraint=constraint)
 
-    def _keep(self, front: Front, trained: Trained) -> None:
-        super()._keep(front, trained)
+    def _store(self, inputs: InputSpec, trained: Trained) -> None:
+        super()._store(inputs, trained)
         self.constraint_trace_: ConstraintTrace | None = trained.fit.trace
-        self.clip_norm_: float = trained.fit.sheet.clip_norm
+        self.clip_norm_: float | None = trained.fit.sheet.clip_norm
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "LagrangianClassifier":
-        """Return a fitted rule from its folder; it predicts, and is not for fitting again (its ledger is sealed)."""
-        rule = super().load(folder)
-        rule.constraint_trace_, rule.clip_norm_ = None, math.nan
-        return rule
+
+def _protects_attribute(request: Any) -> bool:
+    return request.protects == "attribute"
+
+
+def _check(request: Any) -> None:
+    if request.aware:
+        raise InvalidParameterError(
+            "Expected aware=False (--unaware), because decisions never read the attribute that is secret, got True."
+        )
+
+
+PF_LD = Method(
+    name="pfld",
+    title="gaps reduced where only the attribute is secret",
+    paper="Tran, Fioretto and Van Hentenryck 2021",
+    help="only the attribute is secret, the gap is measured",
+    estimator=LagrangianClassifier,
+    recipe=LagrangianDual,
+    bounds_gap=False,
+    aims_at_zero=True,
+    knob="lambda_max",
+    knob_help="the largest multiplier of a gap; small is accurate, large is fair [default: 5]",
+    protects="attribute",
+    default_model="mlp",
+    color=5,
+    suits=_protects_attribute,
+    check=_check,
+)
