@@ -177,7 +177,7 @@ def fitted(case: Case, bench: Bench, train: np.ndarray) -> Any:
     }  # fmt: skip
     if case.method.name.endswith(SMOOTH):
         how = fairveil.Smoothing(std=case.method.smoothing, layers="all")
-        clf = fairveil.SmoothedClassifier(recipe, how, **facts)
+        clf = fairveil.SmoothedClassifier(how, training=recipe, **facts)
     else:
         kinds = {"Groupwise": "GroupwiseClassifier", "Functional": "FunctionalClassifier"}
         kind = getattr(fairveil, kinds.get(type(recipe).__name__, "PrivateClassifier"))

@@ -38,7 +38,7 @@ from fairveil import (
     DemographicParity,
     Ledger,
     NoisyDescent,
-    ParityFitting,
+    ParityTraining,
     ParityPostprocessor,
     ToleranceNotMetWarning,
     make_biased_mixture,
@@ -91,10 +91,10 @@ class Run:
             difference, prices = abs(problem.dual(exact)[0] - problem.dual(prices)[0]), exact
         return (scores - problem.tilts(prices)[cells]).argmax(axis=1), difference
 
-    def private(self, tolerance: float, epsilon: float, fitting: ParityFitting) -> np.ndarray:
+    def private(self, tolerance: float, epsilon: float, fitting: ParityTraining) -> np.ndarray:
         schema = self.people.schema.model_copy(update={"n_public": FIT})
         rule = ParityPostprocessor(
-            None, DemographicParity(tolerance), epsilon, fitting=fitting, schema=schema, sensitive="s", ledger=Ledger(),
+            DemographicParity(tolerance), epsilon, training=fitting, schema=schema, sensitive="s", ledger=Ledger(),
             random_state=0,
         )  # fmt: skip
         with warnings.catch_warnings():
@@ -106,7 +106,7 @@ class Run:
 def measured(bias: float, tolerance: float, options: argparse.Namespace) -> dict:
     """Return means and deviations of all curves at one setting."""
     figures: dict[str, list[tuple[float, float]]] = {}
-    differences, paper = [], ParityFitting(solver=NoisyDescent(), rule_fraction=POOL / FIT, headroom=0.0)
+    differences, paper = [], ParityTraining(solver=NoisyDescent(), rule_fraction=POOL / FIT, headroom=0.0)
     for seed in range(options.runs):
         run = Run(bias, seed)
         whole, part = run.scores(FIT), run.scores(FIT - POOL)
@@ -119,7 +119,7 @@ def measured(bias: float, tolerance: float, options: argparse.Namespace) -> dict
             "descent, no noise": run.private(tolerance, math.inf, paper),
             f"descent, epsilon {options.epsilon:g}": run.private(tolerance, options.epsilon, paper),
             f"ours, epsilon {options.epsilon:g}": run.private(
-                tolerance, options.epsilon, ParityFitting(headroom=options.headroom)
+                tolerance, options.epsilon, ParityTraining(headroom=options.headroom)
             ),
         }
         for name, decisions in answers.items():

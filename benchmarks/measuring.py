@@ -258,7 +258,7 @@ def paper_taus(
 
     The gaps are those of the rows given, for decisions drawn with the noise of the last step around its true mean.
     """
-    front, model, last = clf.front(), clf.model_, clf.last_step_
+    front, model, last = clf.inputs_, clf.model_, clf.last_step_
     records = front.records(table, labels)
     sizes = np.bincount(records.groups, minlength=front.people.n_groups)[front.people.codes]
     scale = GroupScale.by_group(front.task, sizes.astype(float))

@@ -45,11 +45,11 @@ import fairveil
 from fairveil import (
     Descent,
     DualSteps,
-    FlipFitting,
+    FlipTraining,
     Ledger,
     NoisyDescent,
     OutputPerturbation,
-    ParityFitting,
+    ParityTraining,
     ParityPostprocessor,
     PrivateClassifier,
     RandomizedParityPostprocessor,
@@ -135,14 +135,17 @@ class Setting:
             return PrivateClassifier(self.epsilon, self.delta, recipe, schema, sensitive, ledger=Ledger())
         budget = (self.epsilon, self.delta)
         if self.method == "dp2dp":
-            how = ParityFitting(self.aware, SOLVERS[self.solver], self.part, decoupled=self.decoupled)
+            how = ParityTraining(
+                self.aware, SOLVERS[self.solver], self.part, decoupled=self.decoupled, base=Descent(model=self.model)
+            )
             return ParityPostprocessor(
-                Descent(model=self.model), self.asked, *budget, how, schema, sensitive, ledger=Ledger()
+                self.asked, *budget, how, schema, sensitive, ledger=Ledger()
             )
         if self.method == "parity":
-            flips = FlipFitting(self.mode, self.decoupled, rule_fraction=self.part)
+            base = Descent(model=self.model)
+            flips = FlipTraining(self.mode, self.decoupled, rule_fraction=self.part, base=base)
             return RandomizedParityPostprocessor(
-                Descent(model=self.model), self.asked, *budget, flips, schema, sensitive, ledger=Ledger()
+                self.asked, *budget, flips, schema, sensitive, ledger=Ledger()
             )
         if self.method in NEWER:
             return getattr(self, self.method)(schema, sensitive)

@@ -86,7 +86,7 @@ def test_the_lending_rule_can_be_loaded_and_does_not_read_sex(results):
     folder, _ = results("lending_from_csv")
     clf = FairClassifier.load(folder / "model-1")
     assert clf.aware is False
-    assert "Sex" not in clf.behind_.schema_.columns
+    assert "Sex" not in clf.estimator_.schema_.columns
     assert Schema.read(folder / "schema.toml").id_column == "Applicant ID"
     facts = embedded(folder / "report.html")
     assert (facts["data"], facts["unit"], facts["aware"]) == ("made-up loan applications", "person", False)

@@ -94,13 +94,13 @@ CHOSEN = [
 def test_what_auto_chooses_follows_from_public_facts_alone(people, constraint, by_aware, by_unaware):
     for aware, expected in ((True, by_aware), (False, by_unaware)):
         clf = fair(people, constraint, aware=aware)
-        assert clf.wish().method == expected  # nothing but the constructor was handed over
+        assert clf.request().method == expected  # nothing but the constructor was handed over
         assert clf.planned() == clf.set_params(method=expected).planned()
 
 
 def test_a_classifier_that_was_fitted_elsewhere_gets_a_rule(people, few):
     given = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression(max_iter=1000)).fit(*few)
-    assert fair(people, PrecisionParity(0.1), estimator=given).wish().method == "dp2dp"
+    assert fair(people, PrecisionParity(0.1), estimator=given).request().method == "dp2dp"
     for choices in ({"aware": False}, {"method": "raco"}, {"method": "dpsgd"}, {"tune": TUNING}):
         clf = fair(people, estimator=given, **choices)
         with pytest.raises(InvalidParameterError) as told:
@@ -230,11 +230,11 @@ def test_the_budget_is_refused_before_any_row_is_read(people, tmp_path):
     for call in (lambda: clf.fit(None, None), lambda: clf.fit_file(tmp_path / "nowhere.csv")):
         with pytest.raises(BudgetExceededError):
             call()
-    assert clf.ledger.entries == () and not hasattr(clf, "behind_")
+    assert clf.ledger.entries == () and not hasattr(clf, "estimator_")
 
 
 def test_clones_share_the_ledger_and_searches_are_unpriced(people, few):
-    clf = fair(people, DemographicParity(1.0), estimator=QUICK)
+    clf = fair(people, DemographicParity(1.0), training=QUICK)
     assert clone(clf).ledger is clf.ledger
     cross_val_score(clf, *few, cv=2)
     assert len(clf.ledger.entries) == 2 and 1.0 < clf.ledger.epsilon(1e-5) < 2.0
@@ -295,17 +295,17 @@ def test_claims_hold_of_everyone(seeded, people, constraint):
 
 
 def test_what_is_always_so_holds_and_what_is_never_shown_does_not(people, few):
-    measured = fair(people, DemographicParity(1.0), method="dpsgd", estimator=QUICK).fit(*few).certificate_
+    measured = fair(people, DemographicParity(1.0), method="dpsgd", training=QUICK).fit(*few).certificate_
     assert measured.verdict == "nothing was asked"
     for method in ("auto", "raco", "parity"):
-        loose = fair(people, DemographicParity(1.0), method=method, estimator=QUICK).fit(*few).certificate_
+        loose = fair(people, DemographicParity(1.0), method=method, training=QUICK).fit(*few).certificate_
         assert loose.verdict == "holds" and loose.smallest_tolerance <= 1
-        strict = fair(people, DemographicParity(0.0), method=method, estimator=QUICK).fit(*few).certificate_
+        strict = fair(people, DemographicParity(0.0), method=method, training=QUICK).fit(*few).certificate_
         assert strict.verdict != "holds" and strict.smallest_tolerance > 0
 
 
 def test_without_a_hold_out_nothing_is_certified(people, few):
-    clf = fair(people, holdout=0, estimator=QUICK).fit(*few)
+    clf = fair(people, holdout=0, training=QUICK).fit(*few)
     assert clf.certificate_ is None and clf.evaluation_ is None
     with pytest.raises(InvalidParameterError, match=r"fit with holdout=0\.15"):
         clf.certificate()

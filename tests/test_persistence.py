@@ -60,7 +60,7 @@ def fair(people, constraint=None, **choices):
 
 @pytest.mark.parametrize("aware, tune", [(True, None), (False, None), (True, TUNING)])
 def test_explanations_come_before_any_row_and_come_true(people, few, monkeypatch, aware, tune):
-    clf = fair(people, DemographicParity(0.05), aware=aware, tune=tune, estimator=None if tune else QUICK)
+    clf = fair(people, DemographicParity(0.05), aware=aware, tune=tune, training=None if tune else QUICK)
 
     def refuse(*_args, **_options):
         raise AssertionError("a file was opened")
@@ -84,7 +84,7 @@ def test_explanations_come_before_any_row_and_come_true(people, few, monkeypatch
 
 
 def test_a_summary_is_json_with_everything_that_a_report_shows(people):
-    clf = fair(people, DemographicParity(0.02), estimator=None).fit(people.X, people.y)
+    clf = fair(people, DemographicParity(0.02), training=None).fit(people.X, people.y)
     summary = json.loads(json.dumps(clf.summary(), allow_nan=False))
     assert set(summary) >= CONTRACT
     assert summary["epsilon_spent"] == summary["epsilon_spent_total"] == clf.epsilon_spent_
@@ -155,7 +155,7 @@ TUNED = [
 
 @pytest.mark.parametrize("constraint, choices", TUNED)
 def test_a_private_choice_stays_in_the_budget_and_is_kept(people, few, tmp_path, constraint, choices):
-    clf = fair(people, constraint, tune=TUNING, estimator=None, **choices).fit(*few)
+    clf = fair(people, constraint, tune=TUNING, training=None, **choices).fit(*few)
     assert 0.99 < clf.ledger_.epsilon(1e-5) == clf.epsilon_spent_ <= 1.0
     assert len(clf.ledger_.entries) == 1 and clf.certificate_.n_rows > 0
     clf.save(tmp_path / "model")
@@ -183,8 +183,8 @@ KINDS = {
 
 
 def bounds_of(clf):
-    front = clf.behind_.front()
-    return [str(bound) for one in clf.wish().constraints for bound in one.bounds(front.people)]
+    front = clf.estimator_.inputs_
+    return [str(bound) for one in clf.request().constraints for bound in one.bounds(front.people)]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -198,7 +198,7 @@ def test_what_was_saved_comes_back(people, few, tmp_path, name):
     assert again.certificate_ == clf.certificate_
     assert (again.plan_, again.epsilon_spent_) == (clf.plan_, clf.epsilon_spent_)
     assert (again.method_, again.aware) == (clf.method_, clf.aware)
-    assert again.wish().sensitive == clf.wish().sensitive
+    assert again.request().sensitive == clf.request().sensitive
     assert bounds_of(again) == bounds_of(clf)
     counted = clf.certify(*few, math.inf, ledger=Ledger())
     if not clf.key_:  # lots that are only counted come from secret coins
@@ -223,8 +223,8 @@ print(*clf.predict(people), *(number.hex() for number in clf.predict_proba(peopl
 
 def test_lots_repeat_in_another_process_and_the_key_stays_outside(people, few, tmp_path):
     key = Key.create(tmp_path / "key")
-    clf = fair(people, DemographicParity(0.0), method="parity", epsilon=math.inf, estimator=None).fit(*few)
-    clf.behind_.use_key(key)
+    clf = fair(people, DemographicParity(0.0), method="parity", epsilon=math.inf, training=None).fit(*few)
+    clf.estimator_.use_key(key)
     clf.save(tmp_path / "model")
     for path in (tmp_path / "model").iterdir():
         assert key.secret not in path.read_bytes() and key.secret.hex().encode() not in path.read_bytes()
@@ -373,7 +373,7 @@ def test_what_is_no_folder_is_refused(kept, tmp_path):
     assert all(outcome_of(kept, tmp_path / name) for name in ("file", "folders", "no", "file/model"))
     mixture = make_biased_mixture(400, n_features=2, random_state=0)
     clf = fair(mixture, DemographicParity(0.3), sensitive="s").fit(mixture.X, mixture.y)
-    clf.behind_.save(tmp_path / "behind")
+    clf.estimator_.save(tmp_path / "behind")
     assert outcome_of(kept, tmp_path / "behind")
     folder = copied(kept, tmp_path)
     shutil.copy(tmp_path / "behind" / "params.safetensors", folder)

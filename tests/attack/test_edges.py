@@ -7,11 +7,11 @@ from sklearn.linear_model import LogisticRegression
 from fairveil._random import secret_coins
 from fairveil.fairness.constraints import DemographicParity, constrain
 from fairveil.fairness.groups import Attribute, Population
-from fairveil.methods.decoupled_parity import FlipFitting
-from fairveil.methods.dp2dp.options import ParityFitting
+from fairveil.methods.decoupled_parity import FlipTraining
+from fairveil.methods.dp2dp import ParityTraining
 from fairveil.methods.dp2dp.recipe import PrefittedScores, RuleProblem
 from fairveil.methods.dp2dp.thresholds import EDGES
-from fairveil.methods.prefitted import prefitted_classifier
+from fairveil.methods.inputs import PrefittedClassifier
 from fairveil.models import LinearSoftmax, PrefittedProbabilities
 from fairveil.models.rules import Argmax
 from fairveil.privacy.queries import Count, Decision, MarginBin, all_cells
@@ -87,7 +87,7 @@ def test_without_a_lot_one_row_more_would_tip_others(aimed):
     assert max(moves) > 1
 
 
-@pytest.mark.parametrize("recipe", [FlipFitting(), FlipFitting(mode="scores"), ParityFitting()], ids=str)
+@pytest.mark.parametrize("recipe", [FlipTraining(), FlipTraining(mode="scores"), ParityTraining()], ids=str)
 def test_with_the_lot_of_every_recipe_one_row_more_moves_the_tables_by_one(aimed, recipe):
     classifier, row = aimed
     row = np.zeros(13) if row is None else row

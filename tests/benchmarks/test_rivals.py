@@ -209,7 +209,7 @@ def test_groups_are_counted_from_zero_and_others_are_unknown(data_folder):
     schema = rivals.dataset_schema("compas")
     bench = rivals.read_bench("compas", schema, False, ("race",))
     train, _ = bench.random_split(0, 0.75)
-    sheet = rivals.sheet_of(bench, np.zeros((len(bench.y), 1)), train)
+    sheet = rivals.statistics_of(bench, np.zeros((len(bench.y), 1)), train)
     races = bench.frame["race"].iloc[train]
     assert set(races[sheet.groups == 0]) == {"African-American"}
     assert set(races[sheet.groups == 1]) == {"Caucasian"}

@@ -63,7 +63,7 @@ def test_without_a_hold_out_fairdp_states_nothing(folder, people, say):
 def test_a_saved_rule_predicts_and_certifies_again(folder, people, strangers, say, asked):
     assert say(*asked).code == 0
     loaded = FairClassifier.load(folder / "results" / "model")
-    assert isinstance(loaded.behind_, GroupwiseClassifier if asked is FAIRDP else FunctionalClassifier)
+    assert isinstance(loaded.estimator_, GroupwiseClassifier if asked is FAIRDP else FunctionalClassifier)
     assert len(loaded.predict(strangers)) == len(strangers)
     assert loaded.summary()["noise_statements"] == []
     strangers.to_csv(folder / "strangers.csv", index=False)

@@ -45,7 +45,7 @@ def test_it_says_what_is_hidden_and_what_is_not(folder, say):
 def test_a_saved_rule_predicts_without_the_attribute_and_certifies_again(folder, strangers, say):
     assert say(*PFLD, "--constraint", "equalized_odds", "--lambda-max", "2").code == 0
     loaded = FairClassifier.load("results/model")
-    assert isinstance(loaded.behind_, LagrangianClassifier)
+    assert isinstance(loaded.estimator_, LagrangianClassifier)
     strangers.drop(columns=["sex", "income"]).to_csv("new.csv", index=False)
     said = say("predict", "results/model", "new.csv", "--out", "decisions.csv")
     assert (said.code, said.err) == (0, "")

@@ -19,8 +19,8 @@ from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
+from fairveil.methods.dp2dp import ParityTraining
 from fairveil.methods.dp2dp.gap_bounds import dkw_mean
-from fairveil.methods.dp2dp.options import ParityFitting
 from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.output_perturbation import OutputPerturbation
@@ -455,7 +455,7 @@ def test_equal_scores_tie(rng):
     assert np.sort(gaps.ravel())[2] == pytest.approx(
         0.2, abs=0.03
     )  # the first two select everybody, or nobody
-    recipe = ParityFitting().recipe(PrefittedScores(), DemographicParity(0.0), PEOPLE)
+    recipe = ParityTraining().recipe(PrefittedScores(), DemographicParity(0.0), PEOPLE)
     assert recipe.jitter > 0
     assert gap_after(recipe, math.inf, make_records(group, score, rng), rng) < 0.05  # five standard errors
 

@@ -42,7 +42,7 @@ def door(people, method, **choices):
 @pytest.fixture(scope="module")
 def announced(people):
     training = Functional(announced=(0.0, 0.1, 0.2), regularisation=2.0)
-    return door(people, "functional", constraint=DemographicParity(0.1), estimator=training, epsilon=2.0).fit(
+    return door(people, "functional", constraint=DemographicParity(0.1), training=training, epsilon=2.0).fit(
         people.X, people.y
     )
 
@@ -69,7 +69,7 @@ def test_a_tolerance_is_found_whatever_its_last_bit(announced):
 
 
 def test_other_methods_have_no_frontier(people, few):
-    clf = door(people, "fairdp", estimator=QUICK).fit(*few)
+    clf = door(people, "fairdp", training=QUICK).fit(*few)
     with pytest.raises(InvalidParameterError, match="functional"):
         clf.frontier([0.1])
 
@@ -87,12 +87,12 @@ def test_a_choice_among_runs_measures_nothing_announced(people):
 
 
 def test_the_front_door_leaves_a_stated_headroom_alone(people):
-    clf = door(people, "functional", constraint=DemographicParity(0.1), estimator=Functional(headroom=0.5))
-    assert clf.wish().behind().training.headroom == 0.5
+    clf = door(people, "functional", constraint=DemographicParity(0.1), training=Functional(headroom=0.5))
+    assert clf.request().behind().training.headroom == 0.5
 
 
 def test_fairdp_measures_and_passes_nothing(people, few):
-    clf = door(people, "fairdp", estimator=QUICK, holdout=0.4).fit(*few)
+    clf = door(people, "fairdp", training=QUICK, holdout=0.4).fit(*few)
     assert str(clf.certificate_.verdict) == "measured"
     assert "No bound was asked for" in clf.certificate_.sentence
     assert clf.summary()["bounds"] == []
@@ -108,15 +108,15 @@ def test_fairdp_takes_no_tolerance(people, constraint):
 
 
 def test_statements_over_the_noise_are_only_about_rates_of_class_1(people, few):
-    clf = door(people, "fairdp", constraint=PrecisionParity(), estimator=QUICK, holdout=0.4).fit(*few)
+    clf = door(people, "fairdp", constraint=PrecisionParity(), training=QUICK, holdout=0.4).fit(*few)
     assert clf.summary()["noise_statements"] == []
     for asked in (PrecisionParity(), DemographicParity(ratio=0.8), FalseNegativeRateCap(0.3), []):
         with pytest.raises(InvalidParameterError, match="class 1"):
-            clf.behind_.noise_certificate(asked)
+            clf.estimator_.noise_certificate(asked)
 
 
 def test_a_loaded_rule_does_not_claim_to_know_what_was_ever_spent(people, few, tmp_path):
-    clf = door(people, "fairdp", estimator=QUICK).fit(*few)
+    clf = door(people, "fairdp", training=QUICK).fit(*few)
     clf.save(tmp_path / "model")
     summary = FairClassifier.load(tmp_path / "model").summary()
     assert summary["epsilon_spent_total"] is None
@@ -126,13 +126,13 @@ def test_a_loaded_rule_does_not_claim_to_know_what_was_ever_spent(people, few, t
 def test_where_no_look_is_passed_the_last_model_is_kept_with_a_warning(people, few):
     watched = Groupwise(Descent(n_steps=10), stopping=EarlyStopping(DemographicParity(0.0), 2))
     with pytest.warns(ToleranceNotMetWarning, match="stopping rule"):
-        clf = door(people, "fairdp", estimator=watched, holdout=0.4).fit(*few)
+        clf = door(people, "fairdp", training=watched, holdout=0.4).fit(*few)
     assert any("stopping rule" in caution for caution in clf.summary()["cautions"])
 
 
 def test_a_rule_that_selects_nobody_is_cautioned_of(people, few):
     # a bound and a budget that let it learn there is nobody to select
-    clf = door(people, "fairdp", estimator=Groupwise(Descent(n_steps=60)), holdout=0.4, epsilon=50.0)
+    clf = door(people, "fairdp", training=Groupwise(Descent(n_steps=60)), holdout=0.4, epsilon=50.0)
     X, y = few
     summary = clf.fit(X, np.full(len(y), "<=50K", dtype=object)).summary()
     assert any("nobody" in caution for caution in summary["cautions"])
@@ -141,7 +141,7 @@ def test_a_rule_that_selects_nobody_is_cautioned_of(people, few):
 def test_equal_rows_share_a_lot_unless_records_are_named(people, few):
     X = few[0].iloc[[0] * 400].reset_index(drop=True)
     clf = SmoothedClassifier(
-        Descent(n_steps=10), Smoothing(gap=0.1), schema=people.schema, ledger=Ledger()
+        Smoothing(gap=0.1), training=Descent(n_steps=10), schema=people.schema, ledger=Ledger()
     ).fit(*few)
     clf.use_key(Key(bytes(range(16))))
     assert len(set(clf.predict(X))) == 1
@@ -152,5 +152,5 @@ def test_equal_rows_share_a_lot_unless_records_are_named(people, few):
 def test_several_groupwise_candidates_can_be_chosen_among(people, few):
     tune = Tuning((QUICK, Groupwise(Descent(n_steps=10), 0.5)), mean_runs=2)
     clf = door(people, "fairdp", tune=tune, holdout=0.3).fit(*few)
-    assert isinstance(clf.behind_, GroupwiseClassifier)
+    assert isinstance(clf.estimator_, GroupwiseClassifier)
     assert clf.summary()["noise_statements"] == []

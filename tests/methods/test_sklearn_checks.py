@@ -14,7 +14,7 @@ from fairveil import (
     FalsePositiveRateCap,
     Groupwise,
     GroupwiseClassifier,
-    ParityFitting,
+    ParityTraining,
     ParityPostprocessor,
     PrivateClassifier,
     RateConstrained,
@@ -50,22 +50,21 @@ class SidedGroupwise(GroupwiseClassifier):
         RateConstrainedClassifier(
             FalsePositiveRateCap(0.5), math.inf, training=RateConstrained(descent=Descent(sampling_rate=1.0))
         ),
-        ParityPostprocessor(Descent(sampling_rate=1.0), FalsePositiveRateCap(0.5), math.inf),
+        ParityPostprocessor(FalsePositiveRateCap(0.5), math.inf, training=Descent(sampling_rate=1.0)),
         ParityPostprocessor(
-            Descent(sampling_rate=1.0),
             FalsePositiveRateCap(0.5),
             math.inf,
-            fitting=ParityFitting(solver=DualSteps()),
+            training=ParityTraining(solver=DualSteps(), base=Descent(sampling_rate=1.0)),
         ),
         SidedGroupwise(math.inf, training=Groupwise(Descent(sampling_rate=1.0))),
         # hardly any noise, because two fits draw by different keys
-        SmoothedClassifier(Descent(sampling_rate=1.0), Smoothing(std=1e-6), math.inf),
+        SmoothedClassifier(Smoothing(std=1e-6), math.inf, training=Descent(sampling_rate=1.0)),
         *(
             FairClassifier(
                 FalsePositiveRateCap(0.5),
                 math.inf,
                 aware=False,
-                estimator=Descent(sampling_rate=1.0),
+                training=Descent(sampling_rate=1.0),
                 holdout=holdout,
             )
             for holdout in (0.15, 0)

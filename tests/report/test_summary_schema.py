@@ -74,7 +74,7 @@ def test_what_is_wrong_does_not_validate(people):
         schema=people.schema,
         sensitive="sex",
         aware=True,
-        estimator=FAST,
+        training=FAST,
         ledger=Ledger(),
     )
     summary = clf.fit(people.X.head(3000), people.y.head(3000)).summary()

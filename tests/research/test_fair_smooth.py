@@ -44,9 +44,9 @@ def few(people):
     return people.X.head(800), people.y.head(800)
 
 
-def smoothed(people, smoothing=None, estimator=QUICK, **choices):
+def smoothed(people, smoothing=None, training=QUICK, **choices):
     given = {"schema": people.schema, "ledger": Ledger(), "smoothing": smoothing or Smoothing(gap=0.1)}
-    return SmoothedClassifier(estimator, **(given | choices))
+    return SmoothedClassifier(training=training, **(given | choices))
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_saved_rules_come_back_with_a_key_and_predict_the_same(people, few, tmp_
     with pytest.raises(InvalidParameterError, match="key"):
         keyless.predict(few[0])
     with pytest.raises(SealedLedgerError):
-        again.set_params(smoothing=smoothing, estimator=estimator, sensitive="sex").fit(*few)
+        again.set_params(smoothing=smoothing, training=estimator, sensitive="sex").fit(*few)
     with pytest.raises(BadStructureError, match="SmoothedClassifier"):
         PrivateClassifier.load(tmp_path / "model")
 
@@ -299,7 +299,7 @@ def test_other_bases_are_smoothed(people, few, estimator):
 @pytest.mark.filterwarnings("ignore::fairveil.errors.ToleranceNotMetWarning")
 def test_a_model_under_constraints_is_smoothed_too(people, few):
     base = RateConstrained(DemographicParity(0.1), QUICK)
-    clf = smoothed(people, estimator=base, sensitive="sex").fit(*few).use_key(KEY)
+    clf = smoothed(people, training=base, sensitive="sex").fit(*few).use_key(KEY)
     assert clf.gap_bound_ <= 0.1 * (1 + 1e-5)
 
 

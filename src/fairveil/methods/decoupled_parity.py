@@ -185,8 +185,6 @@ class FlipTraining:
 
     Parameters
     ----------
-    base : Descent or OutputPerturbation
-        How the model is trained whose decisions are flipped.
     mode : {"flips", "scores"}
         Flip decisions at random (the paper), or change those nearest to the boundary and randomize only in the bin of
         scores that contains it: fewer errors for the same gap.
@@ -201,15 +199,17 @@ class FlipTraining:
     budget_share : float, optional
         The share of the precision (1 / noise^2) that the rule takes on the training rows; None follows from public
         facts.
+    base : Descent or OutputPerturbation
+        How the model is trained whose decisions are flipped.
     """
 
-    base: Recipe = field(default_factory=Descent)
     mode: str = "flips"
     decoupled: bool = False
     group_sizes: tuple[int, int] | None = None
     group_epsilons: tuple[float, float] = (1.0, 1.0)
     rule_fraction: float | None = None
     budget_share: float | None = None
+    base: Recipe = field(default_factory=Descent)
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, ("flips", "scores"))

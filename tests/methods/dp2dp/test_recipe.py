@@ -8,9 +8,9 @@ import pytest
 from fairveil.accounting.composition import epsilon_of
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, PrecisionParity
-from fairveil.methods.decoupled_parity import FlipFitting, RateFlips
+from fairveil.methods.decoupled_parity import FlipTraining, RateFlips
 from fairveil.methods.dp2dp.dual_steps import DualSteps
-from fairveil.methods.dp2dp.options import ParityFitting
+from fairveil.methods.dp2dp import ParityTraining
 from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
@@ -162,9 +162,9 @@ def test_the_largest_rate_of_any_group_is_accounted_for(make_people, make_task):
         lambda: RateFlips(group_sizes=(5, 5), group_epsilons=(1.0, 0.0)),
         lambda: RateFlips(group_epsilons=(1.0, 0.5)),
         lambda: RateFlips(group_sizes=(0, 5)),
-        lambda: ParityFitting(aware=False, decoupled=True),
-        lambda: FlipFitting(mode="coins"),
-        lambda: FlipFitting(mode="scores", group_sizes=(5, 5)),
+        lambda: ParityTraining(aware=False, decoupled=True),
+        lambda: FlipTraining(mode="coins"),
+        lambda: FlipTraining(mode="scores", group_sizes=(5, 5)),
     ],
 )
 def test_choices_that_make_no_sense_are_refused(make):

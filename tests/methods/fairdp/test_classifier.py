@@ -68,7 +68,7 @@ def test_adult_at_epsilon_one_is_private_bounded_and_useful(people, fitted):
     assert fitted.ledger_.epsilon(1e-5) <= 1.0
     assert last_layer_norm(fitted.model_, fitted.params_) <= 1.5 * (1 + 1e-6)
     assert fitted.score(people.X, people.y) > 0.76
-    assert fitted.looks_ == () and fitted.last_step_.is_unwatched
+    assert fitted.stopping_checks_ == () and fitted.last_step_.is_unwatched
     assert fitted.evaluation_.accuracy().value > 0.76
 
 
@@ -184,8 +184,8 @@ def test_gaps_of_1_behind_a_certificate_near_0(rng, seeded):
 def test_looks_are_told(people, few):
     training = Groupwise(Descent(n_steps=12), stopping=EarlyStopping(DemographicParity(0.9), n_looks=3))
     clf = groupwise(people, training=training, holdout=0.3).fit(*few)
-    assert 1 <= len(clf.looks_) <= 3
-    assert clf.looks_ == clf.last_step_.looks
+    assert 1 <= len(clf.stopping_checks_) <= 3
+    assert clf.stopping_checks_ == clf.last_step_.looks
     assert clf.plan_.stage("looks").n_steps == 3
     assert 0.98 < clf.epsilon_spent_ <= 1.0
 
@@ -259,7 +259,7 @@ def test_saved_rules_come_back_predict_the_same_and_refuse_to_fit(people, few, t
     again = GroupwiseClassifier.load(tmp_path / "model")
     assert np.array_equal(again.predict_proba(few[0]), clf.predict_proba(few[0]))
     assert again.plan_ == clf.plan_ and again.epsilon_spent_ == clf.epsilon_spent_
-    assert again.last_step_ is None and again.looks_ == ()
+    assert again.last_step_ is None and again.stopping_checks_ == ()
     again.set_params(training=training, sensitive="sex")
     with pytest.raises(SealedLedgerError):
         again.fit(*few)

@@ -108,7 +108,7 @@ def test_the_holdout_counts_those_whose_attribute_is_known(schema, few):
     clf = hiding(schema, epsilon=math.inf, holdout=0.5, random_state=0).fit(X.assign(sex=some), y)
     n_known = clf.evaluation_.counts.sum()
     assert n_known == pytest.approx(250, abs=6 * math.sqrt(500 / 4))
-    for code in set(range(clf.front().people.n_groups)) - set(clf.front().people.codes):
+    for code in set(range(clf.inputs_.people.n_groups)) - set(clf.inputs_.people.codes):
         assert not clf.evaluation_.counts[code].any()
 
 
@@ -276,7 +276,7 @@ def test_saved_rules_come_back_and_refuse_to_fit(schema, few, tmp_path):
     assert np.array_equal(again.predict_proba(few[0]), clf.predict_proba(few[0]))
     assert again.plan_ == clf.plan_ and again.epsilon_spent_ == clf.epsilon_spent_
     assert again.constraint_trace_ is None
-    assert again.front().unit == "attribute sex of each record"
+    assert again.inputs_.unit == "attribute sex of each record"
     with pytest.raises(SealedLedgerError):
         again.fit(*few)
     with pytest.raises(BadStructureError, match="LagrangianClassifier"):
@@ -368,7 +368,7 @@ def test_a_loaded_door_still_hides_the_attribute(people, fitted, few, tmp_path):
     assert again.protects == "attribute" and again.method_ == "pfld"
     assert np.array_equal(again.predict(few[0]), fitted.predict(few[0]))
     assert again.summary()["statement"]["covered"] == fitted.summary()["statement"]["covered"]
-    assert isinstance(again.behind_.front().records(*few), AttributeRecords)
+    assert isinstance(again.estimator_.inputs_.records(*few), AttributeRecords)
     again.certify(*few, 1.0, ledger=Ledger())
 
 

@@ -34,8 +34,6 @@ class ParityTraining:
 
     Parameters
     ----------
-    base : Descent or OutputPerturbation
-        How the model is trained whose scores the rule uses.
     aware : bool
         Whether the rule reads the group. If not, the model predicts (group, label) pairs, and the sensitive columns
         are not among its inputs.
@@ -53,9 +51,10 @@ class ParityTraining:
         for more. None is 0 for a model trained here, one bin for a classifier that was fitted elsewhere.
     decoupled : bool
         Train one model per group.
+    base : Descent or OutputPerturbation
+        How the model is trained whose scores the rule uses.
     """
 
-    base: Recipe = field(default_factory=Descent)
     aware: bool = True
     solver: RuleSolver | None = None
     rule_fraction: float | None = None
@@ -63,6 +62,7 @@ class ParityTraining:
     headroom: float = 1.0
     jitter: float | None = None
     decoupled: bool = False
+    base: Recipe = field(default_factory=Descent)
 
     def __post_init__(self) -> None:
         if self.decoupled and not self.aware:
