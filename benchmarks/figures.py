@@ -38,8 +38,8 @@ from fairveil import (
     DemographicParity,
     Ledger,
     NoisyDescent,
-    ParityTraining,
     ParityPostprocessor,
+    ParityTraining,
     ToleranceNotMetWarning,
     make_biased_mixture,
 )

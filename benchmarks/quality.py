@@ -49,8 +49,8 @@ from fairveil import (
     Ledger,
     NoisyDescent,
     OutputPerturbation,
-    ParityTraining,
     ParityPostprocessor,
+    ParityTraining,
     PrivateClassifier,
     RandomizedParityPostprocessor,
     RateConstrained,
@@ -136,11 +136,13 @@ class Setting:
         budget = (self.epsilon, self.delta)
         if self.method == "dp2dp":
             how = ParityTraining(
-                self.aware, SOLVERS[self.solver], self.part, decoupled=self.decoupled, base=Descent(model=self.model)
+                self.aware,
+                SOLVERS[self.solver],
+                self.part,
+                decoupled=self.decoupled,
+                base=Descent(model=self.model),
             )
-            return ParityPostprocessor(
-                self.asked, *budget, how, schema, sensitive, ledger=Ledger()
-            )
+            return ParityPostprocessor(self.asked, *budget, how, schema, sensitive, ledger=Ledger())
         if self.method == "parity":
             base = Descent(model=self.model)
             flips = FlipTraining(self.mode, self.decoupled, rule_fraction=self.part, base=base)

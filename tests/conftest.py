@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
+from fairveil import load_dataset
 from fairveil._random import seeded_for_tests
 
 FOLDER_MARKS = {"attack": pytest.mark.attack}
@@ -54,3 +56,22 @@ def data_folder(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of real data sets, known to the package as well."""
     monkeypatch.setenv("FAIRVEIL_DATA", str(real_data))
     return real_data
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Compute on one thread: on a busy machine several wait for each other most of the time."""
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture(scope="module")
+def people():
+    """The bundled table."""
+    return load_dataset("adult")
+
+
+@pytest.fixture(scope="module")
+def few(people):
+    """Some rows of it and their labels."""
+    return people.X.head(2000), people.y.head(2000)

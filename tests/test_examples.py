@@ -24,7 +24,7 @@ LEFT_BEHIND = {
     ),
     "bring_your_own_model": (
         {"rule.ledger.jsonl", "certificate.ledger.jsonl", "report.html"},
-        ("Covered:", "Not covered:", "How the Pipeline that was handed over was trained", "third people"),
+        ("Covered:", "Not covered:", "How the Pipeline that was passed in was trained", "third people"),
     ),
     "compare_methods": (
         {"ledger.jsonl", "frontier.html"},

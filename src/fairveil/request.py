@@ -212,10 +212,12 @@ class SavedRequest:
             SAVED_CONSTRAINTS[fact["name"]](**{name: value for name, value in fact.items() if name != "name"})
             for fact in facts["constraints"]
         )
-        certificate = facts["certificate"]
+        certificate, sensitive = facts["certificate"], tuple(facts["sensitive"])
+        if not all(isinstance(name, str) for name in sensitive):
+            raise TypeError("sensitive")
         return cls(
             tuple(constraints),
-            tuple(facts["sensitive"]),
+            sensitive,
             bool(facts["aware"]),
             method_named(str(facts["method"])).name,
             None if certificate is None else Certificate.from_dict(certificate),

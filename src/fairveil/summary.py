@@ -108,9 +108,7 @@ def _expected_tolerance(request: FitRequest, plan: AnyPlan, people: Population) 
     measured = max(named.tolerance - headroom, math.sqrt(2 / math.pi) * error)
     (release,) = plan.stage("holdout").releases
     sizes = [n_rows / n_groups] * n_groups
-    return expected_tolerance(
-        sizes, release.noise_multiplier, measured, n_cells=people.n_classes**2
-    )
+    return expected_tolerance(sizes, release.noise_multiplier, measured, n_cells=people.n_classes**2)
 
 
 def summary_of(clf: "FairClassifier", request: FitRequest, confidence: float) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def public_classifier(rng):
 
 
 def scores_of(classifier, row, n):
-    return prefitted_classifier(classifier, ("0", "1")).probabilities(np.tile(row, (n, 1)))
+    return PrefittedClassifier.of(classifier, ("0", "1")).probabilities(np.tile(row, (n, 1)))
 
 
 def row_on_the_edge(classifier, rng):

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -26,8 +27,8 @@ from fairveil import (
     Key,
     Ledger,
     Number,
-    ParityTraining,
     ParityPostprocessor,
+    ParityTraining,
     RandomizedParityPostprocessor,
     Rule,
     Schema,
@@ -395,7 +396,9 @@ FITTINGS = [FlipTraining(), SCORES, FlipTraining(decoupled=True, group_sizes=(20
 @pytest.mark.parametrize("how", WORST)
 def test_bad_values_fit_without_a_word(people, few, how, fitting):
     X, y = spoil(*few, how)
-    clf = flipping(people, training=fitting, holdout=0.2).set_params(training=replace(fitting, base=Descent(n_steps=3)))
+    clf = flipping(people, training=fitting, holdout=0.2).set_params(
+        training=replace(fitting, base=Descent(n_steps=3))
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         clf.fit(X, y)

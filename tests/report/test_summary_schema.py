@@ -30,18 +30,18 @@ CHOICES = {
     "under bounds": {"aware": False, "constraint": [EqualizedOdds(0.1), Rule("error_rate <= 0.5")]},
     "flips": {"aware": True, "method": "parity"},
     "private only": {"aware": False, "method": "dpsgd"},
-    "one release": {"aware": False, "method": "functional", "estimator": None},
+    "one release": {"aware": False, "method": "functional", "training": None},
     "groups side by side": {
         "aware": False,
         "method": "fairdp",
         "constraint": DemographicParity(),
-        "estimator": Groupwise(FAST, finish=FinalSteps(n_models=4)),
+        "training": Groupwise(FAST, finish=FinalSteps(n_models=4)),
     },
     "not private": {"aware": True, "epsilon": math.inf},
     "no hold-out": {"aware": True, "holdout": 0.0},
     "chosen privately": {
         "aware": True,
-        "estimator": None,
+        "training": None,
         "tune": Tuning((FAST, Descent(n_steps=10)), mean_runs=2),
     },
 }
@@ -62,7 +62,7 @@ def test_the_schema_is_one():
 
 @pytest.mark.parametrize("name", sorted(CHOICES))
 def test_what_every_method_says_validates(name, people):
-    choices = {"constraint": DemographicParity(0.05), "estimator": FAST, **CHOICES[name]}
+    choices = {"constraint": DemographicParity(0.05), "training": FAST, **CHOICES[name]}
     clf = FairClassifier(schema=people.schema, sensitive="sex", ledger=Ledger(), **choices)
     summary = clf.fit(people.X.head(3000), people.y.head(3000)).summary()
     assert problems(json.loads(json.dumps(summary, allow_nan=False))) == []

@@ -33,7 +33,7 @@ sizes = pytest.mark.parametrize("n_public", [400, None])
 holdouts = pytest.mark.parametrize("holdout", [0.0, 0.3])
 
 
-def plan_of(training=None, task=PRIVATE, holdout=0.0, base=None, **choices):
+def plan_of(fitting=None, task=PRIVATE, holdout=0.0, base=None, **choices):
     recipe = Postprocessed(base or Descent(n_steps=50), fitting or ScoreHistogram(), PARITY, **choices)
     return planned(recipe, task, holdout)
 

@@ -45,7 +45,7 @@ class PrefittedClassifier:
         if not hasattr(classifier, "predict_proba"):
             raise InvalidParameterError(
                 f"Expected a classifier with predict_proba, got {type(classifier).__name__}; calibrate it first "
-                "(CalibratedClassifierCV)."
+                "(CalibratedClassifierCV), or pass a recipe such as Descent() as training=."
             )
         if not hasattr(classifier, "classes_"):
             raise InvalidParameterError(

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -30,8 +31,9 @@ from fairveil import (
     Key,
     Ledger,
     NoisyDescent,
-    ParityTraining,
+    OutputPerturbation,
     ParityPostprocessor,
+    ParityTraining,
     PrecisionParity,
     PrivateClassifier,
     RandomizedParityPostprocessor,
