@@ -72,8 +72,6 @@ def _checksum(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-
-
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:
     """Write files into a new folder that appears whole or not at all."""
     if folder.exists():
