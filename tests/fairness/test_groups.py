@@ -38,12 +38,12 @@ def test_codes_name_every_combination_and_none_comes_last():
 def test_without_attributes_there_is_everyone_and_no_group():
     people = frame(attributes=())
     assert (people.n_groups, people.names, people.codes.tolist()) == (1, (), [])
-    assert people.members([]).tolist() == people.known([]).tolist() == [True]
+    assert people.members([]).tolist() == [True]
 
 
 @given(st.data())
 @settings(derandomize=True, deadline=None, max_examples=50)
-def test_members_and_known_agree_with_rows(data):
+def test_members_and_the_rest_agree_with_rows(data):
     people = frame()
     levels = [
         np.array(data.draw(st.lists(st.integers(-1, size - 2), min_size=5, max_size=5))) for size in (3, 4)
@@ -53,7 +53,8 @@ def test_members_and_known_agree_with_rows(data):
     is_sex, is_race = levels[0] == SEX.groups.index(sex), levels[1] == RACE.groups.index(race)
     assert (people.members([("sex", sex)])[codes] == is_sex).all()
     assert (people.members([("race", race), ("sex", sex)])[codes] == (is_sex & is_race)).all()
-    assert (people.known(["race"])[codes] == (levels[1] >= 0)).all()
+    rest = people.members([("race", race)], rest=True)
+    assert (rest[codes] == (levels[1] >= 0) & ~is_race).all()
     assert people.members([])[codes].all()
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, product
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -67,7 +67,13 @@ class Parity:
     def comparisons(self, people: Population) -> Iterator[tuple[Rate, Rate]]:
         """Return the pairs of rates that should be equal, in both orders, for each rate and class."""
         groups = groups_of(people, self.attribute)
-        for rate, of_class in _rates_by_class(self.rates, people):
+        # a rate is taken of the positive class of two, and of each class of many
+        rates = [
+            (rate, of_class)
+            for rate in self.rates
+            for of_class in ([None] if rate in CLASSLESS or people.n_classes == 2 else people.classes)
+        ]
+        for rate, of_class in rates:
             if self.against == "pairs":
                 for one, other in permutations(groups, 2):
                     yield Rate(rate, one, of_class), Rate(rate, other, of_class)
@@ -162,9 +168,10 @@ class Cap:
     def bounds(self, people: Population) -> Iterator[Bound]:
         """Return one inequality for each class and group."""
         groups = groups_of(people, self.attribute) if self.each_group else [()]
-        for rate, of_class in _rates_by_class((self.rate,), people):
+        is_single = self.rate in CLASSLESS or people.n_classes == 2
+        for of_class in [None] if is_single else people.classes:
             for group in groups:
-                yield Bound(((1.0, Rate(rate, group, of_class)),), float(self.tolerance))
+                yield Bound(((1.0, Rate(self.rate, group, of_class)),), float(self.tolerance))
 
 
 class FalseNegativeRateCap(Cap):
@@ -187,8 +194,8 @@ def groups_of(people: Population, attribute: str | None = None) -> list[Groups]:
         raise InvalidParameterError("Expected a sensitive attribute that defines groups, got none; name one.")
     if attribute is not None:
         return [((attribute, group),) for group in people.attribute(attribute).groups]
-    names = [each.name for each in people.attributes]
-    return [tuple(zip(names, groups, strict=True)) for groups in people.intersections]
+    each = [[(one.name, group) for group in one.groups] for one in people.attributes]
+    return list(product(*each))
 
 
 def _plain_tolerance(tolerance: float) -> float:
@@ -196,15 +203,6 @@ def _plain_tolerance(tolerance: float) -> float:
     if not (isinstance(tolerance, (int, float, np.integer, np.floating)) and 0 <= tolerance <= 1):
         raise InvalidParameterError(f"Expected 0 <= tolerance <= 1, got {tolerance!r}.")
     return tolerance.item() if isinstance(tolerance, np.generic) else tolerance
-
-
-def _rates_by_class(rates: Sequence[str], people: Population) -> list[tuple[str, str | None]]:
-    """Return each rate with the classes it is taken of: the positive one of two (None), each one of many."""
-    found: list[tuple[str, str | None]] = []
-    for rate in rates:
-        is_single = rate in CLASSLESS or people.n_classes == 2
-        found += [(rate, of_class) for of_class in ([None] if is_single else people.classes)]
-    return found
 
 
 CONSTRAINT_TYPES: dict[str, type] = {

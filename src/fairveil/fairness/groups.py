@@ -105,8 +105,12 @@ class Population:
     @property
     def codes(self) -> NDArray[np.int64]:
         """The code of each intersection in `names`: people known in every attribute."""
-        names = [attribute.name for attribute in self.attributes]
-        return np.flatnonzero(self.known(names)) if names else np.empty(0, dtype=np.int64)
+        if not self.attributes:
+            return np.empty(0, dtype=np.int64)
+        is_known = [
+            levels < size - 1 for levels, size in zip(np.indices(self.shape), self.shape, strict=True)
+        ]
+        return np.flatnonzero(np.logical_and.reduce(is_known))
 
     @property
     def intersections(self) -> tuple[tuple[str, ...], ...]:
@@ -122,15 +126,17 @@ class Population:
         ]
         return np.ravel_multi_index(wrapped, self.shape).astype(np.int16)
 
-    def members(self, where: Iterable[tuple[str, str]]) -> NDArray[np.bool_]:
+    def members(self, where: Iterable[tuple[str, str]], *, rest: bool = False) -> NDArray[np.bool_]:
         """Return which group codes are meant by pairs of attribute and group; no pair means everyone.
+
+        With `rest`, those of everyone else who belongs to some group of each named attribute.
 
         Examples
         --------
         >>> Population((Attribute("sex", ("f", "m")),), ("no", "yes")).members([("sex", "f")]).tolist()
         [True, False, False]
         """
-        meant = np.ones(self.n_groups, dtype=bool)
+        meant, known = np.ones((2, self.n_groups), dtype=bool)
         for name, group in where:
             axis = self._axis(name)
             groups = self.attributes[axis].groups
@@ -138,16 +144,10 @@ class Population:
                 raise InvalidParameterError(
                     f"Expected a group of {name!r} ({', '.join(groups)}); got {group!r}."
                 )
-            meant &= np.indices(self.shape)[axis].ravel() == groups.index(group)
-        return meant
-
-    def known(self, names: Iterable[str]) -> NDArray[np.bool_]:
-        """Return the group codes of people who belong to some group of each named attribute."""
-        meant = np.ones(self.n_groups, dtype=bool)
-        for name in names:
-            axis = self._axis(name)
-            meant &= np.indices(self.shape)[axis].ravel() < self.shape[axis] - 1
-        return meant
+            levels = np.indices(self.shape)[axis].ravel()
+            meant &= levels == groups.index(group)
+            known &= levels < len(groups)
+        return known & ~meant if rest else meant
 
     def attribute(self, name: str) -> Attribute:
         """Return the attribute of that name."""
@@ -202,9 +202,7 @@ class Rate:
         """Return the weights of numerator and denominator, each of shape (n_groups, n_labels, n_decisions)."""
         k = people.positive if self.of_class is None else people.class_code(self.of_class)
         above, below = rate_masks(self.name, people.n_classes, k)
-        meant = people.members(self.where)
-        if self.rest:
-            meant = people.known(name for name, _ in self.where) & ~meant
+        meant = people.members(self.where, rest=self.rest)
         return meant[:, None, None] * above.astype(float), meant[:, None, None] * below.astype(float)
 
 
