@@ -29,12 +29,6 @@ def clip_norm(**facts):
 # --- the clip norm ----------------------------------------------------------------------------------------
 
 
-def test_rows_are_usually_as_long_as_they_can_be_unless_it_is_known_better():
-    assert TASK.typical_row_norm == 3.0
-    assert replace(TASK, typical_norm=1.25).typical_row_norm == 1.25
-    assert replace(TASK, typical_norm=8.0).typical_row_norm == 3.0
-
-
 @fast
 @given(typical=st.floats(0.1, 10), longest=st.floats(0.1, 10))
 def test_the_clip_norm_follows_what_rows_are_usually_long(typical, longest):

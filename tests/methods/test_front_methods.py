@@ -41,7 +41,7 @@ def door(people, method, **choices):
 
 @pytest.fixture(scope="module")
 def announced(people):
-    training = Functional(announced=(0.0, 0.1, 0.2), regularisation=2.0)
+    training = Functional(announced=(0.0, 0.1, 0.2), regularization=2.0)
     return door(people, "functional", constraint=DemographicParity(0.1), training=training, epsilon=2.0).fit(
         people.X, people.y
     )

@@ -127,7 +127,8 @@ class Descent:
                 least, most = SMALL_BATCH / task.n_public, LARGE_BATCH / task.n_public
                 rate = min(max(TYPICAL_RATE, min(least, LARGEST_RATE)), max(SMALLEST_RATE, most))
         if clip_norm is None:
-            clip_norm = CLIP_PER_NORM * task.typical_row_norm if task.is_private else math.inf
+            norm = task.input_norm if task.typical_norm is None else min(task.typical_norm, task.input_norm)
+            clip_norm = CLIP_PER_NORM * norm if task.is_private else math.inf
         return DescentNumbers(
             N_STEPS if self.n_steps is None else self.n_steps,
             rate,

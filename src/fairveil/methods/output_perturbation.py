@@ -16,14 +16,14 @@ from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
-LEAST_RIDGE = 0.002
+SMALLEST_RIDGE = 0.002
 RIDGE_PER_NOISE = 3.0
 """Set on public data sets: docs/defaults.md."""
 
 
 @dataclass(frozen=True)
 class OutputPerturbation:
-    """The minimiser of the mean softmax loss of a linear model plus a ridge, with Gaussian noise on its weights.
+    """The minimizer of the mean softmax loss of a linear model plus a ridge, with Gaussian noise on its weights.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class OutputPerturbation:
             )
 
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
-        """Return what is asked of the piece "train" at this noise: one release from all of it."""
+        """Return the stage "train" at this noise: one release of everyone."""
         return (Stage("train", (Release("minimiser", "gaussian", noise_multiplier),), share),)
 
     def ridge_for(self, task: Task, size: float) -> RidgeSoftmax:
@@ -57,7 +57,7 @@ class OutputPerturbation:
         regularization = self.regularization
         if regularization is None:
             noise = math.sqrt(task.n_features) * task.input_norm / (size * task.epsilon)
-            regularization = max(LEAST_RIDGE, RIDGE_PER_NOISE * noise)
+            regularization = max(SMALLEST_RIDGE, RIDGE_PER_NOISE * noise)
         return RidgeSoftmax(task.n_features, task.n_classes, task.input_norm, regularization, size)
 
     def train(
@@ -68,7 +68,7 @@ class OutputPerturbation:
         rng: np.random.Generator,
         progress: Progress = no_progress,
     ) -> Fit:
-        """Return the noisy minimiser as parameters of the linear model; class 0 is the reference, at zero."""
+        """Return the noisy minimizer as parameters of the linear model; class 0 is the reference, at zero."""
         ridge = self.ridge_for(task, size)
         released = veils["train"].draw().release_minimizer(ridge)
         free = released.reshape(task.n_features + 1, task.n_classes - 1)

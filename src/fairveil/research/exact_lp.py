@@ -1,6 +1,6 @@
-"""The exact solution on given scores: NOT private. For comparison, and for tests of the private solvers.
+"""For comparison: the exact solution for known scores, NOT private. Tests compare the private solvers with it.
 
-Given probabilities of every row, its group and label, the best randomised decisions under bounds solve a linear
+From the probabilities of every row, its group and label, the best randomized decisions under bounds solve a linear
 program; its dual is min over multipliers >= 0 of mean_i max_k (p_ik - tilt_ik) + limits . multipliers, the hard-max
 dual of Denis et al. 2024. Both lead to the same tilted rule.
 """
@@ -98,7 +98,7 @@ class ExactProblem:
         return float(scores.max(axis=1).mean() + limits @ multipliers), limits - values
 
     def hard_max_multipliers(self) -> Float64Array:
-        """Return the multipliers that minimise the hard-max dual itself (Denis et al. 2024), without any program."""
+        """Return the multipliers that minimize the hard-max dual itself (Denis et al. 2024), without any program."""
         start = np.zeros(len(self.bounds.bounds))
         limits = [(0.0, None)] * len(start)
         answer = minimize(

@@ -1,7 +1,7 @@
-"""DP2DP's own noisy descent on the multipliers (Say, Denis and Pinot 2025, Algorithm 1), put right.
+"""For comparison: DP2DP's own noisy descent on the multipliers (Say, Denis and Pinot 2025, Algorithm 1), corrected.
 
 Only v_k = sum_i 2 s_i softmax_beta(...)_k depends on the data, so one vector is released a step, from which both blocks
-of the gradient follow; it is centred, sum_i 2 s_i (p_i - 1/K), because the constant cancels between the groups. Its
+of the gradient follow; it is centered, sum_i 2 s_i (p_i - 1/K), because the constant cancels between the groups. Its
 length is at most 2 sqrt(1 - 1/K) a record (the paper's stacked gradient: 4 sqrt 2 where 4 is claimed). Records are
 drawn by their own coins. docs/errata.md has the rest.
 """
@@ -45,7 +45,7 @@ class NoisyDescent:
     largest_multiplier : float
         C_lambda: multipliers are kept in [0, this].
     shares : pair of float, optional
-        The public shares of the two groups. Given, each group is drawn at its own rate, as many of each; the larger
+        The public shares of the two groups. With them, each group is drawn at its own rate, as many of each; the larger
         rate is accounted for. None draws everyone alike and weighs the groups by one over twice their noisy share.
     largest_weight : float
         Of a record, where groups are weighted: a smaller group counts less than it should, and nobody more than this.

@@ -155,7 +155,7 @@ class LastIterate:
 
     @property
     def sensitivity(self) -> float:
-        """How far one record moves the stacked sum: both blocks of a centred vector of length 2 sqrt(1 - 1/K)."""
+        """How far one record moves the stacked sum: both blocks of a centered vector of length 2 sqrt(1 - 1/K)."""
         return 2 * math.sqrt(2 * (1 - 1 / self.n_classes))
 
     def renyi(self, rate: float, noise_multiplier: float, n_steps: int) -> NDArray[np.float64]:

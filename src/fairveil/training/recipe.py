@@ -1,4 +1,4 @@
-"""What is public about a task before any row is read, and what every recipe for it promises."""
+"""What is public about a task before any row is read, and the interface of every recipe for it."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -34,9 +34,9 @@ def no_progress(steps: range) -> Iterable[int]:
 class Task:
     """Public facts: size of inputs, groups and classes, the bound on a row's norm, the declared size, the budget.
 
-    `typical_norm` is what rows are usually long, where the schema can tell it from their kinds of columns. `predicts`
-    says what the model is of (`PREDICTS`). Inputs of decoupled models have the group's place among the known ones
-    as a last column, which `n_features` leaves out.
+    `typical_norm` is the usual norm of a row, where it follows from the kinds of columns in the schema. `predicts` says
+    what the model is of (`PREDICTS`). Inputs of decoupled models have the group's place among the known ones as a last
+    column, which `n_features` leaves out.
     """
 
     n_features: int
@@ -65,11 +65,6 @@ class Task:
         return self.people.n_classes
 
     @property
-    def typical_row_norm(self) -> float:
-        """What rows are usually long, at most `input_norm`."""
-        return self.input_norm if self.typical_norm is None else min(self.typical_norm, self.input_norm)
-
-    @property
     def joint_outputs(self) -> NDArray[np.int64]:
         """The output of a joint model for each (group code, label), -1 for people of no known group."""
         outputs = np.full((self.people.n_groups, self.n_classes), -1)
@@ -89,16 +84,16 @@ class Task:
 
     @property
     def is_private(self) -> bool:
-        """Whether a guarantee is asked for."""
+        """Whether epsilon is finite."""
         return math.isfinite(self.epsilon)
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What a recipe hands over, all of it released.
+    """What a recipe returns, all of it released.
 
-    Parameters and rule, what it tells about its constraints, and the noisy group sizes that it used, if any. `sheet` is
-    what else was released, from which more rules can be derived for free.
+    Parameters and decision rule, the course and the final check of its constraints, and the noisy group sizes that it
+    used, if any. Methods that release more return a subclass.
     """
 
     params: Float32Array
@@ -106,7 +101,6 @@ class Fit:
     check: FinalCheck | None = None
     rule: DecisionRule = field(default_factory=Argmax)
     sizes: NDArray[np.float64] | None = None
-    sheet: Any = None
 
 
 class Recipe(Protocol):
@@ -116,23 +110,23 @@ class Recipe(Protocol):
         """Return the model that is trained."""
 
     def check(self, task: Task) -> None:
-        """Refuse what cannot be carried out, before anything is booked."""
+        """Refuse what cannot be carried out, before anything is debited."""
 
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
-        """Return what is asked of the piece "train", and of further pieces of the same share, at this noise."""
+        """Return the stages on the subset "train", and on further subsets of the same share, at this noise."""
 
     def train(
         self, veils: Mapping[str, Veil], task: Task, size: float, rng: np.random.Generator, progress: Progress
     ) -> Fit:
-        """Return parameters; `size` is the public or noisy number of units in the piece, `rng` public coins."""
+        """Return parameters; `size` is the public or noisy number of units trained on, `rng` holds public coins."""
 
 
 @runtime_checkable
 class HoldoutReader(Protocol):
-    """A recipe that asks more of the people held out than how they are decided."""
+    """A recipe that releases more of the people held out than how they are decided."""
 
     def holdout_stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
-        """Return what is asked of the piece "holdout" beside the outcomes, at this noise of theirs."""
+        """Return the stages on the subset "holdout" beside the outcomes, whose noise this is."""
 
     def read_holdout(self, veils: Mapping[str, Veil], task: Task, fit: Fit) -> Any:
-        """Return what these further releases tell."""
+        """Return what these further releases show."""

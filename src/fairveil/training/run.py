@@ -6,7 +6,6 @@ A plan carried out: the debit, the noisy size, the training, the noisy outcomes 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,14 +27,14 @@ from fairveil.privacy.veil import AnyRecords, Veil, open_veils
 from fairveil.training.recipe import Fit, HoldoutReader, Progress, Recipe, Task, no_progress
 
 SIZE_SHARE = 0.02
-"""The part of epsilon that buys a noisy number of records where none is declared."""
+"""The share of epsilon spent on a noisy number of records where none is declared."""
 
 
 def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
-    """Return the plan of a run: training, a noisy size if none is declared, outcomes on a hold-out if one is asked for.
+    """Return the plan of a run: training, a noisy size if none is declared, outcomes on a hold-out if there is one.
 
-    Training and hold-out are pieces of one secret split, so they compose in parallel; the size is asked of everyone and
-    composes with both. The noise of each piece is the least that meets the whole budget together with the size.
+    Training and hold-out are subsets of one secret split, so they compose in parallel; the size is that of everyone and
+    composes with both. The noise of each subset is the least that meets the whole budget together with the size.
     """
     if not 0 <= holdout < 1:
         raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
@@ -43,25 +42,27 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     size = size_stages(task)
     stages = size + calibrated_stages(lambda noise: recipe.stages(noise, 1 - holdout, task), size, task)
     if holdout:
-        stages += calibrated_stages(lambda noise: _holdout_stages(recipe, noise, holdout, task), size, task)
+
+        def holdout_stages(noise: float) -> tuple[Stage, ...]:
+            outcomes = outcomes_stage(noise, holdout, task.hides_attribute)
+            if not isinstance(recipe, HoldoutReader):
+                return (outcomes,)
+            return (outcomes, *recipe.holdout_stages(noise, holdout, task))
+
+        stages += calibrated_stages(holdout_stages, size, task)
     return Plan(stages, task.epsilon, task.delta, task.unit)
 
 
 def make_counting_plan(epsilon: float, delta: float, unit: str) -> Plan:
-    """Return the plan of one look at everyone: how a released rule decides, by group and label."""
+    """Return the plan of one count of everyone: how a released rule decides, by group and label."""
     std = 0.0
     if math.isfinite(epsilon):
         std = calibrate(lambda noise: [outcomes_stage(noise, 1.0).event], epsilon, delta)
     return Plan((outcomes_stage(std, 1.0, hides_attribute(unit)),), epsilon, delta, unit)
 
 
-def _holdout_stages(recipe: Recipe, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
-    more = recipe.holdout_stages(noise_multiplier, share, task) if isinstance(recipe, HoldoutReader) else ()
-    return (outcomes_stage(noise_multiplier, share, task.hides_attribute), *more)
-
-
 def size_stages(task: Task) -> tuple[Stage, ...]:
-    """Return the noisy number of units that is bought where none is declared."""
+    """Return the stage that releases a noisy number of units, where none is declared."""
     if task.n_public is not None or task.hides_attribute:
         return ()
     scale = 1 / (SIZE_SHARE * task.epsilon) if task.is_private else 0.0
@@ -69,32 +70,31 @@ def size_stages(task: Task) -> tuple[Stage, ...]:
 
 
 def outcomes_stage(std: float, share: float, by_group: bool = False) -> Stage:
-    """Return the one look at people held out: how the released rule decides, by group and label."""
+    """Return the one count of people held out: how the released rule decides, by group and label."""
     # Gaussian, because the outcomes of several runs on the same people then compose as gently as their trainings do.
     return Stage("holdout", (Release("outcomes", "discrete_gaussian", std),), share, by_group=by_group)
 
 
 def calibrated_stages(
-    parts_at: Callable[[float], tuple[Stage, ...]], size: tuple[Stage, ...], task: Task
+    stages_at: Callable[[float], tuple[Stage, ...]], size: tuple[Stage, ...], task: Task
 ) -> tuple[Stage, ...]:
-    """Return the parts, those of each piece at the least noise that, with the size, costs no more than the budget."""
+    """Return the stages, those of each subset at the least noise that, with the size, costs at most the budget."""
     if not task.is_private:
-        return parts_at(0.0)
-    fixed = [stage.event for stage in size]
+        return stages_at(0.0)
+    found: list[Stage] = []
+    for subset in dict.fromkeys(stage.subset for stage in stages_at(1.0)):
 
-    def of_subset(subset: str, noise: float) -> tuple[Stage, ...]:
-        return tuple(stage for stage in parts_at(noise) if stage.subset == subset)
+        def charges(noise: float, subset: str = subset) -> list[Event]:
+            own = [stage.event for stage in stages_at(noise) if stage.subset == subset]
+            return [*(stage.event for stage in size), *own]
 
-    def charges(subset: str, noise: float) -> list[Event]:
-        return [*fixed, *(stage.event for stage in of_subset(subset, noise))]
-
-    subsets = dict.fromkeys(stage.subset for stage in parts_at(1.0))
-    noises = {subset: calibrate(partial(charges, subset), task.epsilon, task.delta) for subset in subsets}
-    return tuple(stage for subset, noise in noises.items() for stage in of_subset(subset, noise))
+        noise = calibrate(charges, task.epsilon, task.delta)
+        found += [stage for stage in stages_at(noise) if stage.subset == subset]
+    return tuple(found)
 
 
 def precision_of(stage: Stage) -> float:
-    """Return about how telling a part is: the squared signal over noise, 0 where there is no noise."""
+    """Return about how precise a stage is: the squared signal over noise, 0 where there is no noise."""
     rate = max(stage.sampling_rates.values())
     noises = [release.noise_multiplier for release in stage.releases]
     return stage.n_steps * rate**2 * sum(1 / noise**2 for noise in noises if noise)
@@ -109,7 +109,7 @@ def noise_of(stage: Stage, name: str) -> float:
 class Trained:
     """What left the veil: a model and its fit, the size that was used, counts on the hold-out if any.
 
-    `evidence` is what else a recipe asked of the people held out.
+    `evidence` is what else a recipe released of the people held out.
     """
 
     model: Model
@@ -131,38 +131,26 @@ def run_plan(
     progress: Progress = no_progress,
     purpose: str = "training",
 ) -> Trained:
-    """Book the plan and run it.
+    """Debit the plan and run it.
 
     Guarantees
     ----------
-    (plan.epsilon, plan.delta)-differential privacy of everything returned, for neighbours that differ by one unit
-    added or removed, given that the coins are secret and the facts of `task` are public.
+    (plan.epsilon, plan.delta)-differential privacy of everything returned, for neighbors that differ by one unit added
+    or removed. Assumes that the coins are secret and the facts of `task` are public.
     """
     with threadpool_limits(1, user_api="blas"):  # batches are small: threads would wait for each other
-        return _carried_out(
-            plan, recipe, task, open_veils(records, plan, ledger, coins, purpose), rng, progress
-        )
-
-
-def _carried_out(
-    plan: Plan,
-    recipe: Recipe,
-    task: Task,
-    veils: dict[str, Veil],
-    rng: np.random.Generator,
-    progress: Progress,
-) -> Trained:
-    everyone = size_of(veils, task)
-    for stage in plan.stages:
-        veils[stage.name].expect(everyone * stage.share)
-    size = everyone * plan.shares.get("train", 1.0)
-    model = recipe.model_for(task)
-    fit = recipe.train(veils, task, size, rng, progress)
-    if "holdout" not in veils:
-        return Trained(model, fit, size, None, 0.0)
-    outcomes = release_outcomes(veils["holdout"], model, fit.params, fit.rule, task)
-    evidence = recipe.read_holdout(veils, task, fit) if isinstance(recipe, HoldoutReader) else None
-    return Trained(model, fit, size, *outcomes, evidence)
+        veils = open_veils(records, plan, ledger, coins, purpose)
+        everyone = size_of(veils, task)
+        for stage in plan.stages:
+            veils[stage.name].expect(everyone * stage.share)
+        size = everyone * plan.shares.get("train", 1.0)
+        model = recipe.model_for(task)
+        fit = recipe.train(veils, task, size, rng, progress)
+        if "holdout" not in veils:
+            return Trained(model, fit, size, None, 0.0)
+        outcomes = release_outcomes(veils["holdout"], model, fit.params, fit.rule, task)
+        evidence = recipe.read_holdout(veils, task, fit) if isinstance(recipe, HoldoutReader) else None
+        return Trained(model, fit, size, *outcomes, evidence)
 
 
 def release_outcomes(
@@ -179,7 +167,7 @@ def release_outcomes(
 
 
 def size_of(veils: dict[str, Veil], task: Task) -> float:
-    """Return the declared number of units, or a noisy one bought for the purpose; at least 1, as a divisor must be.
+    """Return the declared number of units, or a noisy one released for the purpose; at least 1, as a divisor must be.
 
     Where an attribute alone is secret, the number is public as it is.
     """

@@ -37,7 +37,7 @@ from fairveil.training.run import (
 )
 
 SCORE = "score"
-PartsAt = Callable[[float], tuple[Stage, ...]]
+StagesAt = Callable[[float], tuple[Stage, ...]]
 Score = Callable[[Float64Array, Population, float], float]
 """Noisy counts (group code, label, decision), of which people, and the variance of their noise in; a number out, the
 higher the better. It must be public and answer any counts: an error would tell of a run that is not released."""
@@ -52,7 +52,7 @@ def accuracy_under_bounds(
 ) -> float:
     """Return the noisy accuracy minus `weight` times the largest excess over the limits of the constraint.
 
-    Bounds on groups too small to be told from noise do not count.
+    Bounds on groups too small to be distinguished from noise do not count.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Tuning:
     candidates : tuple of Recipe
         Each run draws one of them, all alike.
     mean_runs : float
-        How many runs are made is secret: Poisson(mean_runs), given that it is at least 1.
+        How many runs are made is secret: Poisson(mean_runs), conditional on at least 1.
     share : float
         The share of a run's people that its score is counted on; it trains on the others.
     score : callable
@@ -120,15 +120,15 @@ class Tuned:
 def tuned_plan(tuning: Tuning, task: Task, holdout: float = 0.0) -> TunedPlan:
     """Return the plan of a choice among recipes: all of it together costs at most (task.epsilon, task.delta).
 
-    Every piece of every candidate is calibrated to cost a run alike; one common factor then lets the choice, with the
-    noisy size if none is declared, meet the budget. What is counted on the hold-out has a budget of its own people.
+    Every subset of every candidate is calibrated to cost the same per run; one common factor then lets the choice, with
+    the noisy size if none is declared, meet the budget. The hold-out has a budget of its own people.
     """
     if not 0 <= holdout < 1:
         raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
     size = size_stages(task)
     fixed = [stage.event for stage in size]
     run_task = replace(task, epsilon=_run_epsilon(tuning.mean_runs, fixed, task))
-    subsets = [_levelled(recipe, tuning.share, run_task) for recipe in tuning.candidates]
+    subsets = [_leveled(recipe, tuning.share, run_task) for recipe in tuning.candidates]
 
     def runs_at(scale: float) -> tuple[Plan, ...]:
         stages = (tuple(stage for at in each for stage in at(scale)) for each in subsets)
@@ -155,11 +155,11 @@ def _run_epsilon(mean_runs: float, fixed: list[Event], task: Task) -> float:
     return epsilon_of([GaussianRelease(calibrate(charges, task.epsilon, task.delta))], task.delta)
 
 
-def _levelled(recipe: Recipe, share: float, task: Task) -> list[PartsAt]:
-    """Return for each piece of a run its parts at a multiple of the noise at which it costs the run's epsilon."""
+def _leveled(recipe: Recipe, share: float, task: Task) -> list[StagesAt]:
+    """Return, for each subset of a run, its stages at a multiple of the noise at which it costs the run's epsilon."""
     recipe.check(task)
 
-    def parts_of(subset: str, unit: float, scale: float) -> tuple[Stage, ...]:
+    def stages_of(subset: str, unit: float, scale: float) -> tuple[Stage, ...]:
         noise = unit * scale
         score = Stage(SCORE, (Release("outcomes", "discrete_gaussian", noise),), share)
         return tuple(
@@ -167,16 +167,17 @@ def _levelled(recipe: Recipe, share: float, task: Task) -> list[PartsAt]:
         )
 
     subsets = [*dict.fromkeys(stage.subset for stage in recipe.stages(1.0, 1 - share, task)), SCORE]
-    levels: list[PartsAt] = []
+    levels: list[StagesAt] = []
     for subset in subsets:
-        events = partial(_events, partial(parts_of, subset, 1.0))
-        unit = calibrate(events, task.epsilon, task.delta) if task.is_private else 0.0
-        levels.append(partial(parts_of, subset, unit))
+        unit = 0.0
+        if task.is_private:
+
+            def events(noise: float, subset: str = subset) -> list[Event]:
+                return [stage.event for stage in stages_of(subset, 1.0, noise)]
+
+            unit = calibrate(events, task.epsilon, task.delta)
+        levels.append(partial(stages_of, subset, unit))
     return levels
-
-
-def _events(parts_at: PartsAt, noise: float) -> list[Event]:
-    return [stage.event for stage in parts_at(noise)]
 
 
 def run_tuned_plan(
@@ -189,14 +190,14 @@ def run_tuned_plan(
     rng: np.random.Generator,
     purpose: str = "tuned training",
 ) -> Tuned:
-    """Book the plan, make the runs, keep the best, and count it on the hold-out.
+    """Debit the plan, make the runs, keep the best, and count it on the hold-out.
 
     There is no progress to watch: it would tell how many runs there are.
 
     Guarantees
     ----------
-    (plan.epsilon, plan.delta)-differential privacy of everything returned, for neighbours that differ by one unit
-    added or removed, given that the coins are secret, the facts of `task` and the score are public, and that nobody
+    (plan.epsilon, plan.delta)-differential privacy of everything returned, for neighbors that differ by one unit added
+    or removed. Assumes that the coins are secret, that the facts of `task` and the score are public, and that nobody
     measures time.
     """
     seed = int(rng.integers(2**63))  # one draw, whatever the number of runs

@@ -182,7 +182,7 @@ def test_gaps_of_1_behind_a_certificate_near_0(rng, seeded):
 
 
 def test_looks_are_told(people, few):
-    training = Groupwise(Descent(n_steps=12), stopping=EarlyStopping(DemographicParity(0.9), n_looks=3))
+    training = Groupwise(Descent(n_steps=12), stopping=EarlyStopping(DemographicParity(0.9), n_checks=3))
     clf = groupwise(people, training=training, holdout=0.3).fit(*few)
     assert 1 <= len(clf.stopping_checks_) <= 3
     assert clf.stopping_checks_ == clf.last_step_.looks

@@ -25,7 +25,7 @@ from fairveil.privacy.veil import Veil, open_veils
 
 PRIVATE = replace(TASK, epsilon=1.0)
 FEW = Descent(n_steps=12, sampling_rate=1.0, clip_norm=0.5, learning_rate=0.1)
-PARITY = EarlyStopping(DemographicParity(0.2), n_looks=4)
+PARITY = EarlyStopping(DemographicParity(0.2), n_checks=4)
 
 
 def watched(stopping=PARITY, **choices):
@@ -78,7 +78,7 @@ def test_it_stops_at_a_broken_look_after_one_that_was_passed(rng, scripted, exce
     assert steps == list(range(n_steps))
     np.testing.assert_array_equal(fit.params, given[kept])  # a look sees what would be released
     assert last_layer_norm(recipe.model_for(TASK), given[kept]) == pytest.approx(0.05)
-    looks = fit.sheet.looks
+    looks = fit.last_step.checks
     assert [look.excess for look in looks] == list(excesses)
     assert [look.passed for look in looks] == [excess <= 0 for excess in excesses]
     assert [look.step for look in looks] == [2, 5, 8, 11][: len(excesses)]
@@ -88,10 +88,10 @@ def test_it_stops_at_a_broken_look_after_one_that_was_passed(rng, scripted, exce
 def test_looks_are_spread_evenly_and_the_last_step_has_one():
     assert sorted(EarlyStopping(DemographicParity(), 4).steps(12)) == [2, 5, 8, 11]
     assert sorted(EarlyStopping(DemographicParity(), 10).steps(300)) == list(range(29, 300, 30))
-    for n_looks in (1, 3, 7, 12, 50):
-        steps = EarlyStopping(DemographicParity(), n_looks).steps(12)
+    for n_checks in (1, 3, 7, 12, 50):
+        steps = EarlyStopping(DemographicParity(), n_checks).steps(12)
         assert max(steps) == 11
-        assert len(steps) == min(n_looks, 12)
+        assert len(steps) == min(n_checks, 12)
         assert min(steps) >= 0
 
 
@@ -104,12 +104,12 @@ def test_a_training_that_grows_unfair_is_stopped_on_the_way(rng):
     descent = Descent(n_steps=60, sampling_rate=0.2, clip_norm=0.5, learning_rate=0.002)
     recipe = Groupwise(descent, finish=FinalSteps(learning_rate=10.0))
     plain = run(recipe, task, records, coins=reproducible_coins(1)).fit
-    stopping = EarlyStopping(DemographicParity(0.3), n_looks=12)
+    stopping = EarlyStopping(DemographicParity(0.3), n_checks=12)
     fit = run(replace(recipe, stopping=stopping), task, records, coins=reproducible_coins(1)).fit
-    assert fit.sheet.looks[0].passed and not fit.sheet.looks[-1].passed
-    assert len(fit.sheet.looks) < 12
-    assert plain.sheet.looks == ()
-    std = fit.sheet.margin_std
+    assert fit.last_step.checks[0].passed and not fit.last_step.checks[-1].passed
+    assert len(fit.last_step.checks) < 12
+    assert plain.last_step.checks == ()
+    std = fit.last_step.margin_std
     model = LinearSoftmax(4, 2)
     assert smooth_gap_by_hand(model, plain.params, records, std) > 0.3
     assert smooth_gap_by_hand(model, fit.params, records, std) < 0.4
@@ -172,7 +172,7 @@ def test_looks_draw_with_the_noise_that_the_last_step_will_have(rng, monkeypatch
         return look(watch, params, veil)
 
     monkeypatch.setattr(EarlyStoppingState, "_excess", noted)
-    last = run(watched(), PRIVATE, make_records(rng), coins=secret_coins()).fit.sheet
+    last = run(watched(), PRIVATE, make_records(rng), coins=secret_coins()).fit.last_step
     assert stds[0] > 0
     assert set(stds) == {last.margin_std}
 
@@ -211,9 +211,9 @@ def test_groups_too_small_to_speak_of_are_not_seen_to_keep_a_bound(rng):
 def test_all_looks_are_in_the_plan_and_cost_a_tenth_or_so():
     plans = {n: planned(watched(EarlyStopping(DemographicParity(0.2), n)), PRIVATE, 0.0) for n in (1, 4, 50)}
     bare = planned(Groupwise(FEW), PRIVATE, 0.0)
-    for n_looks, plan in plans.items():
+    for n_checks, plan in plans.items():
         looks = plan.stage("looks")
-        assert looks.n_steps == n_looks
+        assert looks.n_steps == n_checks
         assert looks.subset == "train" and looks.sampling_rates == {-1: 1.0}
         assert 0.98 < epsilon_of(plan.charges(), 1e-5) <= 1.0
         assert epsilon_of([looks.event], 1e-5) < 0.5
@@ -274,12 +274,12 @@ def test_values_steer_no_more_than_noisy_sums_do(rng, how, seeded):
         X[:2] = [[np.nan] * 4, [np.inf] * 4]
     fit = run(watched(), PRIVATE, MemoryRecords(X, y, cells), coins=secret_coins()).fit
     assert np.isfinite(fit.params).all()
-    assert fit.sheet.looks
-    assert not any(math.isnan(look.excess) for look in fit.sheet.looks)
+    assert fit.last_step.checks
+    assert not any(math.isnan(look.excess) for look in fit.last_step.checks)
 
 
 def test_what_cannot_be_watched_is_refused():
-    with pytest.raises(InvalidParameterError, match="n_looks"):
+    with pytest.raises(InvalidParameterError, match="n_checks"):
         EarlyStopping(DemographicParity(), 0)
     with pytest.raises(InvalidParameterError, match="sensitive attribute"):
         EarlyStopping(DemographicParity(0.1, attribute="race")).check(TASK)

@@ -25,6 +25,7 @@ from fairveil.fairness.intervals import Verdict
 from fairveil.methods.fairdp.early_stopping import largest_gap, smooth_histogram
 from fairveil.methods.fairdp.noise_certificate import (
     OVER_NOISE,
+    GroupwiseFit,
     LastStep,
     NoiseCertificate,
     Statement,
@@ -47,7 +48,6 @@ from fairveil.privacy.plan import Plan
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 from fairveil.research.paper_bounds import paper_worst_case_gap
-from fairveil.training.recipe import Fit
 
 PEOPLE = Population((Attribute("side", ("left", "right")),), ("no", "yes"))
 HEAVY = {"M": 0.1, "C": 1.0, "sigma": 100.0, "eta": 1.0, "m": 4, "K": 2}
@@ -193,7 +193,7 @@ def table(rng, n=800):
 
 
 def sums_of(records, model, fit, noise=0.0):
-    part = replace(smooth_stage(noise / 2, 1.0, has_several=bool(fit.sheet.several)), subset="")
+    part = replace(smooth_stage(noise / 2, 1.0, has_several=bool(fit.last_step.several)), subset="")
     plan = Plan((part,), math.inf if noise == 0 else 1.0, 1e-5)
     veil = open_veils(records, plan, Ledger(), reproducible_coins(0), "a test")["smooth rates"]
     return read_smooth_sums(veil, model, PEOPLE.n_groups, fit)
@@ -210,7 +210,7 @@ def test_without_noise_it_is_proposition_3_3_at_the_released_weights(rng, model)
     records = table(rng)
     params = rng.normal(size=model.n_params).astype(np.float32)
     last = LastStep(-params, 0.5, 0.8, 0.01, 0.1, 800.0)  # what was before the step must not matter
-    sums = sums_of(records, model, Fit(params, sheet=last))
+    sums = sums_of(records, model, GroupwiseFit(params, last_step=last))
     Z = row_stable_inputs(model, params, records.X)
     law = norm.cdf(margin_weights(model, params) @ Z / (last.margin_std * np.linalg.norm(Z, axis=0)))
     assert last.margin_std == pytest.approx(math.sqrt(2) * 0.4)
@@ -234,7 +234,9 @@ def test_without_noise_it_is_proposition_3_3_at_the_released_weights(rng, model)
 def test_the_share_of_several_models_is_counted_as_it_is(rng):
     model, records = LinearSoftmax(3, 2), table(rng)
     several = tuple(rng.normal(size=(5, 8)).astype(np.float32))
-    fit = Fit(np.mean(several, axis=0), sheet=LastStep(several[0], 1.0, 1.0, 0.1, 0.1, 800.0, several))
+    fit = GroupwiseFit(
+        np.mean(several, axis=0), last_step=LastStep(several[0], 1.0, 1.0, 0.1, 0.1, 800.0, several)
+    )
     sums = sums_of(records, model, fit)
     votes = np.mean([row_stable_logits(model, one, records.X).argmax(axis=0) for one in several], axis=0)
     for group in (0, 1):
@@ -248,7 +250,7 @@ def test_the_share_of_several_models_is_counted_as_it_is(rng):
 def test_noise_on_the_sums_has_the_stated_deviation(rng, noise):
     model, records = LinearSoftmax(3, 2), table(rng)
     params = rng.normal(size=8).astype(np.float32)
-    fit = Fit(params, sheet=LastStep(params, 1.0, 1.0, 0.1, 0.1, 800.0))
+    fit = GroupwiseFit(params, last_step=LastStep(params, 1.0, 1.0, 0.1, 0.1, 800.0))
     exact = sums_of(records, model, fit)
     part = replace(smooth_stage(noise / 2, 1.0, has_several=False), subset="", n_steps=400)
     veil = open_veils(records, Plan((part,), 1.0, 1e-5), Ledger(), reproducible_coins(0), "a test")[
@@ -264,7 +266,7 @@ def test_noise_on_the_sums_has_the_stated_deviation(rng, noise):
 def test_one_record_moves_each_sum_by_at_most_one_half(rng, value):
     model = LinearSoftmax(3, 2)
     params = rng.normal(size=8).astype(np.float32)
-    fit = Fit(params, sheet=LastStep(params, 1e-3, 1e-3, 0.1, 0.1, 800.0))
+    fit = GroupwiseFit(params, last_step=LastStep(params, 1e-3, 1e-3, 0.1, 0.1, 800.0))
     records = table(rng, 50)
     one_more = MemoryRecords(
         np.vstack([records.X, np.full((1, 3), value, np.float32)]),

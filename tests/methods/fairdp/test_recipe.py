@@ -323,8 +323,8 @@ def test_the_last_layer_is_within_the_bound_before_each_step_and_after_the_last(
     assert (norms[:, 0] > 0.4).sum() > 6  # there was something to bound, after the last step too
     assert norms[-1 if n_models == 1 else -2, 0] > 0.4
     assert last_layer_norm(net, trained.fit.params) <= 0.4 * (1 + 1e-6)
-    assert last_layer_norm(net, trained.fit.sheet.before) <= 0.4 * (1 + 1e-6)
-    assert all(last_layer_norm(net, one) <= 0.4 * (1 + 1e-6) for one in trained.fit.sheet.several)
+    assert last_layer_norm(net, trained.fit.last_step.before) <= 0.4 * (1 + 1e-6)
+    assert all(last_layer_norm(net, one) <= 0.4 * (1 + 1e-6) for one in trained.fit.last_step.several)
     before, after = bounded[-1]
     X = rng.normal(size=(500, 4))
     decisions = [net.logits(p.astype(np.float64), X).argmax(axis=0) for p in (before, after)]
@@ -350,7 +350,7 @@ def test_several_models_share_all_but_the_last_layer_and_are_averaged(rng, model
         Descent(model, (6,), 10, 0.3, 0.2, 0.5), group_sizes=SIZES, finish=FinalSteps(0.3, 1.0, n_models=5)
     )
     trained = run(recipe, PRIVATE, make_records(rng), coins=secret_coins())
-    several = np.array(trained.fit.sheet.several)
+    several = np.array(trained.fit.last_step.several)
     n_last = 2 * (7 if model == "mlp" else 5)
     assert several.shape == (5, trained.model.n_params)
     assert (several[:, :-n_last] == several[0, :-n_last]).all()
@@ -366,9 +366,9 @@ def test_several_models_without_noise_move_by_their_subsets_to_the_plain_step(rn
         descent, finish = replace(FEW, clip_norm=clip_norm), FinalSteps(n_models=n_models)
         recipe = Groupwise(descent, math.inf, group_sizes=(100.0, 300.0), finish=finish)
         ends.append(run(recipe, TASK, records).fit)
-    before = ends[0].sheet.before
-    np.testing.assert_array_equal(before, ends[1].sheet.before)
-    moved = np.sum([model - before for model in ends[1].sheet.several], axis=0)
+    before = ends[0].last_step.before
+    np.testing.assert_array_equal(before, ends[1].last_step.before)
+    moved = np.sum([model - before for model in ends[1].last_step.several], axis=0)
     assert np.abs(moved).max() > 0.01
     np.testing.assert_allclose(moved, ends[0].params - before, atol=1e-5)
 
@@ -382,9 +382,9 @@ def test_each_of_several_models_gets_its_own_noise():
     )  # fmt: skip
     moved = []
     for seed in range(300):
-        sheet = trained_at(recipe, TASK, nobody, 3.0, reproducible_coins(seed)).sheet
-        moved.append(np.array(sheet.several) - sheet.before)
-    moved = np.array(moved) / (2.0 * sheet.noise_std)
+        last = trained_at(recipe, TASK, nobody, 3.0, reproducible_coins(seed)).last_step
+        moved.append(np.array(last.several) - last.before)
+    moved = np.array(moved) / (2.0 * last.noise_std)
     assert kstest(moved.ravel(), "norm").pvalue > 1e-6
     assert kstest(moved.ravel() / 1.1, "norm").pvalue < 1e-6
     assert np.abs(np.corrcoef(moved.reshape(300, -1).T) - np.eye(50)).max() < 0.35
@@ -428,7 +428,7 @@ def test_the_last_step_is_told_in_public_numbers(rng, seeded):
     recipe = Groupwise(FEW, 0.7, group_sizes=(100.0, 300.0), finish=FinalSteps(0.2, 0.9, 0.25))
     trained = run(recipe, PRIVATE, make_records(rng), coins=secret_coins())
     last, noise = (
-        trained.fit.sheet,
+        trained.fit.last_step,
         planned(recipe, PRIVATE, 0.0).stage("finish").releases[0].noise_multiplier,
     )
     assert last.reach == pytest.approx(0.5 / (0.25 * 2 * 100))
@@ -539,5 +539,5 @@ def test_values_steer_nothing(rng, how, released, n_models, n_public, seeded):
     )
     assert steps == list(range(8))
     assert {veil._n_left for veil in veils.values()} == {0}
-    assert np.isfinite(fit.params).all() and np.isfinite(fit.sheet.before).all()
+    assert np.isfinite(fit.params).all() and np.isfinite(fit.last_step.before).all()
     assert np.isfinite(fit.sizes if fit.sizes is not None else 0).all()

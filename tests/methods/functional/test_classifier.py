@@ -126,7 +126,7 @@ def test_a_frontier_costs_nothing_and_keeps_the_plan(fitted):
 def test_a_frontier_says_what_was_counted(fitted):
     counted, other = fitted.frontier([0.05], (1.0, 2.0))
     assert (counted.counted, other.counted) == (True, False)
-    assert (counted.regularisation, other.regularisation) == (1.0, 2.0)
+    assert (counted.regularization, other.regularization) == (1.0, 2.0)
     assert np.array_equal(counted.classifier.params_, fitted.params_)
     assert not np.array_equal(other.classifier.params_, fitted.params_)
 
@@ -195,7 +195,7 @@ def test_a_frontier_needs_a_constraint_and_sound_numbers(people, few, fitted):
         plain.frontier([0.1])
     with pytest.raises(InvalidParameterError, match="tolerance"):
         fitted.frontier([-0.1])
-    with pytest.raises(InvalidParameterError, match="regularisation"):
+    with pytest.raises(InvalidParameterError, match="regularization"):
         fitted.frontier([0.1], (0.0,))
 
 

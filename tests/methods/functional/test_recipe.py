@@ -164,10 +164,10 @@ def test_the_constrained_minimiser_solves_the_optimality_conditions(quadratic, n
     """Directions that repeat each other, as pairs of groups do, are no trouble; the oracle gets independent ones."""
     free = rng.normal(size=(n_free, D + 1))
     conditions = np.block([[quadratic.curvature, free.T], [free, np.zeros((n_free, n_free))]])
-    right = np.append(quadratic.curvature @ quadratic.centre - quadratic.slope, np.zeros(n_free))
+    right = np.append(quadratic.curvature @ quadratic.center - quadratic.slope, np.zeros(n_free))
     exact = np.linalg.solve(conditions, right)[: D + 1]
     for directions in (free, np.vstack([free, -free, free[:1] - free[-1:]])):
-        assert np.allclose(quadratic.minimiser_under(directions), exact, atol=1e-8)
+        assert np.allclose(quadratic.minimizer_under(directions), exact, atol=1e-8)
 
 
 @given(st.floats(0, 2.5))
@@ -177,28 +177,28 @@ def test_each_point_of_the_line_of_two_groups_is_a_constrained_optimum(shift):
     rng = np.random.default_rng(3)
     root, gap = rng.normal(size=(D + 1, D + 1)), rng.normal(size=D + 1)
     one = Quadratic(rng.normal(size=D + 1), root @ root.T + np.eye(D + 1), np.zeros(D + 1), 0.0)
-    point = one.minimiser + shift * (one.minimiser_under(gap[None]) - one.minimiser)
+    point = one.minimizer + shift * (one.minimizer_under(gap[None]) - one.minimizer)
     slope = one.slope + one.curvature @ point
     assert np.allclose(slope, gap * (slope @ gap) / (gap @ gap), atol=1e-8)
-    assert gap @ point == pytest.approx((1 - shift) * (gap @ one.minimiser), abs=1e-9)
+    assert gap @ point == pytest.approx((1 - shift) * (gap @ one.minimizer), abs=1e-9)
 
 
 def test_eigenvalues_are_trimmed_at_half_the_edge_of_the_noise(quadratic):
     noisy = replace(quadratic, edge=8.0)
     values, basis = np.linalg.eigh(quadratic.curvature)
-    for regularisation in (0.5, 1.0, 3.0):
-        trimmed = (basis * np.maximum(values, 4.0 * regularisation)) @ basis.T
-        expected = quadratic.centre - np.linalg.solve(trimmed, quadratic.slope)
-        assert np.allclose(noisy.regularised(regularisation).minimiser, expected)
+    for regularization in (0.5, 1.0, 3.0):
+        trimmed = (basis * np.maximum(values, 4.0 * regularization)) @ basis.T
+        expected = quadratic.center - np.linalg.solve(trimmed, quadratic.slope)
+        assert np.allclose(noisy.regularized(regularization).minimizer, expected)
 
 
 def test_the_edge_is_where_noise_alone_puts_the_largest_eigenvalue(seeded, rng):
     """The spectrum of symmetric noise ends at its semicircle's edge, within 15 % at d = 4 x 40."""
     task = Task(159, PEOPLE, NORM, 100, 1.0, 1e-5)
     nobody = MemoryRecords(np.zeros((0, 159), np.float32), np.zeros(0, np.int16), np.zeros(0, np.int16))
-    sheet = train(Functional(DemographicParity(0.1)), nobody, task).sheet
-    largest = np.abs(np.linalg.eigvalsh(sheet.quadratic.curvature)).max()
-    assert largest == pytest.approx(sheet.quadratic.edge, rel=0.15)
+    statistics = train(Functional(DemographicParity(0.1)), nobody, task).statistics
+    largest = np.abs(np.linalg.eigvalsh(statistics.quadratic.curvature)).max()
+    assert largest == pytest.approx(statistics.quadratic.edge, rel=0.15)
 
 
 # --- the counts on the line -----------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_the_edge_is_where_noise_alone_puts_the_largest_eigenvalue(seeded, rng):
 
 def test_the_line_makes_mean_scores_equal(rng):
     records = make_records(rng)
-    path = train(Functional(DemographicParity(0.1)), records).sheet.path
+    path = train(Functional(DemographicParity(0.1)), records).statistics.path
     scores = design(records) / NORM @ np.stack([path.start, path.weights_at(1.0)], axis=1)
     gaps = scores[records.groups == 1].mean(axis=0) - scores[records.groups == 0].mean(axis=0)
     assert abs(gaps[0]) > 0.2
@@ -216,7 +216,7 @@ def test_the_line_makes_mean_scores_equal(rng):
 @pytest.mark.parametrize("parity", [TruePositiveRateParity, FalseNegativeRateParity])
 def test_the_line_of_true_positives_looks_at_positives_only(parity, rng):
     records = make_records(rng)
-    path = train(Functional(parity(0.1)), records).sheet.path
+    path = train(Functional(parity(0.1)), records).statistics.path
     scores = design(records) / NORM @ path.weights_at(1.0)
     positive = records.y == 1
     gaps = [
@@ -228,12 +228,12 @@ def test_the_line_of_true_positives_looks_at_positives_only(parity, rng):
 
 def test_counts_without_noise_tell_decisions_along_the_whole_line(rng):
     records = make_records(rng, n=20_000)
-    sheet = train(Functional(DemographicParity(0.1)), records).sheet
+    statistics = train(Functional(DemographicParity(0.1)), records).statistics
     z = design(records) / NORM
     for i in (0, 6, 10, 20):
         for j in (6, 16, 20):
-            true = z @ sheet.path.weights_at(SHIFTS[i]) > sheet.path.thresholds[j]
-            told = sheet.outlook.accepted[i, j].sum()
+            true = z @ statistics.path.weights_at(SHIFTS[i]) > statistics.path.thresholds[j]
+            told = statistics.outlook.accepted[i, j].sum()
             assert told == pytest.approx(true.sum(), abs=0.01 * len(true))
 
 
@@ -245,7 +245,7 @@ def test_shares_of_bins_agree_with_drawn_points(tilt, rng):
     u = edges[0][:-1, None, None] + uniforms[0] * np.diff(edges[0])[:, None, None]
     v = edges[1][:-1, None] + uniforms[1] * np.diff(edges[1])[:, None]
     for cell, i, j in product((0, 1), (0, 10, 25), (0, 17, 32)):
-        move = v + path.centres[cell] + tilt * u
+        move = v + path.centers[cell] + tilt * u
         drawn = (u + (SHIFTS[i] - MIDDLE) * move > path.thresholds[j]).mean(axis=2).ravel()
         assert np.abs(drawn - path.above(cell)[i, j]).max() < 0.05
 
@@ -289,7 +289,7 @@ def test_beliefs_are_what_conditioning_on_all_counts_at_once_gives(rng):
     prior = BinPosterior(rng.normal(size=(2, 6)) + 20, root @ root.transpose(0, 2, 1) + np.eye(6))
     rows, more = rng.random((2, 3, 6)), rng.random((2, 1, 6))
     told, last = rng.normal(size=(2, 3)) + 60, rng.normal(size=(2, 1)) + 60
-    belief = prior.told(list(rows), list(told), 2.0).told(list(more), list(last), 0.7)
+    belief = prior.updated(list(rows), list(told), 2.0).updated(list(more), list(last), 0.7)
     for cell in (0, 1):
         weights = np.concatenate([rows[cell] / 2.0, more[cell] / 0.7])
         values = np.concatenate([told[cell] / 2.0, last[cell] / 0.7])
@@ -310,9 +310,9 @@ def test_the_gap_of_a_small_group_is_told_within_its_error(seeded, rng):
     records = MemoryRecords(records.X[few], records.y[few], records.groups[few])
     task = make_task(1.0, n_public=len(few))
     for _ in range(5):
-        sheet = train(Functional(DemographicParity(0.05)), records, task).sheet
+        statistics = train(Functional(DemographicParity(0.05)), records, task).statistics
         for tolerance in (0.02, 0.05, 0.1, 0.2):
-            rule = sheet.rule_at(tolerance)
+            rule = statistics.rule_at(tolerance)
             assert 0.005 < rule.gap_error < 0.06
             assert abs(gap_of(rule.params, records) - rule.gap) < 4 * rule.gap_error
 
@@ -320,10 +320,10 @@ def test_the_gap_of_a_small_group_is_told_within_its_error(seeded, rng):
 def test_errors_are_larger_for_fewer_people_and_where_nothing_was_counted(seeded, rng):
     errors = []
     for n in (4000, 20_000):
-        sheet = train(
+        statistics = train(
             Functional(DemographicParity(0.1)), make_records(rng, n=n), make_task(1.0, n_public=n)
-        ).sheet
-        errors += [sheet.rule_at(0.1).gap_error, sheet.rule_at(0.1, 2.0).gap_error]
+        ).statistics
+        errors += [statistics.rule_at(0.1).gap_error, statistics.rule_at(0.1, 2.0).gap_error]
     assert errors[0] > errors[2]
     assert errors[1] > errors[0]
     assert errors[3] > errors[2]
@@ -338,32 +338,32 @@ def gap_of(params, records):
 def test_without_noise_the_gap_is_what_was_asked_for(tolerance, rng):
     records = make_records(rng, n=20_000)
     fit = train(Functional(DemographicParity(tolerance), headroom=0.0), records)
-    derived = fit.sheet.rule_at()
+    derived = fit.statistics.rule_at()
     assert np.array_equal(derived.params, fit.params)
     assert derived.gap == pytest.approx(tolerance, abs=1e-6)  # the free gap is .33
     assert gap_of(fit.params, records) == pytest.approx(tolerance, abs=0.01)
     assert derived.counted
 
 
-def test_the_sheet_serves_every_tolerance_as_a_fit_of_its_own_does(rng):
+def test_the_statistics_serves_every_tolerance_as_a_fit_of_its_own_does(rng):
     records = make_records(rng)
-    sheet = train(Functional(DemographicParity(0.3)), records).sheet
+    statistics = train(Functional(DemographicParity(0.3)), records).statistics
     for tolerance in (0.0, 0.05, 0.15):
         own = train(Functional(DemographicParity(tolerance)), records)
-        assert np.array_equal(sheet.rule_at(tolerance).params, own.params)
-        assert np.array_equal(sheet.rule_at([tolerance] * 2).params, own.params)
+        assert np.array_equal(statistics.rule_at(tolerance).params, own.params)
+        assert np.array_equal(statistics.rule_at([tolerance] * 2).params, own.params)
 
 
 def test_tighter_limits_never_look_more_accurate(rng):
-    sheet = train(Functional(DemographicParity(0.3)), make_records(rng)).sheet
-    told = [sheet.rule_at(tolerance) for tolerance in np.linspace(0, 0.4, 9)]
+    statistics = train(Functional(DemographicParity(0.3)), make_records(rng)).statistics
+    told = [statistics.rule_at(tolerance) for tolerance in np.linspace(0, 0.4, 9)]
     assert all(one.accuracy <= other.accuracy + 1e-12 for one, other in pairwise(told))
 
 
 def test_headroom_stays_below_the_limit(rng):
     records = make_records(rng)
     gaps = [
-        train(Functional(DemographicParity(0.1), headroom=room), records).sheet.rule_at().gap
+        train(Functional(DemographicParity(0.1), headroom=room), records).statistics.rule_at().gap
         for room in (0, 1)
     ]
     assert 0.05 <= gaps[1] < gaps[0] == pytest.approx(0.1, abs=1e-6)
@@ -374,22 +374,24 @@ def test_what_cannot_be_reached_comes_as_near_as_it_can(rng):
     records = make_records(rng)
     y = np.where(rng.random(4000) < 0.8, records.groups, records.y).astype(np.int16)
     records = MemoryRecords(records.X, y, records.groups)
-    sheet = train(Functional(EqualizedOdds(0.0)), records).sheet
-    tight, loose = sheet.rule_at(), sheet.rule_at(1.0)
+    statistics = train(Functional(EqualizedOdds(0.0)), records).statistics
+    tight, loose = statistics.rule_at(), statistics.rule_at(1.0)
     assert tight.gap < loose.gap
     assert tight.accuracy <= loose.accuracy
 
 
-def test_another_regularisation_is_solved_from_the_same_moments_and_says_so(seeded, rng):
+def test_another_regularization_is_solved_from_the_same_moments_and_says_so(seeded, rng):
     records = make_records(rng, n=20_000)
-    sheet = train(Functional(DemographicParity(0.1)), records, make_task(1.0, n_public=20_000)).sheet
-    other = sheet.rule_at(0.1, 3.0)
+    statistics = train(
+        Functional(DemographicParity(0.1)), records, make_task(1.0, n_public=20_000)
+    ).statistics
+    other = statistics.rule_at(0.1, 3.0)
     assert not other.counted
-    assert sheet.rule_at(0.1, 1.0).counted
-    assert not np.array_equal(other.params, sheet.rule_at(0.1).params)
+    assert statistics.rule_at(0.1, 1.0).counted
+    assert not np.array_equal(other.params, statistics.rule_at(0.1).params)
     assert gap_of(other.params, records) < 0.15
-    with pytest.raises(InvalidParameterError, match="regularisation"):
-        sheet.rule_at(0.1, 0.0)
+    with pytest.raises(InvalidParameterError, match="regularization"):
+        statistics.rule_at(0.1, 0.0)
 
 
 def test_renaming_groups_changes_nothing(rng):
@@ -451,11 +453,11 @@ def test_comparisons_of_too_few_people_steer_nothing(seeded, rng):
     people = Population((Attribute("race", ("a", "b", "c")),), ("no", "yes"))
     records = make_records(rng, n=20_000)
     records.groups[:20] = 2
-    sheet = train(
+    statistics = train(
         Functional(DemographicParity(0.05)), records, make_task(1.0, people=people, n_public=20_000)
-    ).sheet
+    ).statistics
     names = [str(bound) for bound in constrain(DemographicParity(0.05), people).bounds]
-    told = sheet.rates.is_told(sheet.known)
+    told = statistics.rates.is_known(statistics.known)
     assert [("race=c" in name) for name in names] == (~told).tolist()
 
 
@@ -504,7 +506,7 @@ def test_without_privacy_nothing_is_noisy():
     [
         {"weighting": "everyone"},
         {"rounds": 0},
-        {"regularisation": 0.0},
+        {"regularization": 0.0},
         {"law": "discrete_laplace"},
         {"headroom": -1.0},
         {"headroom": math.inf},

@@ -46,7 +46,7 @@ FORMS = {
     "memberships": QUICK,
     "gradients": replace(QUICK, primal="gradients"),
     "bound": replace(QUICK, primal="gradients", primal_bound="private", dual_bound=0.5),
-    "looks": replace(QUICK, primal="gradients", n_looks=2),
+    "looks": replace(QUICK, primal="gradients", n_counts=2),
 }
 
 

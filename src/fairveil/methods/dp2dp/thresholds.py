@@ -1,9 +1,9 @@
 """One noisy histogram of scores and an exact solve, then a few counts at the thresholds found: two classes, aware.
 
-The most plausible curve behind noisy counts: positive, smooth where noise hides it, exact where nothing does.
+The most plausible curve for noisy counts: positive, smooth where noise hides it, exact where nothing does.
 
 Every release says y = A f + noise about the numbers f of people in the bins of a score: the histogram with A the
-identity, a count above thresholds with A the shares of the bins above them. The curve maximises the posterior of
+identity, a count above thresholds with A the shares of the bins above them. The curve maximizes the posterior of
 log f under a prior on its second differences, by Gauss-Newton steps. Everything here is post-processing.
 
 Noisy (cell x bin of score) counts in, the best thresholds of each group out, by a small linear program.
@@ -43,7 +43,7 @@ FREEDOM = 2.0
 """Second differences follow a t-law of so many degrees of freedom: a curve is smooth, but may have peaks."""
 
 LEAST_NOISE = 0.5
-"""Counts are whole: finer than this they are not told apart."""
+"""Counts are whole: finer than this they are not distinguished."""
 
 LOWEST = -7.0
 N_STEPS = 60
@@ -250,8 +250,8 @@ class ScoreHistogram:
     Parameters
     ----------
     in_bins : bool
-        Decide a bin that holds the threshold by lot, which is exact for scores of any law; otherwise a threshold is set
-        inside the bin.
+        Decide a bin that holds the threshold at random, which is exact for scores of any law; otherwise a threshold is
+        set inside the bin.
     """
 
     smallest_budget_share: ClassVar[float] = 0.05

@@ -22,6 +22,7 @@ from fairveil.methods.base import BasePrivateClassifier, Method, training_of
 from fairveil.methods.fairdp.early_stopping import StoppingCheck
 from fairveil.methods.fairdp.noise_certificate import (
     FAILURE,
+    GroupwiseFit,
     LastStep,
     NoiseCertificate,
     SmoothSums,
@@ -104,14 +105,15 @@ class GroupwiseClassifier(BasePrivateClassifier):
 
     def _store(self, inputs: InputSpec, trained: Trained) -> None:
         super()._store(inputs, trained)
-        self.last_step_: LastStep | None = trained.fit.sheet
+        fit = trained.fit
+        self.last_step_: LastStep | None = fit.last_step if isinstance(fit, GroupwiseFit) else None
         self._norm_bound = self._recipe(inputs).largest_norm
         self._smooth_sums: SmoothSums | None = trained.evidence
 
     @property
     def stopping_checks_(self) -> tuple[StoppingCheck, ...]:
         """The results of the early-stopping checks, in order; empty without early stopping."""
-        return () if self.last_step_ is None else self.last_step_.looks
+        return () if self.last_step_ is None else self.last_step_.checks
 
     def cautions(self) -> list[str]:
         """Return what users must know about this fitted classifier, in whole sentences."""

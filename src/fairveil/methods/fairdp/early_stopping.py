@@ -1,9 +1,7 @@
-"""Training until a bound is broken (FairDP, Remark 2), as a rule whose looks are all paid for before the first step.
+"""Early stopping of FairDP (Remark 2): train until a bound is broken, with all checks planned beforehand.
 
-The paper reads its estimate off the data after every step and stops when it likes; each such look is a release. Here
-the looks are planned: how many, at which steps, with how much noise. Stopping early then costs nothing less.
-
-Smooth decisions as a histogram: sums of probabilities in the place of counts, so that every rate can be read.
+The paper computes its estimate from the data after every step and stops when it likes; each such check is a release.
+Here the checks are planned: how many, at which steps, with how much noise. Stopping early then costs nothing less.
 """
 
 import math
@@ -58,10 +56,10 @@ def largest_gap(
     both are unknown.
     """
     histogram = smooth_histogram(bounds, sizes, sums)
-    told = bounds.has_enough_people(histogram, size_variance / 4 + sum_variance)
-    if not told.any():
+    is_known = bounds.has_enough_people(histogram, size_variance / 4 + sum_variance)
+    if not is_known.any():
         return None, None
-    values = np.where(told, bounds.values(histogram), -np.inf)
+    values = np.where(is_known, bounds.values(histogram), -np.inf)
     place = int(values.argmax())
     slopes = bounds.pull(histogram, np.eye(len(values))[place])[bounds.cells[bounds.cells >= 0]]
     # a size moves both decisions by a half each, a sum moves one against the other
@@ -70,8 +68,8 @@ def largest_gap(
     return float(values[place]), float(np.hypot(noise, bounds.sampling_errors(histogram)[place]))
 
 
-LOOK_SHARE = 0.1
-"""The share of the precision that all looks take together."""
+CHECK_SHARE = 0.1
+"""The share of the precision that all checks take together."""
 
 REACH = 0.5
 """What one record can add to a sum of smooth decisions."""
@@ -79,25 +77,25 @@ REACH = 0.5
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """When to stop: at the first of `n_looks` noisy looks at which the smooth rates break a bound, having kept it once.
+    """When to stop: at the first of `n_checks` noisy checks that finds a bound broken after one found it kept.
 
     The smooth rates are those of Proposition 3.3 around released weights: how often the noise of a last step would
-    decide for class 1. The parameters of the last look that was passed are kept; if none is, training goes on to its
+    decide for class 1. The parameters of the last check that was passed are kept; if none is, training goes on to its
     end.
 
     Parameters
     ----------
     constraint : constraint or sequence of constraints
         With the tolerance that must not be exceeded.
-    n_looks : int
-        How many looks, evenly spread over the steps.
+    n_checks : int
+        How many checks, evenly spread over the steps.
     """
 
     constraint: Constraint | Sequence[Constraint]
-    n_looks: int = 10
+    n_checks: int = 10
 
     def __post_init__(self) -> None:
-        check_integer("n_looks", self.n_looks)
+        check_integer("n_checks", self.n_checks)
 
     def check(self, task: Task) -> None:
         """Refuse more than two classes, whose decisions have no margin, and bounds that do not fit the people."""
@@ -108,27 +106,27 @@ class EarlyStopping:
         constrain(self.constraint, task.people)
 
     def stage(self, precision: float, share: float) -> Stage:
-        """Return the looks as a part of a plan beside steps that are so telling."""
-        noise = math.sqrt(self.n_looks / (LOOK_SHARE * precision))
+        """Return the checks as a stage of a plan beside steps of this precision."""
+        noise = math.sqrt(self.n_checks / (CHECK_SHARE * precision))
         return Stage(
             "looks",
             (Release("smooth rates", "gaussian", noise),),
             share,
-            n_steps=self.n_looks,
+            n_steps=self.n_checks,
             subset="train",
         )
 
     def steps(self, n_steps: int) -> frozenset[int]:
-        """Return after which steps a look is taken; the last one always is."""
-        places = np.ceil(np.arange(1, self.n_looks + 1) * n_steps / self.n_looks).astype(int) - 1
+        """Return after which steps a check is made; the last one always is."""
+        places = np.ceil(np.arange(1, self.n_checks + 1) * n_steps / self.n_checks).astype(int) - 1
         return frozenset(places.tolist())
 
 
 @dataclass(frozen=True)
 class StoppingCheck:
-    """What one look told: after which step, the largest left side over its limit, and whether that was passed.
+    """The result of one check: after which step, the largest left side over its limit, and whether that was passed.
 
-    An infinite excess says that too few people are behind every bound to tell.
+    An infinite excess says that every bound is on too few people.
     """
 
     step: int
@@ -138,7 +136,7 @@ class StoppingCheck:
 
 @dataclass(frozen=True, eq=False)
 class EarlyStoppingState:
-    """A training under watch: what the looks so far told, and the parameters of the last one that was passed."""
+    """The results of all checks so far, and the parameters of the last one that was passed."""
 
     stopping: EarlyStopping | None
     model: LayeredModel
@@ -146,7 +144,7 @@ class EarlyStoppingState:
     std: float
     sizes: NDArray[np.float64] | None
     steps: frozenset[int] = frozenset()
-    looks: tuple[StoppingCheck, ...] = ()
+    checks: tuple[StoppingCheck, ...] = ()
     kept: Float32Array | None = None
 
     @classmethod
@@ -159,42 +157,36 @@ class EarlyStoppingState:
         std: float,
         n_steps: int,
     ) -> "EarlyStoppingState":
-        """Return a watch that has seen nothing; `sizes` are noisy counts by (group code, label)."""
+        """Return the state before any check; `sizes` are noisy counts by (group code, label)."""
         steps = frozenset() if stopping is None else stopping.steps(n_steps)
         return cls(stopping, model, task, std, sizes, steps)
 
     @property
     def is_over(self) -> bool:
         """Whether a bound was seen broken that had been seen kept."""
-        return self.kept is not None and not self.looks[-1].passed
+        return self.kept is not None and not self.checks[-1].passed
 
     def after(self, step: int, params: Float32Array, veils: Mapping[str, Veil]) -> "EarlyStoppingState":
-        """Return the watch after a step, with one look more if one is planned here."""
-        if step not in self.steps:
+        """Return the state after a step, with one check more if one is planned here."""
+        if self.stopping is None or step not in self.steps:
             return self
-        excess = self._excess(params, veils["looks"])
-        look = StoppingCheck(step, excess, excess <= 0)
-        return replace(self, looks=(*self.looks, look), kept=params if look.passed else self.kept)
+        excess = self._excess(self.stopping, params, veils["looks"])
+        check = StoppingCheck(step, excess, excess <= 0)
+        return replace(self, checks=(*self.checks, check), kept=params if check.passed else self.kept)
 
     def chosen(self, params: Float32Array) -> Float32Array:
-        """Return what training ends with: the last parameters that passed a look, or the last ones of all."""
+        """Return what training ends with: the last parameters that passed a check, or the last ones of all."""
         return params if self.kept is None else self.kept
 
-    def _excess(self, params: Float32Array, veil: Veil) -> float:
+    def _excess(self, stopping: EarlyStopping, params: Float32Array, veil: Veil) -> float:
         """Return by how much the smooth rates break the bound that they break most, among groups large enough."""
         n_groups, n_classes = self.task.people.n_groups, self.model.n_classes
         rates = NoisyMarginRate(self.model, params, self.std, is_row_stable=False)
         query = Sum(all_cells(n_groups, n_classes), n_groups * n_classes, rates)
         sums = veil.draw().release_sums(query, REACH, "smooth rates").reshape(-1, n_classes)
-        bounds: HistogramConstraints = constrain(self._asked.constraint, self.task.people)
+        bounds = constrain(stopping.constraint, self.task.people)
         histogram = smooth_histogram(bounds, np.asarray(self.sizes), sums)
-        told = bounds.has_enough_people(
+        is_known = bounds.has_enough_people(
             histogram, (REACH * ROUNDING * veil.stage.releases[0].noise_multiplier) ** 2
         )
-        return float(np.max(bounds.violation(histogram)[told])) if told.any() else math.inf
-
-    @property
-    def _asked(self) -> EarlyStopping:
-        if self.stopping is None:
-            raise InvalidParameterError("Expected a stopping rule to look for, got none.")
-        return self.stopping
+        return float(np.max(bounds.violation(histogram)[is_known])) if is_known.any() else math.inf

@@ -94,8 +94,8 @@ def finite_models_gap(
 ) -> float:
     """Return Equation 32 put right: the worst case of one model's share of the batch, and what so few leave open.
 
-    `n_batch` is the largest number of records whose lots pick one model. Two shares of models may each be off by one
-    `monte_carlo_error`, whatever the number of rows; at most 1.
+    `n_batch` is the largest number of records that are assigned to one model at random. Two shares of models may each
+    be off by one `monte_carlo_error`, whatever the number of rows; at most 1.
     """
     worst = worst_case_gap(norm_bound, learning_rate, reach, n_batch, noise_std)
     return min(1.0, worst + 2 * monte_carlo_error(n_models))
@@ -245,8 +245,8 @@ class LastStep:
     size : float
         The public or noisy number of people trained on.
     several : tuple of arrays
-        The models that Algorithm 3 made, none where it was not asked for.
-    looks : tuple of StoppingCheck
+        The models that Algorithm 3 made, none where it was not used.
+    checks : tuple of StoppingCheck
         What a stopping rule saw. A step whose own noise had a say in whether it was the last has another law.
     """
 
@@ -257,17 +257,24 @@ class LastStep:
     sampling_rate: float
     size: float
     several: tuple[Float32Array, ...] = ()
-    looks: tuple[StoppingCheck, ...] = ()
+    checks: tuple[StoppingCheck, ...] = ()
 
     @property
     def is_unwatched(self) -> bool:
-        """Whether this step was the last whatever its noise was: no stopping rule looked."""
-        return not self.looks
+        """Whether this step was the last whatever its noise was: no stopping rule was used."""
+        return not self.checks
 
     @property
     def margin_std(self) -> float:
         """The deviation that the last step puts on each weight of logit_1 - logit_0."""
         return math.sqrt(2) * self.learning_rate * self.noise_std
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GroupwiseFit(Fit):
+    """A fit of FairDP, with its last step."""
+
+    last_step: LastStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,15 +297,15 @@ class SmoothSums:
 
 
 def smooth_stage(noise_multiplier: float, share: float, *, has_several: bool) -> Stage:
-    """Return one look at the people held out: sums of smooth decisions, and of those of several models."""
+    """Return one stage on the people held out: sums of smooth decisions, and of those of several models."""
     names = ("smooth rates", "several models")[: 1 + has_several]
     releases = tuple(Release(name, "gaussian", SMOOTH_NOISE * noise_multiplier) for name in names)
     return Stage("smooth rates", releases, share, subset="holdout")
 
 
-def read_smooth_sums(veil: Veil, model: LayeredModel, n_groups: int, fit: Fit) -> SmoothSums:
+def read_smooth_sums(veil: Veil, model: LayeredModel, n_groups: int, fit: GroupwiseFit) -> SmoothSums:
     """Return noisy sums of smooth decisions at the released parameters, by (group code, label)."""
-    batch, last = veil.draw(), fit.sheet
+    batch, last = veil.draw(), fit.last_step
     noise_std = REACH * ROUNDING * veil.stage.releases[0].noise_multiplier
     table, n_cells = all_cells(n_groups, 2), 2 * n_groups
     rates = Sum(table, n_cells, NoisyMarginRate(model, fit.params, last.margin_std))

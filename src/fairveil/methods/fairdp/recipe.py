@@ -1,6 +1,6 @@
 """FairDP (Tran et al. 2023): every group's clipped gradients in one noisy average, and a last layer of bounded norm.
 
-Given the past, one record is in one group's sum only. Where just the average leaves the veil, its noise stands against
+One record is in one group's sum only. Where just the average leaves the veil, its noise stands against
 one record's share of it: with one divisor for all this is DP-SGD at sqrt(K) times the noise of one group's sum, with a
 divisor for each group (every group counts the same) the smallest group's members are seen best and set the price.
 """
@@ -20,6 +20,7 @@ from fairveil.errors import InvalidParameterError
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.early_stopping import EarlyStopping, EarlyStoppingState
 from fairveil.methods.fairdp.noise_certificate import (
+    GroupwiseFit,
     LastStep,
     SmoothSums,
     parted,
@@ -36,13 +37,13 @@ from fairveil.training.recipe import Fit, Progress, Task, no_progress
 from fairveil.training.run import precision_of
 
 N_STEPS = 600
-"""If none is given: with 300 the accuracy at an equal gap is .001 lower."""
+"""By default: with 300 the accuracy at an equal gap is .001 lower."""
 
 ADAM_RATE = 0.02
 """Of the first steps, as in the paper."""
 
 NORM_BOUNDS = {"mlp": 1.5, "linear": 10.0}
-"""Of the last layer, if none is given; set on training rows of Adult (docs/defaults.md)."""
+"""Of the last layer, by default; set on training rows of Adult (docs/defaults.md)."""
 
 SIZE_SHARE = 0.02
 """The share of the precision that buys the sizes of groups, where they are needed and not declared."""
@@ -64,7 +65,7 @@ class FinalSteps:
     sampling_rate : float, optional
         Of these steps; None is that of the first ones.
     n_models : int
-        With more than one, the last step makes so many models, each from the records whose own lot picked it
+        With more than one, the last step makes so many models, each from its own random subset of the records
         (Algorithm 3); the classifier is their average.
     """
 
@@ -120,8 +121,9 @@ class Groupwise:
     Parameters
     ----------
     descent : Descent
-        Model (an "mlp" of one hidden layer of 32 by default), steps (600 if open), sampling rate, clip norm; its
-        learning rate is Adam's (0.02 if open), its momentum is not used.
+        Its model (an "mlp" of one hidden layer of 32 by default), hidden, n_steps (600 if open), sampling_rate and
+        clip_norm are used; its learning_rate is Adam's (0.02 if open). Its momentum is not used, and group_clipping is
+        refused.
     norm_bound : float, optional
         The largest Euclidean norm M of the last layer, biases included: small is cautious, infinity is no bound. None
         is 1.5 for an "mlp" and 10 for a linear model, whose only layer it is.
@@ -135,7 +137,7 @@ class Groupwise:
     finish : FinalSteps
         The last steps.
     stopping : EarlyStopping, optional
-        Stop as soon as a noisy look shows that a bound is broken (Remark 2); all looks are paid for beforehand.
+        Stop as soon as a noisy check shows that a bound is broken (Remark 2); all checks are planned beforehand.
     """
 
     descent: Descent = field(default_factory=lambda: Descent(model="mlp", hidden=(32,)))
@@ -205,7 +207,7 @@ class Groupwise:
     # --- the plan -----------------------------------------------------------------------------------------
 
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
-        """Return the steps by Adam, the last ones, and what they need to know: sizes of groups, looks on the way."""
+        """Return the steps by Adam, the last ones, and what they need to know: sizes of groups, checks on the way."""
         name = "gradient" if self.released == "average" else "gradients"
         releases = (Release(name, "gaussian", noise_multiplier),)
         first = Stage(
@@ -247,7 +249,7 @@ class Groupwise:
         rng: np.random.Generator,
         progress: Progress = no_progress,
     ) -> Fit:
-        """Return the parameters after the last step (Algorithm 1), or those of the last look that was passed.
+        """Return the parameters after the last step (Algorithm 1), or those of the last check that was passed.
 
         Guarantees
         ----------
@@ -277,8 +279,8 @@ class Groupwise:
             watch = watch.after(step, params, veils)
             if watch.is_over:
                 break
-        last = replace(self._last_step(before, veils, task, scale, size), looks=watch.looks)
-        return Fit(watch.chosen(params), sizes=cells, sheet=last)
+        last = replace(self._last_step(before, veils, task, scale, size), checks=watch.checks)
+        return GroupwiseFit(watch.chosen(params), sizes=cells, last_step=last)
 
     def _optimizer(self, phase: str) -> Optimizer:
         if phase == "finish":
@@ -341,7 +343,7 @@ class Groupwise:
         )
         params = bounded_last_layer(model, np.mean(several, axis=0, dtype=np.float32), self.largest_norm)
         last = replace(self._last_step(before, veils, task, scale, size), several=several)
-        return Fit(params, sheet=last)
+        return GroupwiseFit(params, last_step=last)
 
     def _last_step(
         self, before: Float32Array, veils: Mapping[str, Veil], task: Task, scale: GroupScale, size: float
@@ -362,22 +364,22 @@ class Groupwise:
     # --- people held out ----------------------------------------------------------------------------------
 
     def holdout_stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
-        """Return one look at smooth decisions of the people held out, where there are two classes."""
+        """Return one stage of smooth decisions of the people held out, where there are two classes."""
         if task.n_classes != 2:
             return ()
         return (smooth_stage(noise_multiplier, share, has_several=self.finish.n_models > 1),)
 
     def read_holdout(self, veils: Mapping[str, Veil], task: Task, fit: Fit) -> SmoothSums | None:
         """Return noisy sums of smooth decisions at the released parameters, by (group code, label)."""
-        if task.n_classes != 2:
+        if task.n_classes != 2 or not isinstance(fit, GroupwiseFit):
             return None
         return read_smooth_sums(veils["smooth rates"], self.model_for(task), task.people.n_groups, fit)
 
 
-def _sizes(given: Any) -> tuple[float, ...]:
+def _sizes(values: Any) -> tuple[float, ...]:
     try:
-        return tuple(float(size) for size in given)
+        return tuple(float(size) for size in values)
     except (TypeError, ValueError):
         raise InvalidParameterError(
-            f"Expected group_sizes as numbers in the order of the schema's groups, got {given!r}."
+            f"Expected group_sizes as numbers in the order of the schema's groups, got {values!r}."
         ) from None

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.base import ConstrainedClassifier, Method, training_of
-from fairveil.methods.functional.recipe import Functional, ReleasedStatistics
+from fairveil.methods.functional.recipe import Functional, FunctionalFit, ReleasedStatistics
 from fairveil.methods.inputs import InputSpec
 from fairveil.training.run import Trained
 
@@ -24,7 +24,7 @@ class FrontierModel:
     ----------
     classifier : FunctionalClassifier
         Fitted: it predicts and can be saved.
-    tolerance, regularisation : float
+    tolerance, regularization : float
         What it was derived for.
     accuracy, gap : float or None
         Estimated on the people trained on, from noisy sums; the gap is the largest left side of a bound. None where
@@ -32,13 +32,13 @@ class FrontierModel:
     gap_error : float or None
         The standard error of the gap, from noise and because people are a sample: beside a large one, the gap is weak.
     counted : bool
-        Whether decisions were counted, which they are at the regularisation that was fitted; if not, the model was
+        Whether decisions were counted, which they are at the regularization that was fitted; if not, the model was
         chosen by means and variances of scores and nothing is told of it: certify it before you use it.
     """
 
     classifier: "FunctionalClassifier"
     tolerance: float
-    regularisation: float
+    regularization: float
     accuracy: float | None
     gap: float | None
     gap_error: float | None
@@ -101,7 +101,8 @@ class FunctionalClassifier(ConstrainedClassifier):
 
     def _store(self, inputs: InputSpec, trained: Trained) -> None:
         super()._store(inputs, trained)
-        self.statistics_: ReleasedStatistics | None = trained.fit.sheet
+        fit = trained.fit
+        self.statistics_: ReleasedStatistics | None = fit.statistics if isinstance(fit, FunctionalFit) else None
         counts, announced = trained.evidence, self._recipe(inputs).announced
         self._measured: dict[float, Evaluation] = {}
         if counts is not None:
@@ -111,9 +112,9 @@ class FunctionalClassifier(ConstrainedClassifier):
             }
 
     def frontier(
-        self, tolerances: Iterable[float], regularisations: Iterable[float] | None = None
+        self, tolerances: Iterable[float], regularizations: Iterable[float] | None = None
     ) -> list[FrontierModel]:
-        """Return a fitted model for each regularisation and tolerance, all from what the fit released.
+        """Return a fitted model for each regularization and tolerance, all from what the fit released.
 
         Those that `Functional` was told of as announced were measured on the hold-out too: `evaluation_`.
 
@@ -121,7 +122,7 @@ class FunctionalClassifier(ConstrainedClassifier):
         ----------
         tolerances : iterable of float
             Each takes the place of the tolerance of every constraint.
-        regularisations : iterable of float, optional
+        regularizations : iterable of float, optional
             As in `Functional`; None is the one that was fitted, for which decisions were counted. For any other, models
             are chosen by means and variances of scores, and nothing is told of them (`counted` is False).
 
@@ -131,18 +132,18 @@ class FunctionalClassifier(ConstrainedClassifier):
         """
         check_is_fitted(self, "params_")
         wanted = _numbers("tolerances", tolerances)
-        fitted = 1.0 if self.statistics_ is None else self.statistics_.quadratic.regularisation
-        levels = [fitted] if regularisations is None else _numbers("regularisations", regularisations)
+        fitted = 1.0 if self.statistics_ is None else self.statistics_.quadratic.regularization
+        levels = [fitted] if regularizations is None else _numbers("regularizations", regularizations)
         return [self._derived(tolerance, level) for level in levels for tolerance in wanted]
 
-    def _derived(self, tolerance: float, regularisation: float) -> FrontierModel:
+    def _derived(self, tolerance: float, regularization: float) -> FrontierModel:
         if self.statistics_ is None:
             raise InvalidParameterError(
                 "Expected a classifier fitted here under a constraint, got one that was loaded or has none; fit with a "
                 "constraint, and call frontier on that classifier: a folder keeps one rule, not what was released."
             )
         constraint = _with_tolerance(self.constraint, tolerance)
-        rule = self.statistics_.rule_at(tolerance, regularisation)
+        rule = self.statistics_.rule_at(tolerance, regularization)
         model = copy(self)
         model.constraint, model.params_ = constraint, rule.params
         model._predictor = replace(self._predictor, params=rule.params)
@@ -150,8 +151,8 @@ class FunctionalClassifier(ConstrainedClassifier):
         near = [each for each in self._measured if math.isclose(each, tolerance, rel_tol=1e-6, abs_tol=1e-9)]
         model.evaluation_ = self._measured[near[0]] if near and rule.counted else None
         if not rule.counted:
-            return FrontierModel(model, tolerance, regularisation, None, None, None, False)
-        return FrontierModel(model, tolerance, regularisation, rule.accuracy, rule.gap, rule.gap_error, True)
+            return FrontierModel(model, tolerance, regularization, None, None, None, False)
+        return FrontierModel(model, tolerance, regularization, rule.accuracy, rule.gap, rule.gap_error, True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -3,7 +3,7 @@
 On the line w(s) = start + s move a record is only the pair of scores (start.z, move.z): it is decided for class 1 where
 the first plus s times the second is above a threshold. So one histogram of cell x score x score tells the decisions of
 every model on the line at every threshold, and all tolerances can be served from it. Small cells are cut into few bins,
-since noise adds up over them; what happens inside is a belief, sharpened by each further count, whose spread is told.
+since noise adds up over them; what happens inside is a belief, sharpened by each further count, whose spread is known.
 
 Everything that one training by the functional mechanism released, and the models that follow from it for free.
 """
@@ -22,6 +22,7 @@ from fairveil._validation import check_positive
 from fairveil.methods.functional.quadratic import CellRates, CellSums, Quadratic
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.queries import Count, ScoreBin
+from fairveil.training.multipliers import aims_below
 
 MIDDLE = 0.75
 """The point of the line whose score is binned: fair models lie about it."""
@@ -66,7 +67,7 @@ TAILS = ((0.5, 1.0), (0.3, 2.0), (0.2, 4.0))
 """Shares and widths of the normal laws that are mixed."""
 
 LEAST_NOISE = 0.5
-"""Counts are whole: finer than this they are not told apart."""
+"""Counts are whole: finer than this they are not distinguished."""
 
 EVERY = (5, 4)
 """Errors are worked out at every so many points and thresholds."""
@@ -80,21 +81,21 @@ class ScorePath:
 
     The first score is that at `MIDDLE`, for all cells alike. The second is that of move - tilt first, which does not go
     with the first inside a cell: people of a bin then fill it rather than lie along its diagonal. Its bins lie about
-    `centres`, one a cell.
+    `centers`, one per cell.
     """
 
     start: Float64Array
     move: Float64Array
     tilt: float
     unit: float
-    centres: Float64Array
+    centers: Float64Array
     width: float
 
     @classmethod
     def between(cls, quadratic: Quadratic, directions: Float64Array, known: CellSums) -> "ScorePath":
-        """Return the line from the minimiser to the one with equal mean scores; for two groups it goes on as such."""
-        start = quadratic.minimiser
-        move = quadratic.minimiser_under(directions) - start if len(directions) else np.zeros_like(start)
+        """Return the line from the minimizer to the one with equal mean scores; for two groups it goes on as such."""
+        start = quadratic.minimizer
+        move = quadratic.minimizer_under(directions) - start if len(directions) else np.zeros_like(start)
         first = start + MIDDLE * move
         _, inside = known.within(np.stack([first, move], axis=1))
         tilt = float(inside[0, 1] / max(inside[0, 0], 1e-12))
@@ -112,7 +113,7 @@ class ScorePath:
         """Return the query for both scores of each record, in bins that are merged into `places` (cells, bins)."""
         edges = SCORES[1:-1] * self.unit, MOVES[1:-1] * self.width
         return Count(
-            cells, len(places), ScoreBin(self.binned, edges, self.centres[cells], norm, clips), places
+            cells, len(places), ScoreBin(self.binned, edges, self.centers[cells], norm, clips), places
         )
 
     def weights_at(self, shift: float) -> Float64Array:
@@ -133,7 +134,7 @@ class ScorePath:
             limits = thresholds
         across = shifts[:, None, None] - MIDDLE
         along = 1 + across * self.tilt
-        seconds = self.centres[cell] + (moves[1:] + moves[:-1]) / 2
+        seconds = self.centers[cell] + (moves[1:] + moves[:-1]) / 2
         middles = along * (edges[1:, None] + edges[:-1, None]) / 2 + across * seconds
         least = 1e-4 * self.unit
         first = np.maximum(np.abs(along) * np.diff(edges)[:, None], least)
@@ -164,7 +165,7 @@ def _within(edges: Float64Array, mean: float, std: float) -> Float64Array:
 
 
 def _rectangle(x: Float64Array, a: Float64Array, b: Float64Array) -> Float64Array:
-    """Return P(x + A + B > 0) for A and B uniform and centred, of widths a and b."""
+    """Return P(x + A + B > 0) for A and B uniform and centered, of widths a and b."""
     corners = [np.square(np.maximum(x + sign / 2, 0)) / 2 for sign in (a + b, a - b, b - a, -a - b)]
     return np.clip((corners[0] - corners[1] - corners[2] + corners[3]) / (a * b), 0.0, 1.0)
 
@@ -227,9 +228,9 @@ class BinPosterior:
         scales = AMPLITUDE * (means + LEAST_EXPECTED * means.mean(axis=1, keepdims=True) + 0.1)
         belief = cls(means, kernel * scales[:, :, None] * scales[:, None, :])
         everyone = np.ones((1, means.shape[1]))
-        return belief.told([everyone] * len(means), list(known.sizes[:, None]), known.size_noise)
+        return belief.updated([everyone] * len(means), list(known.sizes[:, None]), known.size_noise)
 
-    def told_histogram(
+    def updated_by_histogram(
         self, histogram: Float64Array, places: NDArray[np.int64], noise: float
     ) -> "BinPosterior":
         """Return the belief after one noisy histogram over `places`; without noise, the histogram."""
@@ -237,17 +238,17 @@ class BinPosterior:
             return BinPosterior(histogram[places], np.zeros_like(self.spreads))
         own = [np.unique(row) for row in places]
         weights = [(row == each[:, None]).astype(float) for row, each in zip(places, own, strict=True)]
-        return self.told(weights, [histogram[each] for each in own], noise)
+        return self.updated(weights, [histogram[each] for each in own], noise)
 
-    def told(
+    def updated(
         self, weights: Sequence[Float64Array], values: Sequence[Float64Array], noise: float
     ) -> "BinPosterior":
         """Return the belief after noisy sums of each cell's bins, weighted by the rows of its `weights`."""
         means, spreads = self.means.copy(), self.spreads.copy()
-        for cell, (rows, told) in enumerate(zip(weights, values, strict=True)):
+        for cell, (rows, sums) in enumerate(zip(weights, values, strict=True)):
             along = rows @ self.spreads[cell]
             gain = np.linalg.solve(along @ rows.T + max(noise, LEAST_NOISE) ** 2 * np.eye(len(rows)), along)
-            means[cell] += gain.T @ (told - rows @ means[cell])
+            means[cell] += gain.T @ (sums - rows @ means[cell])
             spreads[cell] -= along.T @ gain
         return BinPosterior(means, spreads)
 
@@ -320,19 +321,18 @@ def choose(
     headroom: float,
     known: CellSums,
 ) -> PathPoint:
-    """Return the most accurate point that keeps every limit by some room, or the one that comes nearest to it.
+    """Return the most accurate point that keeps every limit by a margin, or the one that comes nearest to it.
 
-    Room is `headroom` standard errors of noise and people, at most headroom / 2 of the limit. Between two points of the
-    line people change sides evenly, so that a limit can be met exactly, also one of 0.
+    The margin is `headroom` standard errors of noise and people, at most headroom / 2 of the limit. Between two points
+    of the line people change sides evenly, so that a limit can be met exactly, also one of 0.
     """
-    is_told = rates.is_told(known)
+    is_known = rates.is_known(known)
     left, errors = (
-        each[..., is_told]
-        for each in rates.sides(outlook.accepted, outlook.noises, outlook.sizes, known.floor)
+        each[..., is_known]
+        for each in rates.sides(outlook.accepted, outlook.noises, outlook.sizes, known.minimum)
     )
-    limits = limits[is_told]
-    room = headroom * errors
-    aims = np.where(limits > 0, np.maximum(limits - room, limits * max(0.0, 1 - headroom / 2)), limits)
+    limits = limits[is_known]
+    aims = aims_below(limits, headroom * errors, min(1.0, headroom / 2))
     right = rates.accuracy(outlook.accepted, outlook.sizes)
     found = [
         _best_of_column(left[:, k], errors[:, k], aims[:, k], right[:, k]) for k in range(len(THRESHOLDS))
@@ -372,7 +372,7 @@ def _points(excess: Float64Array) -> tuple[NDArray[np.intp], Float64Array]:
 
 
 class DerivedModel(NamedTuple):
-    """A model derived from what was released, its place on the line, and what is told of it.
+    """A model derived from what was released, its place on the line, and what is estimated of it.
 
     Accuracy and gap are estimates, the gap with its standard error; `counted` says whether decisions were counted.
     """
@@ -388,18 +388,18 @@ class DerivedModel(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ReleasedStatistics:
-    """Everything released about a task, from which a model for any limits and regularisation follows at no cost.
+    """Everything released about a task, from which a model for any limits and regularization follows at no cost.
 
     Attributes
     ----------
     quadratic : Quadratic
-        The loss around the last round's centre.
+        The loss around the last round's center.
     known : CellSums
         Sums, sizes and squares of the cells.
     rates : CellRates
         The bounded rates, by cell.
     limits : array of shape (J,)
-        Those that the fit was asked for.
+        Those of the fit.
     headroom : float
     path : ScorePath
         The line whose decisions were counted.
@@ -420,36 +420,36 @@ class ReleasedStatistics:
     def rule_at(
         self,
         limits: float | Sequence[float] | Float64Array | None = None,
-        regularisation: float | None = None,
+        regularization: float | None = None,
     ) -> DerivedModel:
-        """Return the model for these limits, one number for all or one a bound; None is what the fit was asked for.
+        """Return the model for these limits, one number for all or one per bound; None takes those of the fit.
 
-        Decisions were counted on one line only. For another regularisation the line is another, and its point is chosen
+        Decisions were counted on one line only. For another regularization the line is another, and its point is chosen
         as if scores were normal in every cell, with the released means and variances: `counted` is then False.
 
         Guarantees
         ----------
-        Reads what was released and nothing else, so it costs nothing, however often it is asked.
+        Reads what was released and nothing else, so it costs nothing, however often it is called.
         """
-        asked = self.limits if limits is None else np.broadcast_to(limits, self.limits.shape)
-        path, outlook = self._known_of(regularisation)
-        at = choose(outlook, path, self.rates, np.asarray(asked, float), self.headroom, self.known)
+        requested = self.limits if limits is None else np.broadcast_to(limits, self.limits.shape)
+        path, outlook = self._known_of(regularization)
+        at = choose(outlook, path, self.rates, np.asarray(requested, float), self.headroom, self.known)
         params = margin_params(self.model, path.weights_at(at.shift), at.threshold, self.known.norm)
         return DerivedModel(
             params, at.shift, at.threshold, at.accuracy, at.gap, at.gap_error, outlook.is_counted
         )
 
-    def _known_of(self, regularisation: float | None) -> tuple[ScorePath, DecisionCounts]:
-        if regularisation is None or regularisation == self.quadratic.regularisation:
+    def _known_of(self, regularization: float | None) -> tuple[ScorePath, DecisionCounts]:
+        if regularization is None or regularization == self.quadratic.regularization:
             return self.path, self.outlook
-        level = check_positive("regularisation", regularisation)
-        path = line_of(self.quadratic.regularised(level), self.rates, self.known)
+        level = check_positive("regularization", regularization)
+        path = line_of(self.quadratic.regularized(level), self.rates, self.known)
         return path, DecisionCounts.normal(path, self.known)
 
 
 def line_of(quadratic: Quadratic, rates: CellRates, known: CellSums) -> ScorePath:
-    """Return the line from the minimiser to equal mean scores; comparisons of too few people steer nothing."""
-    return ScorePath.between(quadratic, rates.directions(known)[rates.is_told(known)], known)
+    """Return the line from the minimizer to equal mean scores; comparisons of too few people steer nothing."""
+    return ScorePath.between(quadratic, rates.directions(known)[rates.is_known(known)], known)
 
 
 def margin_params(model: LinearSoftmax, weights: Float64Array, threshold: float, norm: float) -> Float32Array:

@@ -17,6 +17,7 @@ from fairveil._typing import Float64Array
 from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
 from fairveil.privacy.moments import Moments, coefficient_sensitivity
 from fairveil.privacy.queries import MomentsAroundWeights, MomentsAtZero
+from fairveil.training.multipliers import minimum_size
 
 START_SENSITIVITY = coefficient_sensitivity(1.0, 1.0)
 """The L2 norm of what one record adds at 0, with u = 1 - 2y and v = 1."""
@@ -32,10 +33,10 @@ TRIM = 0.5
 LEAST_CURVATURE = 1e-10
 """Without noise they are trimmed at this part of the largest one, which only keeps the solve finite."""
 
-HEARD = 3.0
+EMPTY_CELL_Z = 3.0
 """Cells whose noisy size is below so many standard deviations of its noise count as empty."""
 
-CLEAR = 3.0
+CLEAR_DIFFERENCE_Z = 3.0
 """A cell's mean differs from everyone's in those coordinates where it does so by so many deviations of its noise."""
 
 
@@ -59,29 +60,29 @@ class CellLayout(NamedTuple):
         return int(self.tables.max()) + 1
 
     @property
-    def tells_labels(self) -> bool:
+    def has_labels(self) -> bool:
         """Whether all people of a cell have one label, so that first moments count them."""
         return len(self.labels) > 1
 
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
-    """slope.(w - centre) + (w - centre)^T curvature (w - centre) / 2, made of noisy sums.
+    """slope.(w - center) + (w - center)^T curvature (w - center) / 2, made of noisy sums.
 
     Attributes
     ----------
-    slope, curvature, centre : arrays of shape (d,), (d, d), (d,)
+    slope, curvature, center : arrays of shape (d,), (d, d), (d,)
     edge : float
         How far noise alone spreads the eigenvalues of `curvature`: the edge of its semicircle, 0 without noise.
-    regularisation : float
+    regularization : float
         Times half the edge: where eigenvalues are trimmed from below.
     """
 
     slope: Float64Array
     curvature: Float64Array
-    centre: Float64Array
+    center: Float64Array
     edge: float
-    regularisation: float = 1.0
+    regularization: float = 1.0
 
     @classmethod
     def at_zero(
@@ -99,20 +100,20 @@ class Quadratic:
 
     @classmethod
     def _of(
-        cls, moments: Moments, shares: Float64Array, slope: Float64Array, scale: float, centre: Float64Array
+        cls, moments: Moments, shares: Float64Array, slope: Float64Array, scale: float, center: Float64Array
     ) -> "Quadratic":
         curvature = scale * np.tensordot(shares, moments.second, axes=1)
         noise = scale * moments.diagonal_noise * float(np.linalg.norm(shares))
-        return cls(slope, curvature, centre, noise * math.sqrt(2 * len(slope)))
+        return cls(slope, curvature, center, noise * math.sqrt(2 * len(slope)))
 
-    def regularised(self, regularisation: float) -> "Quadratic":
+    def regularized(self, regularization: float) -> "Quadratic":
         """Return the same quadratic, trimmed at another level."""
-        return replace(self, regularisation=regularisation)
+        return replace(self, regularization=regularization)
 
     @cached_property
     def _spectrum(self) -> tuple[Float64Array, Float64Array]:
         values, vectors = np.linalg.eigh(self.curvature)
-        level = TRIM * self.regularisation * self.edge
+        level = TRIM * self.regularization * self.edge
         least = max(level, LEAST_CURVATURE * float(np.abs(values).max()), np.finfo(float).tiny)
         return np.maximum(values, least), vectors
 
@@ -122,17 +123,17 @@ class Quadratic:
         return basis @ ((basis.T @ vectors).T / values).T
 
     @cached_property
-    def minimiser(self) -> Float64Array:
+    def minimizer(self) -> Float64Array:
         """Where the trimmed quadratic is least."""
-        return self.centre - self.inverse(self.slope)
+        return self.center - self.inverse(self.slope)
 
-    def minimiser_under(self, directions: Float64Array) -> Float64Array:
+    def minimizer_under(self, directions: Float64Array) -> Float64Array:
         """Return where it is least among all w with directions @ w = 0; directions (J, d) may depend on each other."""
         steered = self.inverse(directions.T)
         pressure = np.linalg.pinv(directions @ steered, rcond=1e-9, hermitian=True) @ (
-            directions @ self.minimiser
+            directions @ self.minimizer
         )
-        return self.minimiser - steered @ pressure
+        return self.minimizer - steered @ pressure
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,24 +150,24 @@ class CellSums:
         z = [x, 1] / norm, so that the last coordinate counts people.
     size_noise : float
         The standard deviation of the noise on the size of a cell.
-    floor : float
-        The least number of people that is divided by.
+    minimum : float
+        The smallest number of people that a rate is divided by.
     """
 
     sums: Float64Array
     squares: Float64Array
     norm: float
     size_noise: float
-    floor: float
+    minimum: float
 
     @cached_property
     def means(self) -> Float64Array:
         """The mean of z in each cell: that of everyone, but where the cell's own clearly differs."""
         common = self.sums.sum(axis=0) / self.everyone
-        parts = np.maximum(self.sizes, self.floor)[:, None]
+        parts = np.maximum(self.sizes, self.minimum)[:, None]
         apart = self.sums / parts - common
         noise = self.size_noise / self.norm / parts
-        return common + np.where(np.abs(apart) > CLEAR * noise, apart, 0.0)
+        return common + np.where(np.abs(apart) > CLEAR_DIFFERENCE_Z * noise, apart, 0.0)
 
     @cached_property
     def sizes(self) -> Float64Array:
@@ -176,7 +177,7 @@ class CellSums:
     @property
     def everyone(self) -> float:
         """The number of people in all cells."""
-        return max(float(self.sizes.sum()), self.floor)
+        return max(float(self.sizes.sum()), self.minimum)
 
     def spread(self, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
         """Return mean and standard deviation of each score w.z over everyone, for the columns of `weights`."""
@@ -232,11 +233,11 @@ class CellRates:
 
     def directions(self, known: CellSums) -> Float64Array:
         """Return d_j with d_j.w the left side of bound j, had decisions been scores; shape (J, d)."""
-        parts = np.maximum(self.below @ known.sizes, known.floor)
+        parts = np.maximum(self.below @ known.sizes, known.minimum)
         # a ratio other than 1 bends the bound, not what would be fair
         return np.sign(self.weights) @ (self.gain @ (known.means * known.sizes[:, None]) / parts[:, None])
 
-    def is_told(self, known: CellSums) -> NDArray[np.bool_]:
+    def is_known(self, known: CellSums) -> NDArray[np.bool_]:
         """Return which bounds are on enough people to speak of."""
         noise = known.size_noise * np.sqrt(np.count_nonzero(self.below, axis=1))
         is_small = self.below @ known.sizes < SMALLEST_GROUP + 3 * noise
@@ -248,10 +249,10 @@ class CellRates:
         return right / max(float(sizes.sum()), 1.0)
 
     def sides(
-        self, accepted: Float64Array, noises: Float64Array, sizes: Float64Array, floor: float
+        self, accepted: Float64Array, noises: Float64Array, sizes: Float64Array, minimum: float
     ) -> tuple[Float64Array, Float64Array]:
         """Return left sides and their standard errors, because people are a sample and counts noisy, each (..., J)."""
-        parts = np.maximum(self.below @ sizes, floor)
+        parts = np.maximum(self.below @ sizes, minimum)
         rates = np.clip((accepted @ self.gain.T + self.base @ sizes) / parts, 0.0, 1.0)
         middle = np.clip(rates, 0.02, 0.98)
         noise = np.square(noises) @ np.square(self.gain).T / np.square(parts)
@@ -259,10 +260,10 @@ class CellRates:
         return rates @ self.weights.T, errors
 
 
-def heard(moments: Moments, norm: float) -> Moments:
+def without_empty_cells(moments: Moments, norm: float) -> Moments:
     """Return moments without the first moments of cells that seem empty: they would add nothing but noise."""
     sizes, noise = np.abs(moments.first[:, -1]) * norm, moments.first_noise * norm
-    return replace(moments, first=np.where(sizes[:, None] > HEARD * noise, moments.first, 0.0))
+    return replace(moments, first=np.where(sizes[:, None] > EMPTY_CELL_Z * noise, moments.first, 0.0))
 
 
 def known_from(moments: Moments, start: MomentsAtZero, layout: CellLayout, size: float) -> CellSums:
@@ -270,7 +271,7 @@ def known_from(moments: Moments, start: MomentsAtZero, layout: CellLayout, size:
     sums = moments.first * (1 - 2 * layout.labels)[:, None] / start.slope
     squares = moments.second.sum(axis=0) / start.weight
     noise = moments.first_noise / start.slope * start.norm
-    return CellSums(sums, squares, start.norm, noise, max(1.0, 1e-3 * size))
+    return CellSums(sums, squares, start.norm, noise, minimum_size(size))
 
 
 def _by_table(first: Float64Array, cell_tables: NDArray[np.int64], n_tables: int) -> Float64Array:

@@ -1,8 +1,8 @@
 """FM (Zhang et al. 2012) and FairFM (Tran et al. 2023): the loss as a quadratic of noisy coefficients, solved at once.
 
-One release of first and second moments gives the quadratic; its minimiser, the line from it to the model whose groups
+One release of first and second moments gives the quadratic; its minimizer, the line from it to the model whose groups
 have equal mean scores, and with one histogram of scores on that line the model for every tolerance, are all free. Two
-further counts of the decisions of the model that is asked for correct what the histogram tells, most of all near it.
+further counts of the decisions of the chosen model correct what the histogram tells, most of all near it.
 
 Several released linear models measured on the same people held out, in one release.
 
@@ -47,9 +47,9 @@ from fairveil.methods.functional.quadratic import (
     CellRates,
     CellSums,
     Quadratic,
-    heard,
     known_from,
     laplace_bound,
+    without_empty_cells,
 )
 from fairveil.models.linear import LinearSoftmax
 from fairveil.privacy.noise import noise_distribution
@@ -65,6 +65,7 @@ from fairveil.privacy.queries import (
 )
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
+from fairveil.training.run import noise_of
 
 NAME = "announced"
 NOISE = 0.5
@@ -80,7 +81,7 @@ class AnnouncedCounts:
 
 
 def announced_stage(noise_multiplier: float, share: float) -> Stage:
-    """Return one look at the people held out, beside the outcomes of the fitted model at this noise."""
+    """Return one count of the people held out, beside the outcomes of the fitted model at this noise."""
     return Stage(NAME, (Release(NAME, "gaussian", NOISE * noise_multiplier),), share, subset="holdout")
 
 
@@ -96,6 +97,13 @@ def read_announced(
     return AnnouncedCounts(counts, (release.noise_multiplier * bound * ROUNDING) ** 2)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FunctionalFit(Fit):
+    """A fit under a constraint, with everything released, from which models for other tolerances follow for free."""
+
+    statistics: ReleasedStatistics
+
+
 PARITIES = (
     DemographicParity,
     EqualizedOdds,
@@ -106,7 +114,7 @@ PARITIES = (
 THRESHOLD_SHARE = 0.25
 """The share of the precision that goes into counts, under a constraint; 0.15 does about as well on Adult."""
 
-LOOKS = {"scores": 0.45, "counts 1": 0.2, "counts 2": 0.25, "released": 0.1}
+COUNT_SHARES = {"scores": 0.45, "counts 1": 0.2, "counts 2": 0.25, "released": 0.1}
 """How it is shared out: scores on the line, decisions of the model then chosen, twice, and a count that reports."""
 
 
@@ -123,13 +131,13 @@ class Functional:
         moments per group).
     rounds : int
         1 is one release; each further round is one Newton step around the last solution, from a further release.
-    regularisation : float
+    regularization : float
         Eigenvalues are trimmed from below at this multiple of half the edge of the noise's own spectrum.
     law : {"gaussian", "laplace"}
         "laplace" is the scale of paper 003, d^2/4 + 3d, for comparison.
     headroom : float, optional
         How many standard errors, of noise and people, to stay below each limit, but by at most headroom / 2 of it. None
-        is 1; behind the front door it is what a certificate needs.
+        is 1; in `FairClassifier` it is what a certificate needs.
     threshold_share : float, optional
         The share of the precision for the counts on the line; None is 0.25 with a constraint, none without.
     announced : tuple of float
@@ -140,7 +148,7 @@ class Functional:
     constraint: Constraint | Sequence[Constraint] = ()
     weighting: str = "people"
     rounds: int = 1
-    regularisation: float = 1.0
+    regularization: float = 1.0
     law: str = "gaussian"
     headroom: float | None = None
     threshold_share: float | None = None
@@ -150,7 +158,7 @@ class Functional:
         check_choice("weighting", self.weighting, ("people", "groups"))
         check_choice("law", self.law, ("gaussian", "laplace"))
         check_integer("rounds", self.rounds)
-        check_positive("regularisation", self.regularisation)
+        check_positive("regularization", self.regularization)
         if isinstance(self.constraint, list):
             object.__setattr__(self, "constraint", tuple(self.constraint))
         if self.headroom is not None and not 0 <= self.headroom < math.inf:
@@ -166,11 +174,6 @@ class Functional:
             raise InvalidParameterError(
                 "Expected a constraint beside threshold_share, got none; name one, or leave the share out."
             )
-
-    @property
-    def room(self) -> float:
-        """How many standard errors are kept."""
-        return 1.0 if self.headroom is None else self.headroom
 
     @property
     def _is_bound(self) -> bool:
@@ -219,11 +222,11 @@ class Functional:
         train = Stage("train", moments, share)
         if not counts:
             return (train,)
-        looks = [
+        counted = [
             Release(name, "gaussian", noise_multiplier / math.sqrt(counts * part))
-            for name, part in LOOKS.items()
+            for name, part in COUNT_SHARES.items()
         ]
-        return (train, Stage("rule", tuple(looks), share, subset="train"))
+        return (train, Stage("rule", tuple(counted), share, subset="train"))
 
     def train(
         self,
@@ -233,7 +236,7 @@ class Functional:
         rng: np.random.Generator,
         progress: Progress = no_progress,
     ) -> Fit:
-        """Return the minimiser, or under a constraint the point of the line that keeps its limits.
+        """Return the minimizer, or under a constraint the point of the line that keeps its limits.
 
         Guarantees
         ----------
@@ -246,38 +249,39 @@ class Functional:
         for step in progress(range(1, self.rounds + 1)):
             if step == 1:
                 moments = batch.release_moments(start, self.bound_for(task), _name(step))
-                if layout.tells_labels:
-                    moments = heard(moments, start.norm)
+                if layout.has_labels:
+                    moments = without_empty_cells(moments, start.norm)
                 known = known_from(moments, start, layout, size)
                 shares = self._shares(known, layout)
                 quadratic = Quadratic.at_zero(moments, shares, layout.cell_tables, start)
             else:
-                around = MomentsAroundWeights(start.norm, quadratic.minimiser, layout.tables, layout.n_tables)
+                around = MomentsAroundWeights(start.norm, quadratic.minimizer, layout.tables, layout.n_tables)
                 moments = batch.release_moments(around, NEWTON_SENSITIVITY, _name(step))
                 quadratic = Quadratic.around(moments, shares, around)
-            quadratic = quadratic.regularised(self.regularisation)
+            quadratic = quadratic.regularized(self.regularization)
         model = self.model_for(task)
         if bounds is None:
-            return Fit(margin_params(model, quadratic.minimiser, 0.0, start.norm))
+            return Fit(margin_params(model, quadratic.minimizer, 0.0, start.norm))
         rates = CellRates.of(bounds, layout.coarse, layout.labels)
         path = line_of(quadratic, rates, known)
-        sheet = ReleasedStatistics(
-            quadratic, known, rates, bounds.limits, self.room, path, DecisionCounts.normal(path, known), model
+        headroom, normal = 1.0 if self.headroom is None else self.headroom, DecisionCounts.normal(path, known)
+        statistics = ReleasedStatistics(quadratic, known, rates, bounds.limits, headroom, path, normal, model)
+        counts = PathCounts(veils["rule"].draw(), veils["rule"].stage, model, layout)
+        statistics = counts.counted(statistics, self._clips)
+        params = statistics.rule_at().params
+        return FunctionalFit(
+            params, check=counts.checked(bounds, params, known.minimum), statistics=statistics
         )
-        look = PathCounts(veils["rule"].draw(), veils["rule"].stage, model, layout)
-        sheet = look.counted(sheet, self._clips)
-        params = sheet.rule_at().params
-        return Fit(params, check=look.checked(bounds, params, known.floor), sheet=sheet)
 
     def holdout_stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
-        """Return one look at the people held out for all announced tolerances."""
+        """Return one count of the people held out for all announced tolerances."""
         return (announced_stage(noise_multiplier, share),) if self.announced and self._is_bound else ()
 
     def read_holdout(self, veils: Mapping[str, Veil], task: Task, fit: Fit) -> AnnouncedCounts | None:
         """Return how the models of the announced tolerances decide the people held out."""
-        if not self.announced or not self._is_bound:
+        if not self.announced or not isinstance(fit, FunctionalFit):
             return None
-        several = [fit.sheet.rule_at(tolerance).params for tolerance in self.announced]
+        several = [fit.statistics.rule_at(tolerance).params for tolerance in self.announced]
         return read_announced(veils["announced"], several, task.n_features, task.people.n_groups)
 
     def bound_for(self, task: Task) -> float:
@@ -311,42 +315,42 @@ class Functional:
         if self.weighting == "people":
             return np.ones(1)
         own = layout.cell_tables[:, None] == np.arange(layout.n_tables - 1)
-        least = max(known.floor, 3 * known.size_noise * math.sqrt(2))
+        least = max(known.minimum, 3 * known.size_noise * math.sqrt(2))
         sizes = np.maximum(known.sizes @ own, least)
         return np.append(sizes.sum() / (len(sizes) * sizes), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class PathCounts:
-    """The one look at the people for counts: a batch, its plan, and where it counts them."""
+    """The counts along the line: a batch, its stage of the plan, and where people are counted."""
 
     batch: Batch
     stage: Stage
     model: LinearSoftmax
     layout: CellLayout
 
-    def counted(self, sheet: ReleasedStatistics, clips: bool) -> ReleasedStatistics:
-        """Return the sheet with scores counted along the line, then decisions of the model that is chosen, twice."""
-        path, known = sheet.path, sheet.known
-        noise = self._noise("scores")
+    def counted(self, statistics: ReleasedStatistics, clips: bool) -> ReleasedStatistics:
+        """Return the statistics after counting scores along the line, then twice the decisions of the chosen model."""
+        path, known = statistics.path, statistics.known
+        noise = noise_of(self.stage, "scores")
         places = merged_bins(path, known, noise)
         query = path.query(self.layout.cells, places, known.norm, clips)
         histogram = self.batch.release_counts(query, "scores")
-        belief = BinPosterior.before(path, known).told_histogram(histogram, places, noise)
+        belief = BinPosterior.before(path, known).updated_by_histogram(histogram, places, noise)
         for name in ("counts 1", "counts 2"):
-            sheet = replace(sheet, outlook=DecisionCounts.counted(path, belief))
-            rule = sheet.rule_at()
+            statistics = replace(statistics, outlook=DecisionCounts.counted(path, belief))
+            rule = statistics.rule_at()
             counts = self._decided(rule.params, self.layout.cells, name)
             where = np.array([rule.shift]), np.array([rule.threshold])
             shares = [path.above(cell, *where)[0] for cell in range(len(counts))]
             rows = [np.concatenate([1 - share, share]) for share in shares]
-            belief = belief.told(rows, list(counts), self._noise(name))
-        return replace(sheet, outlook=DecisionCounts.counted(path, belief))
+            belief = belief.updated(rows, list(counts), noise_of(self.stage, name))
+        return replace(statistics, outlook=DecisionCounts.counted(path, belief))
 
-    def checked(self, bounds: HistogramConstraints, params: Float32Array, floor: float) -> FinalCheck:
-        """Count the final rule, which no choice has looked at, and say what that tells of every bound."""
+    def checked(self, bounds: HistogramConstraints, params: Float32Array, minimum: float) -> FinalCheck:
+        """Count the final rule, which no choice has used, and say what that shows of every bound."""
         counts = self._decided(params, bounds.cells, "released")
-        return FinalCheck.of_counts(bounds, counts, self._noise("released") ** 2, floor)
+        return FinalCheck.of_counts(bounds, counts, noise_of(self.stage, "released") ** 2, minimum)
 
     def _decided(self, params: Float32Array, cells: NDArray[np.int64], name: str) -> Float64Array:
         """Release how many people of each cell are decided for each class."""
@@ -354,19 +358,16 @@ class PathCounts:
         query = Count(cells, n_cells, Decision(self.model, params))
         return self.batch.release_counts(query, name).reshape(n_cells, 2)
 
-    def _noise(self, name: str) -> float:
-        return next(each.noise_multiplier for each in self.stage.releases if each.name == name)
 
-
-def _tolerances(given: Any) -> tuple[float, ...]:
+def _tolerances(values: Any) -> tuple[float, ...]:
     """Return announced tolerances as different numbers from 0 to 1; refuse others before anything is spent."""
     try:
-        several = tuple(float(one) for one in given)
+        several = tuple(float(one) for one in values)
     except (TypeError, ValueError):
         several = (-1.0,)
     if len(set(several)) < len(several) or not all(0 <= one <= 1 for one in several):
         raise InvalidParameterError(
-            f"Expected announced tolerances that differ, each from 0 to 1, got {given!r}; write (0.0, 0.02, 0.05)."
+            f"Expected announced tolerances that differ, each from 0 to 1, got {values!r}; write (0.0, 0.02, 0.05)."
         )
     return several
 

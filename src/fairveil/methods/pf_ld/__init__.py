@@ -1,5 +1,6 @@
 """PF-LD (Tran, Fioretto, Van Hentenryck 2021): a fair classifier if only the sensitive attribute is secret."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from fairveil.fairness.constraints import DemographicParity, Parity
 from fairveil.fairness.diagnostics import ConstraintTrace
 from fairveil.methods.base import ConstrainedClassifier, Method, training_of
 from fairveil.methods.inputs import InputSpec
-from fairveil.methods.pf_ld.recipe import LagrangianDual
+from fairveil.methods.pf_ld.recipe import LagrangianDual, LagrangianFit
 from fairveil.training.run import Trained
 
 
@@ -82,7 +83,8 @@ class LagrangianClassifier(ConstrainedClassifier):
     def _store(self, inputs: InputSpec, trained: Trained) -> None:
         super()._store(inputs, trained)
         self.constraint_trace_: ConstraintTrace | None = trained.fit.trace
-        self.clip_norm_: float | None = trained.fit.sheet.clip_norm
+        fit = trained.fit
+        self.clip_norm_: float | None = fit.clip_norm if isinstance(fit, LagrangianFit) else math.nan
 
 
 def _protects_attribute(request: Any) -> bool:

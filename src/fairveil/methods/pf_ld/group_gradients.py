@@ -1,7 +1,7 @@
 """The side of PF-LD that reads the attribute: released numbers in, the rates of groups and what pulls at them out.
 
 `EstimatedMembership` reads it a few times: once sums of gradients, from which the chance of every public row to be in
-every cell follows, and counts of decisions at each look, which put the rates right. Between looks all steps are public.
+every cell follows, and a few counts of decisions, which correct the rates. Between counts all steps are public.
 `NoisyGroupGradients` reads it at every step, as the paper does: counts, then the weighted gradient of the groups.
 
 What a clip norm costs: the bias of cut gradients and the noise they need (PF-LD, Theorems 4 and 5, put right).
@@ -104,7 +104,7 @@ def best_clip_norm(tails: Tails, multipliers: Float64Array, noise: float, n_para
     """Return the edge where `gradient_error` is least: beyond it noise grows faster than bias falls.
 
     The bound is convex in the clip norm; its slope is sqrt(n_params) noise less the weighted share of gradients that
-    are longer, so the minimiser is a quantile of norms.
+    are longer, so the minimizer is a quantile of norms.
 
     Examples
     --------
@@ -117,22 +117,22 @@ def best_clip_norm(tails: Tails, multipliers: Float64Array, noise: float, n_para
 
 
 CLIP_QUANTILE = 0.3
-"""The primal bound that is taken where none is given: this quantile of the lengths of all public rows' vectors."""
+"""The default primal bound: this quantile of the lengths of all public rows' vectors."""
 
-RECENT = 2.0
-"""The newest look counts RECENT / (looks + RECENT - 1) of what looks say together."""
+NEWEST_WEIGHT = 2.0
+"""The newest count weighs NEWEST_WEIGHT / (n_counts + NEWEST_WEIGHT - 1) in the weighted mean of all counts."""
 
-AVERAGED = 0.75
-"""About how much of all looks that weighting keeps."""
+EFFECTIVE_SHARE = 0.75
+"""About the effective number of counts in that mean, over their number."""
 
-LEAST = 2.0
+SMALLEST_SIZE_Z = 2.0
 """A cell is taken to hold at least so many standard deviations of its noisy count."""
 
-TOLD = 4.0
-"""A cell with fewer is lost in its noise, and nothing is said of it."""
+KNOWN_SIZE_Z = 4.0
+"""A cell with fewer is lost in its noise, and its rates are unknown."""
 
-SMOOTHING, LOOK_SMOOTHING = 0.8, 0.5
-"""Of counts of the batches of all steps; of looks at everyone, which are rarer and know more."""
+BATCH_SMOOTHING, COUNT_SMOOTHING = 0.8, 0.5
+"""Of counts of the batches of all steps; of counts of everyone, which are rarer and more precise."""
 
 SHORTEST = 1e-9
 """No bound is smaller."""
@@ -164,12 +164,12 @@ class Rates:
 class Schedule:
     """When everyone's decisions are counted: so many times, evenly over the steps."""
 
-    n_looks: int
+    n_counts: int
     n_steps: int
 
     def is_due(self, step: int) -> bool:
-        """Return whether a look comes before this step."""
-        return step * self.n_looks // self.n_steps != (step - 1) * self.n_looks // self.n_steps
+        """Return whether a count comes before this step."""
+        return step * self.n_counts // self.n_steps != (step - 1) * self.n_counts // self.n_steps
 
 
 class GroupSide(Protocol):
@@ -196,7 +196,7 @@ class GroupSide(Protocol):
 class EstimatedMembership:
     """Chances of public rows, put right by counts.
 
-    `shares` is the part that each public row makes up of each cell by its label, `residual` what looks counted beyond
+    `shares` is the part that each public row makes up of each cell by its label, `residual` what was counted beyond
     it. `pulled` stands for the shares where rows are pulled at: a label counts the less the fewer people its cell has.
     """
 
@@ -207,7 +207,7 @@ class EstimatedMembership:
     schedule: Schedule
     bound: float | None
     clip_norm: float
-    n_looks: int
+    n_counts: int
     seen: Float64Array
     residual: Float64Array
     shares: Float64Array
@@ -223,47 +223,46 @@ class EstimatedMembership:
         schedule: Schedule,
         bound: float | None,
     ) -> "EstimatedMembership":
-        """Return what is known before the first look: nothing."""
+        """Return what is known before the first count: nothing."""
         seen, residual = np.zeros(sides.n_cells), np.zeros((sides.n_cells, model.n_classes))
         shares = np.zeros((sides.n_cells, len(public.y)))
         return cls(veils, public, model, sides, schedule, bound, math.nan, 0, seen, residual, shares, shares)
 
     @property
     def _noise(self) -> float:
-        """The standard deviation of each count of a look."""
+        """The standard deviation of the noise on each count."""
         return self.veils["train"].stage.releases[0].noise_multiplier
 
     @property
     def _sizes(self) -> Float64Array:
-        """The noisy number of units in each cell, at least what can be told from noise."""
-        n_looks = max(1, self.n_looks)
-        return _at_least(self.seen / n_looks, self._noise_of_sizes)
+        """The noisy number of units in each cell, at least what can be distinguished from noise."""
+        return _at_least(self.seen / max(1, self.n_counts), self._noise_of_sizes)
 
     @property
     def _noise_of_sizes(self) -> float:
-        return self._noise * math.sqrt(self.model.n_classes / max(1, self.n_looks))
+        return self._noise * math.sqrt(self.model.n_classes / max(1, self.n_counts))
 
     @property
     def _errors(self) -> Float64Array:
-        """The standard error of what looks say of each cell's shares."""
-        return self._noise / math.sqrt(max(1.0, AVERAGED * self.n_looks)) / self._sizes
+        """The standard error of what counts say of each cell's shares."""
+        return self._noise / math.sqrt(max(1.0, EFFECTIVE_SHARE * self.n_counts)) / self._sizes
 
     def before(self, step: int, params: Float32Array) -> "EstimatedMembership":
-        """Return what is known after a look, where one is due."""
-        return self.look(params) if self.schedule.is_due(step) else self
+        """Return what is known after a count, where one is due."""
+        return self.count(params) if self.schedule.is_due(step) else self
 
-    def look(self, params: Float32Array) -> "EstimatedMembership":
+    def count(self, params: Float32Array) -> "EstimatedMembership":
         """Release the decisions of each cell; the first time the sums of gradients too."""
         sides, model = self.sides, self.model
         query = Count(sides.groups.cells, sides.n_cells, Decision(model, params, is_row_stable=True))
         counts = self.veils["train"].draw().release_counts(query, "decisions").reshape(-1, model.n_classes)
-        known = replace(self, n_looks=self.n_looks + 1, seen=self.seen + counts.sum(axis=1))
-        if known.n_looks == 1:
+        known = replace(self, n_counts=self.n_counts + 1, seen=self.seen + counts.sum(axis=1))
+        if known.n_counts == 1:
             known = known._estimated(params)
         decisions = model.logits(params, self.public.X).argmax(axis=0)
         measured = np.clip(counts / known._sizes[:, None], 0.0, 1.0)
         newest = measured - known.shares @ self._decided(decisions)
-        weight = min(1.0, RECENT / (known.n_looks + RECENT - 1))
+        weight = min(1.0, NEWEST_WEIGHT / (known.n_counts + NEWEST_WEIGHT - 1))
         return replace(known, residual=(1 - weight) * self.residual + weight * newest)
 
     def _decided(self, decisions: NDArray[np.integer]) -> Float64Array:
@@ -302,14 +301,14 @@ class EstimatedMembership:
         return float(max(np.quantile(lengths, CLIP_QUANTILE), SHORTEST)) if len(lengths) else 1.0
 
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
-        """Return the decisions of the estimated members, put right by what looks counted beyond noise."""
+        """Return the decisions of the estimated members, corrected by what was counted beyond noise."""
         errors = self._errors
         # James and Stein: what may be noise alone is left alone
         trust = np.maximum(0.0, 1 - np.square(errors)[:, None] / np.maximum(self.residual**2, 1e-12))
         shares = np.clip(self.shares @ self._decided(decisions) + trust * self.residual, 0.0, 1.0)
-        found = self.seen / max(1, self.n_looks)
-        told = (found > 0) & (found >= TOLD * self._noise_of_sizes)
-        return Rates(shares * self._sizes[:, None], np.where(told, errors, np.inf))
+        found = self.seen / max(1, self.n_counts)
+        is_known = (found > 0) & (found >= KNOWN_SIZE_Z * self._noise_of_sizes)
+        return Rates(shares * self._sizes[:, None], np.where(is_known, errors, np.inf))
 
     def tilts(self, pull: Float64Array) -> Float64Array:
         """Return the pull on each row: that of its cells, by the part that it makes up of them."""
@@ -366,24 +365,24 @@ class NoisyGroupGradients:
         )
 
     def before(self, step: int, params: Float32Array) -> "NoisyGroupGradients":
-        """Draw the batch of the step, and count it, or everyone where a look is due."""
+        """Draw the batch of the step, and count it, or everyone where a count is due."""
         known = self if not math.isnan(self.clip_norm) else replace(self, clip_norm=self._chosen(params))
         known = replace(known, batch=self.veils["train"].draw())
-        if self.schedule.n_looks and not self.schedule.is_due(step):
+        if self.schedule.n_counts and not self.schedule.is_due(step):
             return known
-        return known.look(params)
+        return known.count(params)
 
-    def look(self, params: Float32Array) -> "NoisyGroupGradients":
+    def count(self, params: Float32Array) -> "NoisyGroupGradients":
         """Release the decisions of each cell, or their soft scores."""
-        batch = self.veils["looks"].draw() if self.schedule.n_looks else self.batch
+        batch = self.veils["looks"].draw() if self.schedule.n_counts else self.batch
         assert batch is not None
-        kept = LOOK_SMOOTHING if self.schedule.n_looks else SMOOTHING
+        kept = COUNT_SMOOTHING if self.schedule.n_counts else BATCH_SMOOTHING
         return replace(self, smoothed=self.smoothed.add(self._measured(batch, params), kept))
 
     @property
     def _counting(self) -> Stage:
         """The part of the plan that counts."""
-        return self.veils["looks" if self.schedule.n_looks else "train"].stage
+        return self.veils["looks" if self.schedule.n_counts else "train"].stage
 
     def _chosen(self, params: Float32Array) -> float:
         """Return the primal bound with the least error of the groups' mean gradients over the run (Theorem 4).
@@ -414,7 +413,7 @@ class NoisyGroupGradients:
             soft = Sum(cells, n_cells, SoftDecision(self.model, params, SHARPNESS))
             return batch.release_sums(soft, self.dual_bound, "decisions")
         # the first parameters are public; later ones carry noise, so that nobody can aim a row at an edge of theirs
-        is_fresh = bool(self.smoothed.weight) and not self.schedule.n_looks
+        is_fresh = bool(self.smoothed.weight) and not self.schedule.n_counts
         hard = Count(cells, n_cells, Decision(self.model, params, is_row_stable=not is_fresh))
         return batch.release_counts(hard, "decisions").reshape(self.smoothed.total.shape)
 
@@ -427,8 +426,8 @@ class NoisyGroupGradients:
         noise = stage.releases[0].noise_multiplier * bound * math.sqrt(kept)
         sizes, of_sizes = counts.sum(axis=1), noise * math.sqrt(self.model.n_classes)
         errors = noise / _at_least(sizes, of_sizes)
-        told = (sizes > 0) & (sizes >= TOLD * of_sizes)
-        return Rates(counts, np.where(told, errors, np.inf), rate, (1 - rate) * kept)
+        is_known = (sizes > 0) & (sizes >= KNOWN_SIZE_Z * of_sizes)
+        return Rates(counts, np.where(is_known, errors, np.inf), rate, (1 - rate) * kept)
 
     def tilts(self, pull: Float64Array) -> None:
         """Return nothing: the gradient says it."""
@@ -448,5 +447,5 @@ class NoisyGroupGradients:
 
 
 def _at_least(sizes: Float64Array, noise: float) -> Float64Array:
-    """Return the sizes of cells, at least what can be told from noise of this standard deviation."""
-    return np.maximum(sizes, 1 + LEAST * noise)
+    """Return the sizes of cells, at least what can be distinguished from noise of this standard deviation."""
+    return np.maximum(sizes, 1 + SMALLEST_SIZE_Z * noise)

@@ -3,7 +3,7 @@
 Features are public, so the sum of a cell's vectors says where in feature space its members lie. With u_i the clipped
 vector of row i and psi_i its features in the same basis, the model is "row i is in c with chance pi_c + psi_i b_c".
 Then S_c = sum_i chance_i u_i + noise is linear in b_c, and its posterior mean under a normal prior is one small solve.
-Cells of one label are told from the rows of that label; the chance is then that of any row, had it this label.
+Cells of one label are estimated from the rows of that label; the chance is then that of any row, had it this label.
 How much of the membership features may explain (the prior's size) is picked by the evidence, so that noise alone moves
 nothing. All of it is post-processing of what was released, and one release serves every later step of the training.
 """
@@ -19,7 +19,7 @@ from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.queries import DecisionGradient
 
 POWER = 0.25
-"""The basis is Sigma^-POWER times the centred features: halfway between as they are and whitened."""
+"""The basis is Sigma^-POWER times the centered features: halfway between as they are and whitened."""
 
 SMALLEST_AXIS = 1e-4
 """Axes along which features vary less than this share of the widest one are left out."""
@@ -38,14 +38,14 @@ def basis_for(public: PublicRows, model: Model, params: Float32Array) -> Decisio
         return DecisionGradient(model, params, np.zeros(len(none)), none, CONSTANT)
     weights = _slopes(public, model, params) * public.weights
     weights /= weights.sum()
-    centre = weights @ public.X.astype(np.float64)
-    centred = public.X - centre
-    sizes, axes = np.linalg.eigh((centred * weights[:, None]).T @ centred)
+    center = weights @ public.X.astype(np.float64)
+    centered = public.X - center
+    sizes, axes = np.linalg.eigh((centered * weights[:, None]).T @ centered)
     kept = sizes > max(SMALLEST_AXIS * sizes[-1], 1e-12)
     axes = axes[:, kept] * sizes[kept] ** -POWER
-    lengths = np.sqrt(np.square(centred @ axes).sum(axis=1)) if kept.any() else np.ones(len(centred))
+    lengths = np.sqrt(np.square(centered @ axes).sum(axis=1)) if kept.any() else np.ones(len(centered))
     constant = CONSTANT * max(float(np.median(lengths)), 1e-6)
-    return DecisionGradient(model, params, centre, axes, constant)
+    return DecisionGradient(model, params, center, axes, constant)
 
 
 def _slopes(public: PublicRows, model: Model, params: Float32Array) -> Float64Array:

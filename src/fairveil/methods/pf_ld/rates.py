@@ -52,11 +52,11 @@ class AgainstAll:
         return self.everyone.cells[-1]
 
     def violations(
-        self, group_counts: Float64Array, all_counts: Float64Array, floor: float = 1.0
+        self, group_counts: Float64Array, all_counts: Float64Array, minimum: float = 1.0
     ) -> Float64Array:
         """Return everyone's rate less the group's, for each difference."""
-        ours = self.groups.weights @ self.groups.rates(group_counts, floor)
-        theirs = self.everyone.weights @ self.everyone.rates(all_counts, floor)
+        ours = self.groups.weights @ self.groups.rates(group_counts, minimum)
+        theirs = self.everyone.weights @ self.everyone.rates(all_counts, minimum)
         return theirs - ours
 
 

@@ -1,13 +1,12 @@
 """PF-LD and F-LD: the Lagrangian dual method where the sensitive attribute alone is secret (Tran et al. 2021).
 
-The loss is minimised on public features and labels without noise; a signed multiplier of each difference between
+The loss is minimized on public features and labels without noise; a signed multiplier of each difference between
 everyone's rate and a group's grows with it, and pulls at soft decisions. Only what is known of the groups is released.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,19 +57,19 @@ DECAY, LARGEST_DECAY = 0.006, 2e-3
 LAST, WARM_LAST = 0.15, 0.3
 """The share of the last steps whose parameters are averaged, with multipliers and before them."""
 
-N_LOOKS = {"memberships": 10, "gradients": 0}
-LOOK_SHARE, LENGTH_SHARE = 0.5, 0.04
-"""Of the precision: for the counts of all looks; for lengths, over that of the steps, where they choose a bound."""
+N_COUNTS = {"memberships": 10, "gradients": 0}
+COUNT_SHARE, LENGTH_SHARE = 0.5, 0.04
+"""Of the precision: for all counts of everyone; for lengths, over that of the steps, where they choose a bound."""
 
 COUNT_NOISE = 1.5
 """Noise on counts over that on the gradient, where both are released at every step."""
 
 
-class LagrangianResult(NamedTuple):
-    """What else a training tells: the primal bound it used, and the last multipliers."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LagrangianFit(Fit):
+    """A fit of PF-LD, with the primal bound that it used."""
 
     clip_norm: float
-    multipliers: Float64Array
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,8 @@ class LagrangianDual:
     constraint : parity or sequence of parities
         Which differences are to vanish. Set by the classifier.
     descent : Descent
-        Its model, hidden layers and number of steps are used, for "gradients" also its sampling rate; the loss is
-        public and not clipped.
+        Its model, hidden and n_steps are used, for "gradients" also its sampling_rate. Its learning_rate and momentum
+        are not used; clip_norm and group_clipping are refused, because the loss is public and not clipped.
     lambda_max : float
         No multiplier is larger: the knob between accuracy (small) and parity (large).
     primal : {"memberships", "gradients"}, optional
@@ -99,7 +98,7 @@ class LagrangianDual:
         soft scores, clipped to it, as the paper does (with "gradients" only).
     slack : float
         A difference between everyone's rate and a group's is not chased below this: new people differ by as much.
-    n_looks : int, optional
+    n_counts : int, optional
         How often the decisions of everyone are counted. None is 10 times with "memberships"; with "gradients" it is
         never, and the batch of every step is counted (a number once an epoch is the paper's dual step on all rows).
     """
@@ -111,7 +110,7 @@ class LagrangianDual:
     primal_bound: float | str | None = None
     dual_bound: float | None = None
     slack: float = 0.01
-    n_looks: int | None = None
+    n_counts: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.constraint, list):
@@ -119,8 +118,8 @@ class LagrangianDual:
         object.__setattr__(self, "lambda_max", check_positive("lambda_max", self.lambda_max))
         if not 0 <= self.slack < 1:
             raise InvalidParameterError(f"Expected 0 <= slack < 1, got {self.slack!r}.")
-        if self.n_looks is not None:
-            check_integer("n_looks", self.n_looks)
+        if self.n_counts is not None:
+            check_integer("n_counts", self.n_counts)
         if self.primal is not None:
             check_choice("primal", self.primal, PRIMALS)
         if isinstance(self.primal_bound, str):
@@ -147,9 +146,9 @@ class LagrangianDual:
             raise InvalidParameterError(
                 'Expected dual_bound with primal="gradients" only, got it with "memberships", which counts decisions.'
             )
-        if self.n_looks is not None and self.dual_bound is not None:
+        if self.n_counts is not None and self.dual_bound is not None:
             raise InvalidParameterError(
-                "Expected dual_bound or n_looks, got both; looks at everyone count decisions, which are bounded."
+                "Expected dual_bound or n_counts, got both; counts of everyone are of decisions, which are bounded."
             )
         if self.primal_for(task) == "memberships" and self.primal_bound == "private":
             raise InvalidParameterError(
@@ -168,30 +167,30 @@ class LagrangianDual:
         """The number of steps with multipliers."""
         return N_STEPS if self.descent.n_steps is None else self.descent.n_steps
 
-    def looks_for(self, task: Task) -> int:
+    def n_counts_for(self, task: Task) -> int:
         """Return how often the decisions of everyone are counted."""
-        own = N_LOOKS[self.primal_for(task)] if self.n_looks is None else self.n_looks
+        own = N_COUNTS[self.primal_for(task)] if self.n_counts is None else self.n_counts
         return min(own, self.length)
 
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
-        """Return what is asked of the people whose attribute is known, at this noise."""
-        n_looks = self.looks_for(task)
+        """Return the stages on the people whose attribute is known, at this noise."""
+        n_counts = self.n_counts_for(task)
         if self.primal_for(task) == "memberships":
-            looks = Release("decisions", "gaussian", noise_multiplier * math.sqrt(n_looks / LOOK_SHARE))
-            sums = Release("sums", "gaussian", noise_multiplier / math.sqrt(1 - LOOK_SHARE))
+            counts = Release("decisions", "gaussian", noise_multiplier * math.sqrt(n_counts / COUNT_SHARE))
+            sums = Release("sums", "gaussian", noise_multiplier / math.sqrt(1 - COUNT_SHARE))
             return (
-                Stage("train", (looks,), share, n_steps=n_looks, by_group=True),
+                Stage("train", (counts,), share, n_steps=n_counts, by_group=True),
                 Stage("sums", (sums,), share, subset="train", by_group=True),
             )
         counts = Release("decisions", "gaussian", COUNT_NOISE * noise_multiplier)
         gradient = Release("gradient", "gaussian", noise_multiplier)
-        releases = (gradient,) if n_looks else (counts, gradient)
+        releases = (gradient,) if n_counts else (counts, gradient)
         steps = Stage(
             "train", releases, share, {-1: self.descent.numbers_for(task).sampling_rate}, self.length
         )
         stages = [steps]
-        if n_looks:
-            stages.append(_part_of_all("looks", "decisions", n_looks, LOOK_SHARE, steps))
+        if n_counts:
+            stages.append(_part_of_all("looks", "decisions", n_counts, COUNT_SHARE, steps))
         if self.primal_bound == "private":
             stages.append(_part_of_all("lengths", "lengths", 1, LENGTH_SHARE, steps))
         return tuple(stages)
@@ -226,30 +225,30 @@ class LagrangianDual:
         self, veils: Mapping[str, Veil], public: PublicRows, model: Model, sides: AgainstAll, task: Task
     ) -> GroupSide:
         bound = self.primal_bound if isinstance(self.primal_bound, float) else None
-        looks = Schedule(self.looks_for(task), self.length)
+        schedule = Schedule(self.n_counts_for(task), self.length)
         if self.primal_for(task) == "memberships":
-            return EstimatedMembership.start(veils, public, model, sides, looks, bound)
+            return EstimatedMembership.start(veils, public, model, sides, schedule, bound)
         if bound is None:
             bound = math.nan if task.is_private else math.inf
-        return NoisyGroupGradients.start(veils, public, model, sides, looks, bound, self.dual_bound)
+        return NoisyGroupGradients.start(veils, public, model, sides, schedule, bound, self.dual_bound)
 
 
 def _part_of_all(name: str, release: str, n_steps: int, stage: float, steps: Stage) -> Stage:
-    """Return looks at everyone, at this part of the precision of the steps."""
+    """Return counts of everyone, at this share of the precision of the steps."""
     precision = stage * precision_of(steps)
     noise = math.sqrt(n_steps / precision) if precision else 0.0
-    asked = Release(release, "gaussian", noise)
-    return Stage(name, (asked,), steps.share, n_steps=n_steps, subset=steps.subset, by_group=True)
+    counted = Release(release, "gaussian", noise)
+    return Stage(name, (counted,), steps.share, n_steps=n_steps, subset=steps.subset, by_group=True)
 
 
 def _falling(rate: float, passed: float) -> Adam:
-    """Return the optimiser at this share of the steps."""
+    """Return the optimizer at this share of the steps."""
     return Adam(rate * max(0.1, 1 - passed))
 
 
 @dataclass(frozen=True, eq=False)
 class _Course:
-    """One training on public rows, given what is known of the groups."""
+    """One training on public rows, with what is known of the groups."""
 
     recipe: LagrangianDual
     public: PublicRows
@@ -289,7 +288,7 @@ class _Course:
             params, state = optimizer.step(params, gradient if own is None else gradient + own, state)
             if step >= length - max(1, round(LAST * length)):
                 average = average.add(params)
-        return Fit(average.value(), self._told(trace), sheet=LagrangianResult(side.clip_norm, now.values))
+        return LagrangianFit(average.value(), self._trace(trace), clip_norm=side.clip_norm)
 
     def _decay(self, size: float) -> float:
         return min(DECAY * self.model.n_params / size, LARGEST_DECAY)
@@ -350,7 +349,7 @@ class _Course:
         errors = np.sqrt(noise / totals**2 + scatter * shares * (1 - shares) / totals)
         return errors[groups.weights.argmax(axis=1)]
 
-    def _told(self, trace: list[tuple]) -> ConstraintTrace:
+    def _trace(self, trace: list[tuple]) -> ConstraintTrace:
         steps, values, errors, multipliers = (np.array(column) for column in zip(*trace, strict=True))
         width = quantile("gaussian", 0.95)
         # nothing is known of a cell that is lost in its noise: a rate is somewhere between 0 and 1
