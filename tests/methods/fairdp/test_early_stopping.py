@@ -40,7 +40,7 @@ def scripted(monkeypatch):
     def play(*excesses):
         left = iter(excesses)
 
-        def look(_watch, params, veil):
+        def look(_watch, _stopping, params, veil):
             given.append(params)
             veil.draw()
             return next(left)
@@ -157,19 +157,19 @@ def test_without_noise_a_look_sees_the_smooth_rates(rng, std):
     }
     for asked, gap in gaps.items():
         unasked = exact_watch(EarlyStopping(asked, 1), records, std).after(0, params, {})
-        assert unasked.looks == ()  # its one look is after the last of the ten steps
+        assert unasked.checks == ()  # its one look is after the last of the ten steps
         watch = exact_watch(EarlyStopping(asked, 10), records, std)
         watch = watch.after(0, params, {"looks": silent_veil(records)})
-        assert watch.looks[0].excess == pytest.approx(gap - 0.05, abs=1e-5)
-        assert watch.looks[0].passed == (gap <= 0.05)
+        assert watch.checks[0].excess == pytest.approx(gap - 0.05, abs=1e-5)
+        assert watch.checks[0].passed == (gap <= 0.05)
 
 
 def test_looks_draw_with_the_noise_that_the_last_step_will_have(rng, monkeypatch, seeded):
     stds, look = [], EarlyStoppingState._excess
 
-    def noted(watch, params, veil):
+    def noted(watch, stopping, params, veil):
         stds.append(watch.std)
-        return look(watch, params, veil)
+        return look(watch, stopping, params, veil)
 
     monkeypatch.setattr(EarlyStoppingState, "_excess", noted)
     last = run(watched(), PRIVATE, make_records(rng), coins=secret_coins()).fit.last_step
@@ -201,7 +201,7 @@ def test_groups_too_small_to_speak_of_are_not_seen_to_keep_a_bound(rng):
     lonely = MemoryRecords(records.X, records.y, np.zeros(400, np.int16))
     watch = exact_watch(EarlyStopping(DemographicParity(0.01), 10), lonely, 1.0)
     watch = watch.after(0, rng.normal(size=10).astype(np.float32), {"looks": silent_veil(lonely)})
-    assert not watch.looks[0].passed and watch.looks[0].excess == math.inf
+    assert not watch.checks[0].passed and watch.checks[0].excess == math.inf
     assert watch.kept is None and not watch.is_over
 
 
@@ -286,8 +286,8 @@ def test_what_cannot_be_watched_is_refused():
     three = replace(TASK, people=replace(SIDES, classes=("a", "b", "c")))
     with pytest.raises(InvalidParameterError, match="two classes"):
         EarlyStopping(DemographicParity()).check(three)
-    with pytest.raises(InvalidParameterError, match="stopping rule"):
-        EarlyStoppingState.start(None, LinearSoftmax(4, 2), TASK, None, 1.0, 5)._asked  # noqa: B018
+    unwatched = EarlyStoppingState.start(None, LinearSoftmax(4, 2), TASK, None, 1.0, 5)
+    assert unwatched.after(4, np.zeros(10, dtype=np.float32), {}) is unwatched
 
 
 def test_smooth_rates_are_of_class_1_and_stand_in_the_cell_of_their_own_record():
