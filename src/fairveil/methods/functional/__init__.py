@@ -102,7 +102,9 @@ class FunctionalClassifier(ConstrainedClassifier):
     def _store(self, inputs: InputSpec, trained: Trained) -> None:
         super()._store(inputs, trained)
         fit = trained.fit
-        self.statistics_: ReleasedStatistics | None = fit.statistics if isinstance(fit, FunctionalFit) else None
+        self.statistics_: ReleasedStatistics | None = (
+            fit.statistics if isinstance(fit, FunctionalFit) else None
+        )
         counts, announced = trained.evidence, self._recipe(inputs).announced
         self._measured: dict[float, Evaluation] = {}
         if counts is not None:
