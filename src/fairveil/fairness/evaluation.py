@@ -4,9 +4,8 @@ The counts are (group x label x decision) with the group codes of a `Population`
 groups and, last, people of none of them. Names and values are fairlearn's where it has them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from fairveil._typing import Float64Array
 from fairveil._validation import check_choice
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, bounds_of, groups_of
-from fairveil.fairness.groups import Attribute, Population, Rate
+from fairveil.fairness.groups import Population, Rate
 from fairveil.fairness.histogram import Bound
 from fairveil.fairness.intervals import (
     BoundEstimate,
@@ -25,11 +24,6 @@ from fairveil.fairness.intervals import (
     estimate_ratio,
     left_side,
 )
-
-CONSTRAINTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {name: kind.rates for name, kind in CONSTRAINT_TYPES.items() if issubclass(kind, Parity)}
-)
-"""The rates that each parity compares."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +89,7 @@ class Evaluation:
         found = [one.left for one in self._estimates(bounds, confidence)]
         known = [left for left in found if left.value is not None]
         if not known:
-            return _unknown(confidence)
+            return Interval(None, 0.0, 1.0, confidence)
         value, low, high = (
             max(sides) for sides in zip(*((x.value, x.low, x.high) for x in known), strict=True)
         )
@@ -112,7 +106,7 @@ class Evaluation:
         found = [estimate_ratio(side, level) for side in sides if side is not None]
         values = [value for value, _, _ in found if value is not None]
         if not values:
-            return _unknown(confidence)
+            return Interval(None, 0.0, 1.0, confidence)
         low, high = (min(sides) for sides in zip(*((low, high) for _, low, high in found), strict=True))
         return Interval(min(values), low, min(1.0, high), confidence)
 
@@ -127,7 +121,8 @@ class Evaluation:
 
     def _comparisons(self, constraint: str | Parity) -> Iterable[tuple[Rate, Rate]]:
         if isinstance(constraint, str):
-            constraint = CONSTRAINT_TYPES[check_choice("constraint", constraint, CONSTRAINTS)]()
+            parities = [name for name, kind in CONSTRAINT_TYPES.items() if issubclass(kind, Parity)]
+            constraint = CONSTRAINT_TYPES[check_choice("constraint", constraint, parities)]()
         if not isinstance(constraint, Parity):
             raise InvalidParameterError(
                 f"Expected a parity constraint or its name, got {type(constraint).__name__}; use bounds() for others."
@@ -143,48 +138,3 @@ class Evaluation:
     def _rate(self, rate: Rate, confidence: float) -> Interval:
         (found,) = self._estimates([Bound(((1.0, rate),), 1.0)], confidence)
         return found.left
-
-
-def accuracy_of(counts: Float64Array, noise_variance: float, confidence: float = 0.95) -> Interval:
-    """Return the share of right decisions over all groups."""
-    return _evaluation(counts, noise_variance, -1).accuracy(confidence)
-
-
-def rate_of(
-    table: Float64Array, rate: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
-) -> Interval:
-    """Return one rate ("selection_rate", "true_positive_rate", ...) of one group's label x decision table."""
-    return _evaluation(table[None], noise_variance, positive)._rate(Rate(rate), confidence)
-
-
-def rates_of(
-    counts: Float64Array, rate: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
-) -> tuple[Interval, ...]:
-    """Return that rate for every group (the last table is of people of no group)."""
-    rates = _evaluation(counts, noise_variance, positive).rates(rate, confidence=confidence)
-    return tuple(rates.values())
-
-
-def gap_of(
-    counts: Float64Array, constraint: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
-) -> Interval:
-    """Return the largest difference between two groups, over the constraint's rates (and classes, if many)."""
-    return _evaluation(counts, noise_variance, positive).gap(constraint, confidence)
-
-
-def ratio_of(
-    counts: Float64Array, constraint: str, noise_variance: float, positive: int = -1, confidence: float = 0.95
-) -> Interval:
-    """Return the smallest over the largest rate, at its worst over the constraint's rates (and classes, if many)."""
-    return _evaluation(counts, noise_variance, positive).ratio(constraint, confidence)
-
-
-def _evaluation(counts: Float64Array, noise_variance: float, positive: int) -> Evaluation:
-    """Return an evaluation of nameless groups: all tables but the last."""
-    groups = tuple(map(str, range(len(counts) - 1)))
-    classes = tuple(map(str, range(counts.shape[1])))
-    return Evaluation(counts, noise_variance, Population((Attribute("group", groups),), classes, positive))
-
-
-def _unknown(confidence: float) -> Interval:
-    return Interval(None, 0.0, 1.0, confidence)
