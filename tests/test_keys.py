@@ -134,7 +134,7 @@ def test_the_uniforms_of_a_row_do_not_depend_on_the_other_rows(table, secret, da
         assert np.array_equal(uniforms_of_rows(key, table[row : row + 1])[:, 0], uniforms[:, row])
 
 
-def test_the_uniforms_of_a_row_do_not_depend_on_how_the_table_lies_in_memory(rng):
+def test_the_uniforms_of_a_row_do_not_depend_on_the_memory_layout(rng):
     key, table = a_key(rng), people(40)
     uniforms = uniforms_of_rows(key, table)
     assert np.array_equal(uniforms_of_rows(key, np.asfortranarray(table)), uniforms)

@@ -106,7 +106,7 @@ def test_unlisted_values_are_other_and_nulls_are_missing(cell: object, level: st
     assert one(Category(categories=("f", "m")), cell) == {f"x={level}": 1}
 
 
-def test_a_listed_category_serves_as_other_or_missing_and_is_never_missing_itself() -> None:
+def test_a_listed_category_named_missing_is_never_missing_itself() -> None:
     column = Category(categories=("other", "missing", "None"))
     assert column.levels == ("other", "missing", "None")
     assert one(column, "else") == {"x=other": 1}
