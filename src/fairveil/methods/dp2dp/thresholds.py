@@ -1,12 +1,7 @@
-"""One noisy histogram of scores and an exact solve, then a few counts at the thresholds found: two classes, aware.
+"""Thresholds for each group from one noisy histogram of scores and a few counts, for two classes.
 
-The most plausible curve for noisy counts: positive, smooth where noise hides it, exact where nothing does.
-
-Every release says y = A f + noise about the numbers f of people in the bins of a score: the histogram with A the
-identity, a count above thresholds with A the shares of the bins above them. The curve maximizes the posterior of
-log f under a prior on its second differences, by Gauss-Newton steps. Everything here is post-processing.
-
-Noisy (cell x bin of score) counts in, the best thresholds of each group out, by a small linear program.
+Noisy (cell x bin of score) counts in, the best thresholds of each group out, by a small linear program; then a few
+counts at the thresholds found sharpen the curves (`fairveil.training.thresholds`).
 
 Let d[g, b] be the share of people of group g and bin b who are decided for class 1. Rates are linear in d, and so is
 the expected number of errors, taken from the model's own probabilities. A rule that never prefers a lower score is a
@@ -15,9 +10,9 @@ edge of bin i. The program finds e >= 0 with the fewest errors under all bounds;
 price rather than refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,60 +30,7 @@ from fairveil.privacy.veil import Veil
 from fairveil.training.multipliers import minimum_size
 from fairveil.training.recipe import Task
 from fairveil.training.run import noise_of
-
-ROUGHNESS = 0.05
-"""The standard deviation of a second difference of log f, beforehand: set on public data sets, docs/defaults.md."""
-
-FREEDOM = 2.0
-"""Second differences follow a t-law of so many degrees of freedom: a curve is smooth, but may have peaks."""
-
-LEAST_NOISE = 0.5
-"""Counts are whole: finer than this they are not distinguished."""
-
-LOWEST = -7.0
-N_STEPS = 60
-
-
-class Observation(NamedTuple):
-    """Noisy sums `values` (m,) of a curve: `weights` (m, bins) @ curve, with noise of standard deviation `noise`."""
-
-    weights: Float64Array
-    values: Float64Array
-    noise: float
-
-
-def smooth_curve(observations: Sequence[Observation]) -> Float64Array:
-    """Return the most plausible numbers of people in each bin, all positive.
-
-    Examples
-    --------
-    >>> noisy = Observation(np.eye(5), np.array([9.0, -4.0, 12.0, 30.0, 26.0]), 8.0)
-    >>> above = Observation(np.array([[0.0, 0.0, 0.0, 1.0, 1.0]]), np.array([50.0]), 1.0)
-    >>> curve = smooth_curve([noisy, above])
-    >>> bool(curve.min() > 0), round(float(curve[3:].sum()), 0)
-    (True, 50.0)
-    """
-    scales = [max(one.noise, LEAST_NOISE) for one in observations]
-    weights = np.concatenate([one.weights / scale for one, scale in zip(observations, scales, strict=True)])
-    values = np.concatenate([one.values / scale for one, scale in zip(observations, scales, strict=True)])
-    n_bins = weights.shape[1]
-    bends = np.diff(np.eye(n_bins), 2, axis=0) / ROUGHNESS
-    typical = float(np.maximum(observations[0].values, 0.0).mean())
-    logs = np.full(n_bins, np.log(max(typical, 1.0)))
-    for _ in range(N_STEPS):
-        curve = np.exp(logs)
-        slopes = weights * curve
-        easing = (FREEDOM + 1) / (FREEDOM + np.square(bends @ logs))
-        prior = bends.T @ (easing[:, None] * bends) + 1e-6 * np.eye(n_bins)
-        step = np.linalg.solve(
-            slopes.T @ slopes + prior, slopes.T @ (values - weights @ curve) - prior @ logs
-        )
-        step = np.clip(step, -1.0, 1.0)
-        logs = np.maximum(logs + step, LOWEST)
-        if np.abs(step).max() < 1e-3:
-            break
-    return np.exp(logs)
-
+from fairveil.training.thresholds import Observation, smooth_curve
 
 EDGES = np.linspace(-5.0, 5.0, 65)
 """Public edges of the bins of the margin logit_1 - logit_0; two more bins lie outside."""

@@ -22,10 +22,15 @@ from fairveil.privacy.queries import Count, Decision, GradientNormBin, MarginBin
 from fairveil.privacy.veil import Batch
 from fairveil.training.multipliers import aims_below, minimum_size
 from fairveil.training.run import noise_of
+from fairveil.training.thresholds import Observation, smooth_curve
 
 _HALF = (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0)
 EDGES = np.array([*(-edge for edge in reversed(_HALF)), 0.0, *_HALF])
 """Public bins of the margin between two classes."""
+
+EDGE_ABOVE = np.append(EDGES, np.inf)
+WIDTHS = np.diff(np.concatenate([[EDGES[0] - 1.0], EDGES, [EDGES[-1] + 1.0]]))
+"""The upper edge of each bin, and its width; the outer bins are taken to be 1 wide."""
 
 THRESHOLDS = np.linspace(EDGES[0], EDGES[-1], 401)
 
@@ -131,14 +136,21 @@ class ThresholdAdjustment:
             return 0.0
         margins = Count(self.watched.cells, self.watched.n_cells, MarginBin(self.model, self.params, EDGES))
         bins = self.batch.release_counts(margins, "margins").reshape(self.watched.n_cells, -1)
-        below = np.cumsum(bins[:, :-1], axis=1)  # up to each edge
-        below -= below[:, [len(_HALF)]]  # counted from 0
+        noises = noise_of(self.stage, "margins"), noise_of(self.stage, "decisions")
+        sides = np.stack([WIDTHS * (EDGE_ABOVE <= 0), WIDTHS * (EDGE_ABOVE > 0)])
+        curves = [
+            # the density of the margin, from the histogram and from the decisions at 0
+            smooth_curve([Observation(np.diag(WIDTHS), row, noises[0]), Observation(sides, pair, noises[1])])
+            for row, pair in zip(bins, counts, strict=True)
+        ]
+        people = np.stack(curves) * WIDTHS
+        everyone, below = people.sum(axis=1), np.cumsum(people[:, :-1], axis=1)  # up to each edge
+        counts = np.column_stack([below[:, len(_HALF)], everyone - below[:, len(_HALF)]])
         wrong, price = self._costs(counts, is_known)
         best, now = (wrong + price, 0.0, 0.0), price
         for threshold in THRESHOLDS.tolist():
-            # the counts at 0, less the people between
-            moved = np.array([np.interp(threshold, EDGES, cell) for cell in below])
-            wrong, price = self._costs(counts + np.column_stack([moved, -moved]), is_known)
+            rejected = np.array([np.interp(threshold, EDGES, cell) for cell in below])
+            wrong, price = self._costs(np.column_stack([rejected, everyone - rejected]), is_known)
             if price <= now:
                 best = min(best, (wrong + price, abs(threshold), threshold))
         return best[2]
