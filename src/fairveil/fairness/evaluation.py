@@ -40,6 +40,7 @@ class Evaluation:
 
     Examples
     --------
+    >>> from fairveil.fairness.groups import Attribute
     >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     >>> counts = np.array([[[400, 100], [100, 400]], [[300, 200], [50, 450]], [[0, 0], [0, 0]]])
     >>> gap = Evaluation(counts, 4.0, people).gap("demographic_parity")
