@@ -26,6 +26,9 @@ PENDING = {
 LAYERS = (
     ("errors", "_typing"),
     ("_validation", "_random", "_keys"),
+    ("report.formatting",),
+    ("report.privacy_text",),
+    ("report.text",),  # sentences import nothing heavy, so that any package may use them
     ("data", "accounting", "fairness"),
     ("models",),
     ("privacy", "scale"),
@@ -59,8 +62,8 @@ FORBIDDEN = {
     "room", "rooms", "house", "houses", "floor", "floors", "lot", "lots", "book", "books", "booked", "wish", "wishes",
     "look", "looks", "scene", "scenes", "sheet", "sheets", "told", "asked", "given", "behind",
 }  # fmt: skip
-FROZEN = {"look", "looks"}
-"""Names of stages and releases in plans and ledgers: allowed where they are the whole string."""
+FROZEN = {"look", "looks", "asked", "nothing was asked"}
+"""Names in plans and ledgers, keys and values of summary.json: allowed where they are the whole string."""
 
 BRITISH = re.compile(
     r"neighbour|colou?r(?<!color)|centre|behaviour|favour|labell|modell|licence|grey|artefact"

@@ -35,7 +35,7 @@ def test_verdicts(women, tolerance, verdict):
         assert (claim.verdict == "holds") == (claim.upper <= claim.limit)
 
 
-def test_nothing_asked_nothing_claimed():
+def test_without_bounds_nothing_is_claimed():
     found = certify(selected(0.5, 0.5), ())
     assert (found.verdict, found.claims, found.smallest_tolerance) == (Verdict.NOT_REQUESTED, (), None)
     assert "No bound was requested" in found.sentence
@@ -62,7 +62,7 @@ def test_nobody_at_all_is_not_enough():
     assert (found.verdict, found.n_rows) == ("not enough data", 0)
 
 
-def test_as_many_rows_as_are_asked_for_would_do():
+def test_as_many_rows_as_are_stated_would_do():
     small = certify(selected(0.48, 0.5), DemographicParity(0.04))
     times = small.rows_needed / small.n_rows
     assert small.verdict == "not enough data"

@@ -46,7 +46,7 @@ def certified(said) -> dict:
 
 
 @pytest.mark.parametrize("way", ["aware", "unaware", "parity"])
-def test_json_holds_what_was_asked_and_spent(asked, say, way):
+def test_json_holds_what_was_requested_and_spent(asked, say, way):
     facts = certified(say(*asked("--epsilon", "0.7", "--json", way=way)))
     assert set(facts) >= KEYS
     assert len(facts["claims"]) == 2
@@ -79,7 +79,7 @@ def test_without_privacy_the_counts_are_exact(asked, models, strangers, say):
     assert facts["n_rows"] == len(strangers)
 
 
-def test_only_the_books_of_these_people_are_debited(folder, models, asked, say, contents):
+def test_only_the_ledger_of_these_people_is_debited(folder, models, asked, say, contents):
     here, there = contents(folder), contents(models)
     assert say(*asked()).code == 0
     assert contents(models) == there
@@ -89,7 +89,7 @@ def test_only_the_books_of_these_people_are_debited(folder, models, asked, say, 
     assert 0.99 < Ledger(BOOKS).epsilon(1e-5) <= 1.0
 
 
-def test_the_ledger_is_where_it_is_asked_for(asked, say):
+def test_the_ledger_is_where_it_is_requested(asked, say):
     assert say(*asked("--epsilon", "1", "--ledger", "books.jsonl")).code == 0
     assert len(Ledger("books.jsonl").entries) == 1
     assert not Path(BOOKS).exists()
@@ -124,7 +124,7 @@ def test_no_privacy_is_said_to_be_none(asked, say):
     assert "no bound can be stated" in say("ledger", "show", BOOKS).out
 
 
-def test_a_model_of_which_nothing_was_asked(asked, say):
+def test_a_model_without_requested_bounds(asked, say):
     facts = certified(say(*asked("--epsilon", "1", "--json", way="plain")))
     assert (facts["verdict"], facts["claims"]) == ("nothing was asked", [])
     said = say(*asked(way="plain"))
@@ -161,11 +161,11 @@ def test_people_of_the_training_are_refused(folder, models, is_refused, say):
 def test_bundled_people_of_the_training_are_refused(tmp_path, monkeypatch, say, is_refused):
     monkeypatch.chdir(tmp_path)
     assert say("train", "adult", "--method", "dpsgd", "--unaware", "--out", "results").code == 0
-    assert "had no part" in is_refused(tmp_path, ("certify", "results/model", "adult", "--epsilon", "1"))
+    assert "took no part" in is_refused(tmp_path, ("certify", "results/model", "adult", "--epsilon", "1"))
 
 
 @pytest.mark.parametrize("column", ["income", "sex", "age"])
-def test_a_missing_column_is_named_and_nothing_booked(folder, strangers, asked, is_refused, column):
+def test_a_missing_column_is_named_and_nothing_debited(folder, strangers, asked, is_refused, column):
     words = asked(way="unaware")
     strangers.drop(columns=column).to_csv("apart.csv", index=False)
     assert f'"{column}"' in is_refused(folder, words)

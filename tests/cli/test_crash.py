@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fairveil import FairClassifier
-from fairveil.cli.options import RunOptions
+from fairveil.cli.app import TrainOptions
 from fairveil.cli.train import train
 from fairveil.privacy.ledger import Ledger
 
@@ -108,14 +108,9 @@ def finishes_warm(start: multiprocessing.context.ForkServerContext, folder: Path
     return process.exitcode == 0
 
 
-def options(folder: Path) -> RunOptions:
-    """What `fairveil train adult --aware --tolerance 0.02 --out FOLDER --json` asks for."""
-    return RunOptions(
-        data="adult", target=None, sensitive=(), epsilon=1.0, delta=1e-5, constraint="demographic_parity",
-        tolerance=0.02, against="pairs", rules=(), aware=True, method="auto", model="linear", schema=None,
-        n_public=None, ledger=None,
-        unit=None, holdout=0.15, confidence=0.95, delimiter=",", out=folder, as_json=True,
-    )  # fmt: skip
+def options(folder: Path) -> TrainOptions:
+    """What `fairveil train adult --aware --tolerance 0.02 --out FOLDER --json` requests."""
+    return TrainOptions(data="adult", tolerance=0.02, aware=True, out=folder, as_json=True)
 
 
 def weights_in(folder: Path) -> bytes | None:

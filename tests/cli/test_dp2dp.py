@@ -204,7 +204,7 @@ REFUSED = {
     "dp2dp, nothing asked for": ((*DP2DP, "--aware"), "--tolerance or --rule with dp2dp"),
     "parity, nothing asked for": ((*PARITY, "--aware"), "with parity, got neither"),
     "parity unaware": ((*PARITY, "--unaware", *TIGHT), "its flips read the group"),
-    "parity of odds": ((*PARITY, "--aware", *TIGHT, "--constraint", "equalized_odds"), "use --method dp2dp"),
+    "parity of odds": ((*PARITY, "--aware", *TIGHT, "--constraint", "equalized_odds"), "--method dp2dp"),
     "parity with a rule": (
         (*PARITY, "--aware", *TIGHT, "--rule", "selection_rate <= 0.5"),
         "demographic_parity alone",
@@ -232,7 +232,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("command", ["train", "explain"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_is_one_sentence_and_nothing_is_booked(folder, is_refused, name, command):
+def test_what_does_not_fit_is_one_sentence_and_costs_nothing(folder, is_refused, name, command):
     options, words = REFUSED[name]
     out = ("--out", "results") if command == "train" else ()
     assert words in is_refused(folder, (command, *TABLE, *out, *options))

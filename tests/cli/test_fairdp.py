@@ -19,7 +19,7 @@ def summary_in(folder: Path) -> dict:
     return json.loads((folder / "summary.json").read_text())
 
 
-def test_fairdp_certifies_the_gap_that_came_out_and_labels_its_own_certificates(folder, people, say):
+def test_fairdp_certifies_the_measured_gap_and_labels_its_own_certificates(folder, people, say):
     said = say(*FAIRDP, "--model", "mlp", "--norm-bound", "2")
     assert (said.code, said.err) == (0, "")
     summary = summary_in(folder / "results")
@@ -82,10 +82,10 @@ def test_functional_keeps_a_tolerance(folder, people, say):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((*FAIRDP, "--tolerance", "0.1"), ["fairdp measures the gap", "--norm-bound"]),
+        ((*FAIRDP, "--tolerance", "0.1"), ["fairdp", "norm_bound", "tolerance"]),
         ((*FAIRDP, "--norm-bound", "0"), ["norm_bound > 0", "0"]),
         ((*FUNCTIONAL, "--norm-bound", "2"), ["--norm-bound with fairdp only"]),
-        ((*FUNCTIONAL, "--model", "mlp"), ["--model linear with functional"]),
+        ((*FUNCTIONAL, "--model", "mlp"), ["functional", "one of linear;", "mlp"]),
         ((*FUNCTIONAL, "--constraint", "precision_parity"), ["got"]),
         (("train", *TABLE, "--method", "functional", "--out", "results"), ["--tolerance or --rule"]),
     ],
@@ -114,9 +114,7 @@ def test_values_never_steer(folder, say, spoil, asked, how):
     assert "NaN" not in said.out
 
 
-def test_a_frontier_of_the_functional_mechanism_is_one_training_with_a_certificate_for_each_point(
-    folder, people, say
-):
+def test_a_frontier_of_functional_is_one_training_with_many_certificates(folder, people, say):
     sweep = ("frontier", "people.csv", "--schema", "schema.toml", "--unaware", "--methods", "functional")
     asked = (*sweep, "--epsilons", "2", "--tolerances", "0,0.1,0.2", "--out", "sweep", "--json")
     said = say(*asked)

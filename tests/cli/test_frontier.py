@@ -145,7 +145,7 @@ def test_the_next_step_can_be_typed(swept, people, say):
     assert (said.code, said.err) == (0, "")
 
 
-def test_a_bundled_table_is_booked_in_the_folder_of_the_sweep(tmp_path, monkeypatch, say):
+def test_a_bundled_table_has_its_ledger_in_the_folder_of_the_sweep(tmp_path, monkeypatch, say):
     monkeypatch.chdir(tmp_path)
     grid = ("--epsilons", "1", "--methods", "dpsgd", "--holdout", "0.3")
     said = say("frontier", "adult", "--unaware", *grid, "--out", "sweep", "--json")
@@ -287,8 +287,8 @@ def test_a_budget_that_cannot_pay_all_points(folder, say, is_refused):
         (("--tolerances", "-0.1"), "tolerance"),
         (("--tolerances", "nan"), "tolerance"),
         (("--methods", "magic"), "magic"),
-        (("--methods", "dp2dp,"), "methods"),
-        (("--methods", ""), "methods"),
+        (("--methods", "dp2dp,"), "method to be one of"),
+        (("--methods", ""), "method to be one of"),
         (("--methods", "parity", "--unaware"), "parity"),
         (("--confidence", "2"), "confidence"),
         (("--holdout", "2"), "holdout"),
@@ -301,7 +301,7 @@ def test_what_cannot_be_swept(folder, is_refused, options, hint):
     assert hint in is_refused(folder, (*SWEEP, *options))
 
 
-def test_points_that_were_asked_for_twice_are_one(folder, say):
+def test_points_that_were_requested_twice_are_one(folder, say):
     said = say(
         *SWEEP, "--epsilons", "1,1.0", "--tolerances", "0.2,0.20", "--methods", "dp2dp,dp2dp", "--json"
     )

@@ -1,13 +1,13 @@
 """Help and version: every command explains itself."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import fairveil
-from fairveil.cli.options import Constraint, Method
 from fairveil.fairness.constraints import CONSTRAINT_TYPES
-from fairveil.request import METHODS
+from fairveil.methods.registry import METHODS
 
 COMMANDS = [
     (),
@@ -64,12 +64,27 @@ def test_nonsense_is_refused(folder, is_refused):
     assert "data" in is_refused(folder, ("train",)).lower()
 
 
-def test_every_constraint_can_be_named():
-    assert {str(name) for name in Constraint} == set(CONSTRAINT_TYPES)
+@pytest.mark.parametrize("command", ["train", "explain"])
+def test_every_registered_choice_is_in_the_help(say, command):
+    text = " ".join(say(command, "--help").out.split())
+    for name in (*CONSTRAINT_TYPES, *METHODS):
+        assert name in text.replace(" ", "")
+    for method in METHODS.values():
+        assert f"{method.name}: {method.help}" in text
+        assert method.knob is None or f"--{method.knob.replace('_', '-')}" in text
 
 
-def test_every_method_can_be_named():
-    assert tuple(str(name) for name in Method) == METHODS
+def test_a_registered_method_brings_its_knob_as_an_option(folder, say, is_refused, monkeypatch):
+    words = {"help": "a method of this test", "knob": "momentum", "knob_help": "how much to remember"}
+    monkeypatch.setitem(METHODS, "mine", replace(METHODS["dpsgd"], name="mine", **words))
+    text = " ".join(say("train", "--help").out.split())
+    assert "mine: a method of this test" in text and "--momentum" in text and "how much to remember" in text
+    plain = ("explain", "people.csv", "--schema", "schema.toml", "--unaware")
+    facts = json.loads(say(*plain, "--method", "mine", "--momentum", "0.5", "--json").out)
+    assert facts["method"] == "mine"
+    assert "0 <= momentum < 1" in is_refused(folder, (*plain, "--method", "mine", "--momentum", "2"))
+    sentence = is_refused(folder, (*plain, "--method", "dpsgd", "--momentum", "0.5"))
+    assert "--momentum with mine only, got it with dpsgd" in sentence
 
 
 def test_every_command_that_answers_can_answer_in_json(say):

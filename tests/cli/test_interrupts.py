@@ -113,7 +113,7 @@ def test_a_training_that_is_stopped(folder, struck, say, number, name):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_sweep_that_is_stopped(folder, struck, say, number):
     code, out, err = struck(SWEEP, number, appears("sweep/points/*/.fairveil-*"))
-    shown = err.removeprefix("2 points; each is released from the same people.\n")
+    shown = err.removeprefix("2 points; all are released from the same people.\n")
     assert_polite(number, code, out, shown)
     n_booked = len(Ledger(BOOKS).entries)
     for point in Path("sweep/points").iterdir():

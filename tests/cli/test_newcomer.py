@@ -19,8 +19,8 @@ N_TRAIN, N_APART, N_NEW = 5000, 2000, 100
 PLACEHOLDERS = {
     "DATA.csv": "people.csv",
     "NEW.csv": "new.csv",
-    "HELD_OUT.csv": "kept_apart.csv",
-    "HOLDOUT.csv": "kept_apart.csv",
+    "HELD_OUT.csv": "held_out.csv",
+    "HOLDOUT.csv": "held_out.csv",
 }
 
 
@@ -108,7 +108,7 @@ def steps(table: Messy) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "explain", ("explain", *asked, *bounds)
     yield "train", ("train", *asked, *bounds, "--out", "results")
     yield "predict", ("predict", "results/model", "new.csv", "--out", "decisions.csv", *table.words)
-    yield "certify", ("certify", "results/model", "kept_apart.csv", "--epsilon", "0.5", *table.words)
+    yield "certify", ("certify", "results/model", "held_out.csv", "--epsilon", "0.5", *table.words)
     yield "ledger", ("ledger", "show", "people.csv.ledger.jsonl")
 
 
@@ -120,7 +120,7 @@ def walked(request, real_data, tmp_path_factory, shell, inside) -> Walk:
     raw = pd.read_parquet(real_data / f"{table.name}.parquet")
     rows = table.spoilt(raw.sample(N_TRAIN + N_APART + N_NEW, random_state=0))
     table.write(folder / "people.csv", rows[:N_TRAIN])
-    table.write(folder / "kept_apart.csv", rows[N_TRAIN:-N_NEW])
+    table.write(folder / "held_out.csv", rows[N_TRAIN:-N_NEW])
     table.write(folder / "new.csv", rows[-N_NEW:].drop(columns=table.target))
     said, run = {}, shell if table is TABLES[0] else inside
     for name, words in steps(table):
@@ -208,10 +208,10 @@ def test_everyone_new_gets_a_decision(walked):
     assert set(decisions["prediction"]) <= set(classes)
 
 
-def test_the_books_say_what_was_spent_on_whom(walked):
+def test_the_ledger_says_what_was_spent_on_whom(walked):
     books = Ledger(walked.folder / "people.csv.ledger.jsonl").entries
     assert books[0].purpose.startswith("schema draft" if walked.table.price else "fit of ")
-    first = Ledger(walked.folder / "kept_apart.csv.ledger.jsonl").entries[0]
+    first = Ledger(walked.folder / "held_out.csv.ledger.jsonl").entries[0]
     assert first.details["epsilon"] == 0.5
 
 
@@ -235,7 +235,7 @@ def test_a_delimiter_that_was_forgotten_is_named(folder, people, is_refused):
     assert "--delimiter ';'" in is_refused(folder, draft)
 
 
-def test_a_schema_that_is_missing_is_asked_for_with_a_command(folder, is_refused):
+def test_a_missing_schema_is_requested_with_a_command(folder, is_refused):
     sentence = is_refused(
         folder, ("train", "people.csv", "--aware", "--tolerance", "0.1", "--out", "results")
     )
@@ -264,7 +264,7 @@ def test_help_shows_every_option_and_an_example(say, command):
 
 @pytest.mark.parametrize("command", OPTIONS)
 def test_the_example_of_the_help_runs(folder, models, strangers, say, command):
-    strangers.to_csv("kept_apart.csv", index=False)
+    strangers.to_csv("held_out.csv", index=False)
     strangers.head(50).to_csv("new.csv", index=False)
     Path("results").symlink_to(models / "aware") if command in ("predict", "certify") else None
     text = say(command, "--help").out

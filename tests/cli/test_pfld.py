@@ -74,7 +74,7 @@ def test_explain_says_before_it_is_too_late_that_totals_would_be_lost(folder, sa
     assert json.loads(say(*records, "--json").out)["cautions"] == []
     assert say(*PFLD).code == 0
     (caution,) = json.loads(say(*records, "--json").out)["cautions"]
-    assert "hides attribute sex of each record, this run would hide record" in caution
+    assert "protects attribute sex of each record, but this run would protect record" in caution
     said = say(*records)
     assert (said.code, said.err) == (0, "")
     assert "no common total" in re.sub(r"\s+", " ", said.out)
@@ -98,11 +98,11 @@ def test_runs_that_hide_different_things_have_no_common_total(folder, say):
     [
         (
             ("train", *HIDING, "--aware", "--out", "results"),
-            ["--unaware with --protects attribute", "--aware"],
+            ["--unaware", "never read the attribute"],
         ),
-        ((*PFLD, "--tolerance", "0.1"), ["pfld measures the gap", "--lambda-max", "leave out --protects"]),
-        ((*PFLD, "--rule", "selection_rate[sex=Male] <= 0.5"), ["pfld measures the gap"]),
-        ((*PFLD, "--method", "dpsgd"), ["--protects attribute with pfld", "dpsgd"]),
+        ((*PFLD, "--tolerance", "0.1"), ["pfld", "lambda_max", "tolerance"]),
+        ((*PFLD, "--rule", "selection_rate[sex=Male] <= 0.5"), ["pfld", "parity without a tolerance"]),
+        ((*PFLD, "--method", "dpsgd"), ["--protects record", "dpsgd"]),
         (
             ("train", *TABLE[:3], "--unaware", "--method", "pfld", "--out", "results"),
             ["--protects attribute"],

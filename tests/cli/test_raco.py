@@ -66,7 +66,7 @@ def test_a_run_writes_rule_summary_and_trace(folder, people, say):
     assert len(Ledger(folder / LEDGER).entries) == 1
 
 
-def test_the_text_says_what_was_asked_and_what_holds(folder, say):
+def test_the_text_says_what_was_requested_and_what_holds(folder, say):
     said = say(*TRAIN, "--tolerance", "1", "--rule", "error_rate <= 1", "--epsilon", "4")
     words = [line.split()[0] for line in said.out.splitlines()]
     assert words[:3] == ["Trained", "decisions", "accuracy"] and words[-3:] == [
@@ -224,7 +224,10 @@ REFUSED = {
     "nothing asked for": (RACO, "--tolerance or --rule"),
     "tolerance without raco": ((*PLAIN, "--tolerance", "0.1"), "dpsgd measures the gap"),
     "rule without raco": ((*PLAIN, "--rule", "selection_rate <= 0.5"), "or raco or"),
-    "tolerance with output": (("--method", "output", "--tolerance", "0.1"), "output measures the gap"),
+    "tolerance with output": (
+        ("--method", "output", "--unaware", "--tolerance", "0.1"),
+        "output measures the gap",
+    ),
     "negative tolerance": ((*RACO, "--tolerance", "-0.1"), "0 <= tolerance <= 1"),
     "large tolerance": ((*RACO, "--tolerance", "1.5"), "0 <= tolerance <= 1"),
     "tolerance that is no number": ((*RACO, "--tolerance", "nan"), "0 <= tolerance <= 1"),
@@ -248,7 +251,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("command", ["train", "explain"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_is_one_sentence_and_nothing_is_booked(folder, is_refused, name, command):
+def test_what_does_not_fit_is_one_sentence_and_costs_nothing(folder, is_refused, name, command):
     options, words = REFUSED[name]
     out = ("--out", "results") if command == "train" else ()
     assert words in is_refused(folder, (command, *TABLE, *out, *options))

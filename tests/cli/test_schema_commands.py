@@ -58,7 +58,7 @@ def test_check_counts_exactly_what_does_not_fit(folder, people, say):
     assert re.search(r"age +3 +not a number -> level \"missing\"", text)
 
 
-def test_check_books_and_writes_nothing(folder, say, contents):
+def test_check_debits_and_writes_nothing(folder, say, contents):
     before = contents(folder)
     assert say("check", "people.csv", "--schema", "schema.toml").code == 0
     assert contents(folder) == before
@@ -108,7 +108,7 @@ def test_without_privacy_a_draft_is_usable_as_it_is(folder, say):
     assert say(*TRAIN, "--epsilon", "inf").code == 0
 
 
-def test_a_paid_draft_is_booked_and_public(many, say):
+def test_a_paid_draft_is_debited_and_public(many, say):
     said = say(*DRAFT, "--epsilon", "5", "--json")
     assert (said.code, said.err) == (0, "")
     assert json.loads(said.out) == {"schema": "draft.toml", "private_draft": False, "epsilon": 5.0}
@@ -124,7 +124,7 @@ def test_a_paid_draft_is_booked_and_public(many, say):
     assert 3500 < drafted.n_public < 4500
 
 
-def test_a_paid_draft_trains_and_shares_its_books(many, say):
+def test_a_paid_draft_trains_and_shares_its_ledger(many, say):
     said = say(*DRAFT, "--epsilon", "5")
     done = say(*proposed(say(*proposed(said.out)).out), "--json")
     assert (done.code, done.err) == (0, "")
@@ -136,7 +136,7 @@ def test_a_paid_draft_trains_and_shares_its_books(many, say):
     assert Ledger(BOOKS).epsilon(1e-5 + 1e-6) <= (5.0 + summary["epsilon_spent"]) * 1.001
 
 
-def test_a_paid_draft_of_a_known_name_is_booked_beside_the_draft(tmp_path, monkeypatch, say):
+def test_a_paid_draft_of_a_known_name_is_debited_beside_the_draft(tmp_path, monkeypatch, say):
     monkeypatch.chdir(tmp_path)
     draft = ("schema", "draft", "adult", "--target", "income", "--sensitive", "sex", "--epsilon", "1")
     Path("there").mkdir()

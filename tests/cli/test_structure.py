@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fairveil import PrivateClassifier
+from fairveil import FairClassifier
 
 PLAIN = ("--method", "dpsgd", "--unaware")
 TRAIN = ("train", "people.csv", "--schema", "schema.toml", *PLAIN, "--out", "results")
@@ -86,9 +86,9 @@ OPTIONS = {
     "tolerance": (("--tolerance", "0.02"), "--tolerance"),
     "unknown method": (("--method", "magic"), "'dpsgd', 'dpsgdf', 'output'"),
     "unknown constraint": (("--constraint", "magic"), "'demographic_parity'"),
-    "unknown model": (("--model", "magic"), "'linear', 'mlp'"),
+    "unknown model": (("--model", "magic"), 'model (with method "dpsgd") to be one of linear, mlp'),
     "unknown option": (("--magic",), "--magic"),
-    "mlp by output perturbation": (("--method", "output", "--model", "mlp"), "--model linear"),
+    "mlp by output perturbation": (("--method", "output", "--model", "mlp"), "one of linear;"),
     "another target": (("--target", "age"), '"income"'),
     "unknown sensitive column": (("--sensitive", "magic"), '"magic"'),
     "groups of a number": (("--sensitive", "age"), "[[sensitive]]"),
@@ -137,7 +137,7 @@ def test_a_known_name_without_its_rows_names_the_source(folder, is_refused):
     assert "US Census Bureau" in sentence and "FAIRVEIL_DATA" in sentence
 
 
-def test_a_file_in_the_place_of_the_model_is_refused_before_anything_is_booked(folder, is_refused):
+def test_a_file_in_the_place_of_the_model_is_refused_at_no_cost(folder, is_refused):
     (folder / "results").mkdir()
     (folder / "results" / "model").write_text("mine")
     check_sentence(is_refused(folder, TRAIN), "model")
@@ -163,11 +163,11 @@ def test_an_earlier_result_stays_whole(folder, say, is_refused):
     is_refused(folder, (*TRAIN, "--epsilon", "0"))
 
 
-def test_an_interruption_leaves_nothing_behind(folder, say, contents, monkeypatch):
+def test_an_interruption_leaves_nothing_unfinished(folder, say, contents, monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(PrivateClassifier, "fit_file", interrupted)
+    monkeypatch.setattr(FairClassifier, "fit_file", interrupted)
     before = contents(folder)
     said = say(*TRAIN)
     assert said.code == 130 and "Traceback" not in said.err

@@ -18,7 +18,7 @@ KEYS = {
     "plan", "confidence", "against", "rules", "asked", "bounds",
     "cautions", "noise_statements", "sensitive", "comparisons",
     "data", "target", "classes", "positive", "created", "command", "ratio",
-    "groups", "certificate", "expected_tolerance", "statement", "ledger", "timing",
+    "groups", "certificate", "expected_tolerance", "aims_at_zero", "statement", "ledger", "timing",
 }  # fmt: skip
 PLAIN = ("--method", "dpsgd", "--unaware")
 TRAIN = ("train", "people.csv", "--schema", "schema.toml", *PLAIN, "--out", "results")
@@ -48,7 +48,7 @@ def test_the_bundled_table_needs_nothing_but_its_name(tmp_path, shell):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
 
 
-def test_a_file_is_booked_beside_the_file(folder, people, say):
+def test_the_ledger_of_a_file_is_beside_it(folder, people, say):
     said = say(*TRAIN)
     assert (said.code, said.err) == (0, "")
     assert sorted(path.name for path in (folder / "results").iterdir()) == [
@@ -117,7 +117,7 @@ def test_json_is_the_summary_and_nothing_else(folder, say):
     assert json.loads(said.out) == summary_in(folder / "results")
 
 
-def test_the_ledger_is_where_it_is_asked_for(folder, say):
+def test_the_ledger_is_where_it_is_requested(folder, say):
     assert say(*TRAIN, "--ledger", "books.jsonl").code == 0
     assert not (folder / "people.csv.ledger.jsonl").exists()
     assert len(Ledger(folder / "books.jsonl").entries) == 1

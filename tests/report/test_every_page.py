@@ -92,7 +92,7 @@ def requests(browser):
     }
 
 
-def test_the_console_is_silent_and_nothing_is_asked_of_the_network(open_page, any_page):
+def test_the_console_is_silent_and_the_network_unused(open_page, any_page):
     browser = open_page(any_page[1])
     asked = requests(browser)
     assert [url for url in asked if not url.startswith("data:")] == [browser.current_url]
@@ -142,7 +142,7 @@ def test_no_page_scrolls_sideways(open_page, any_page, width, picture):
         picture(browser, f"{name}-{width}")
 
 
-def test_it_prints_on_a_few_white_sheets(open_page, any_page, artefacts):
+def test_it_prints_on_a_few_white_pages(open_page, any_page, artefacts):
     name, page = any_page
     browser = open_page(page, scheme="dark")
     options = PrintOptions()
@@ -152,9 +152,7 @@ def test_it_prints_on_a_few_white_sheets(open_page, any_page, artefacts):
     assert 1 <= len(re.findall(rb"/Type\s*/Page\b", sheets)) <= MOST_PAGES[name]
 
 
-def test_print_is_white_even_where_the_screen_is_dark_and_hides_what_cannot_be_pressed(
-    open_page, any_page, picture
-):
+def test_print_is_white_even_if_the_screen_is_dark_and_hides_buttons(open_page, any_page, picture):
     name, page = any_page
     browser = open_page(page, width=680)
     features = [{"name": "prefers-color-scheme", "value": "dark"}]
@@ -169,7 +167,7 @@ def test_print_is_white_even_where_the_screen_is_dark_and_hides_what_cannot_be_p
     assert not [one for one in browser.find_elements("css selector", "button") if one.is_displayed()]
 
 
-def test_no_chart_is_taller_than_a_sheet(open_page, any_page):
+def test_no_chart_is_taller_than_a_printed_page(open_page, any_page):
     browser = open_page(any_page[1], width=680)
     tallest = browser.execute_script(
         "return Math.max(0, ...[...document.querySelectorAll('svg.chart')].map((one) => one.clientHeight))"

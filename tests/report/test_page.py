@@ -80,7 +80,7 @@ def test_every_number_of_the_tables_is_in_the_summary(open_page, made, kind):
     assert dict(zip(names, browser.execute_script(VALUES, ".claim"), strict=True)) == claims
 
 
-def test_cards_certificate_and_books_show_the_values_of_the_summary(open_page, made):
+def test_cards_certificate_and_ledger_show_the_values_of_the_summary(open_page, made):
     summary = made.usual()
     browser = open_page(report_page(summary))
     accuracy, gap, ledger = summary["accuracy"], summary["gap"], summary["ledger"]
@@ -130,7 +130,7 @@ def test_the_ratio_stands_beside_the_four_fifths_line(open_page, made):
     assert browser.execute_script("return document.querySelector('#ratio .rule').dataset.value") == "0.8"
 
 
-def test_the_band_is_as_wide_as_the_tolerance_and_stands_for_parity_of_pairs_only(open_page, made):
+def test_the_band_is_as_wide_as_the_tolerance_for_parity_of_pairs_only(open_page, made):
     ends = "return [...document.querySelectorAll('.band')].map((one) => [one.dataset.low, one.dataset.high])"
     found = open_page(report_page(made.usual())).execute_script(ends)
     assert len(found) == len(made.usual()["groups"])
@@ -149,7 +149,7 @@ def test_what_is_not_private_says_so_in_red_and_what_is_private_does_not(open_pa
     assert not open_page(report_page(made.usual())).find_elements("id", "not-private")
 
 
-def test_what_was_asked_is_told_even_where_nothing_was_measured(open_page, made):
+def test_requested_bounds_are_shown_even_if_nothing_was_measured(open_page, made):
     browser = open_page(report_page(made.not_private()))
     shown = browser.execute_script(
         "return [...document.querySelectorAll('#certificate li')].map((o) => o.textContent)"
@@ -196,7 +196,7 @@ def test_a_trace_is_drawn_with_its_bands_limits_and_multipliers(open_page, made)
     assert browser.execute_script(rules) == [0.02, 0.02]
 
 
-def test_of_many_bounds_eight_are_drawn_and_all_are_told(open_page, made):
+def test_of_many_bounds_eight_are_drawn_and_all_are_listed(open_page, made):
     browser = open_page(report_page(made.usual(), made.trace(12, 50)))
     assert len(browser.find_elements("css selector", "#trace svg[id^=bound]")) == 8
     assert "8 of 12" in text_of(browser, "#trace-cut")
@@ -325,9 +325,7 @@ def test_a_large_epsilon_is_called_what_it_is(epsilon):
     )
 
 
-def test_statements_over_the_noise_stand_after_the_certificate_and_say_what_they_are_not_about(
-    open_page, made
-):
+def test_statements_over_the_noise_follow_the_certificate_with_a_caveat(open_page, made):
     browser = open_page(report_page(made.fairdp()))
     rows = browser.execute_script(
         "return [...document.querySelectorAll('#noise-statements tbody tr')].map((one) => one.innerText)"
@@ -343,7 +341,7 @@ def test_statements_over_the_noise_stand_after_the_certificate_and_say_what_they
     assert browser.execute_script(order) & 4  # the statements follow
 
 
-def test_no_statement_over_the_noise_is_shown_without_a_certificate_of_the_model(made):
+def test_without_a_certificate_no_statement_over_the_noise_is_shown(made):
     page = report_page(made.fairdp() | {"certificate": None})
     assert "Theorem 3.2" not in page.split('type="application/json"')[0]
     assert "noise-statements" not in page

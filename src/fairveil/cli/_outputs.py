@@ -1,4 +1,4 @@
-"""What a command leaves behind: a folder that is whole, a progress bar on a terminal, text or JSON."""
+"""What a command writes: a folder that is whole or not there, a progress bar on a terminal, text or JSON."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from fairveil.errors import BadStructureError
 from fairveil.training.recipe import Progress, no_progress
 
 STAGE = ".fairveil-"
-"""How the places begin in which results are made before they appear."""
+"""How the names of temporary folders begin, in which results are made before they appear."""
 
 
 class Folder:
@@ -31,9 +31,19 @@ class Folder:
         self._made: list[Path] = []
 
     def __enter__(self) -> "Folder":
-        self._check_places()
+        for name, kind in self._results.items():  # found early: a place that no earlier run made
+            place = self.path / name
+            if place.exists() and place.is_dir() != (kind == "folder"):
+                raise BadStructureError(
+                    f"Expected {place} to be a {kind} or free, got something else; move it away."
+                )
         try:
-            self._make(self.path)
+            for path in reversed([self.path, *self.path.parents]):
+                if not path.exists():
+                    path.mkdir()
+                    self._made.append(path)
+                elif not path.is_dir():
+                    raise NotADirectoryError(0, "a file")
             remove_strays(self.path)
             self.stage = Path(tempfile.mkdtemp(dir=self.path, prefix=f"{STAGE}{os.getpid()}-"))
         except OSError as problem:
@@ -44,25 +54,8 @@ class Folder:
             ) from None
         return self
 
-    def _check_places(self) -> None:
-        """Refuse early where a file stands in a result's place that cannot be one of an earlier run."""
-        for name, kind in self._results.items():
-            place = self.path / name
-            if place.exists() and place.is_dir() != (kind == "folder"):
-                raise BadStructureError(
-                    f"Expected {place} to be a {kind} or free, got something else; move it away."
-                )
-
-    def _make(self, path: Path) -> None:
-        if not path.exists():
-            self._make(path.parent)
-            path.mkdir()
-            self._made.append(path)
-        elif not path.is_dir():
-            raise NotADirectoryError(0, "a file")
-
     def keep(self) -> None:
-        """Move what was staged into place, over what an earlier run left; what this run does not write goes away."""
+        """Move the results into place over those of an earlier run, whose other results are removed."""
         staged = sorted(self.stage.iterdir())
         for name in self._results:
             if (self.path / name).is_file() and not (self.stage / name).exists():
@@ -89,25 +82,20 @@ class Folder:
 
 
 def remove_strays(folder: Path) -> None:
-    """Remove what runs that were killed left unfinished in a folder; those of living processes stay."""
+    """Remove what killed runs left unfinished in a folder; what living processes are writing stays."""
     for stray in folder.glob(f"{STAGE}*"):
         number = stray.name.removeprefix(STAGE).split("-")[0]
-        if number.isdigit() and not _is_alive(int(number)):
-            shutil.rmtree(stray, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        return True
-    return True
+        if number.isdigit():
+            try:
+                os.kill(int(number), 0)
+            except ProcessLookupError:
+                shutil.rmtree(stray, ignore_errors=True)
+            except OSError:  # a living process of somebody else
+                continue
 
 
 def check_place(path: Path) -> None:
-    """Refuse, before anything is paid for, a place where no file can be written."""
+    """Refuse a place where no file can be written, before any privacy is spent."""
     try:
         if path.is_dir():
             raise IsADirectoryError(0, "a folder")
@@ -121,7 +109,7 @@ def check_place(path: Path) -> None:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Hand out a place to write to, whose file takes the place of `path` at the end, or nothing does."""
+    """Yield a temporary place to write to, whose file replaces `path` at the end, or not at all."""
     check_place(path)
     remove_strays(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{STAGE}{os.getpid()}-") as stage:
@@ -132,7 +120,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def progress_bar(is_quiet: bool) -> Iterator[Progress]:
-    """Hand out a progress bar on a terminal, silence elsewhere."""
+    """Yield a progress bar on a terminal, and nothing visible elsewhere."""
     console = Console(stderr=True)
     if is_quiet or not console.is_terminal:
         yield no_progress

@@ -1,129 +1,258 @@
-"""What can be typed: commands, options and their help. Nothing here computes."""
+"""What can be typed: every command with its options and help. The work is in modules that are loaded when needed."""
 
+import inspect
 import json
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from fairveil import __version__
-from fairveil.cli.options import (
-    RESULTS,
-    Against,
-    Aware,
-    ComparedWith,
-    Confidence,
-    Constraint,
-    Data,
-    Delimiter,
-    Delta,
-    Epsilon,
-    Groups,
-    Holdout,
-    HowToTrain,
-    Json,
-    KeyFile,
-    LambdaMax,
-    LedgerFile,
-    Method,
-    ModelFolder,
-    NormBound,
-    Out,
-    Protects,
-    Rules,
-    RunOptions,
-    SchemaFile,
-    Size,
-    Target,
-    Tolerance,
-    WhatIsSecret,
-    WhatToTrain,
-    WhichGap,
-    Whom,
-)
 from fairveil.errors import FairveilError
-from fairveil.report.privacy_text import INTERRUPTED as INTERRUPTED_TEXT
-from fairveil.report.privacy_text import TERMINATED
+from fairveil.report.privacy_text import INTERRUPTED, TERMINATED
 
-INTERRUPTED = 130
+STARTED = time.perf_counter()
+"""When the command line began to load."""
+
+INTERRUPTED_CODE = 130
+"""The exit code of a command that Ctrl-C ended."""
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+class Against(StrEnum):
+    """What a group is compared with."""
+
+    pairs = "pairs"
+    rest = "rest"
+
+
+class Protects(StrEnum):
+    """What is secret."""
+
+    record = "record"
+    attribute = "attribute"
+
+
+class Unit(StrEnum):
+    """What one unit of privacy stands for."""
+
+    record = "record"
+    person = "person"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Data = Annotated[
+    str, typer.Argument(help="A known name (adult is bundled) or the path of a CSV or Parquet file.")
+]
+SchemaFile = Annotated[Path | None, typer.Option("--schema", help="The public facts, a TOML file.")]
+Delimiter = Annotated[str, typer.Option(help="The character that separates the cells of a CSV file.")]
+LedgerFile = Annotated[
+    Path | None,
+    typer.Option("--ledger", help="Privacy ledger of this data set [default: beside the data file]."),
+]
+Delta = Annotated[float, typer.Option(help="Probability that the privacy bound may fail.")]
+Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
+ModelFolder = Annotated[Path, typer.Argument(help="A model folder that 'fairveil train' wrote.")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key", help="Key of a randomized rule [default: the key beside the model folder, if any]."
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """Every option of `train`, `explain` and each point of `frontier`.
+
+    A field is an option. Those without help here, and one option for each method's knob, are completed from the
+    registry of methods by `fairveil.cli.train.registry_options`.
+    """
+
+    data: Data
+    target: Annotated[str | None, typer.Option(help="The column to predict [default: the schema's].")] = None
+    sensitive: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The column of groups; several for their intersections [default: the schema's first]."
+        ),
+    ] = None
+    epsilon: Annotated[float, typer.Option(help="Privacy budget; inf means not private.")] = 1.0
+    delta: Delta = 1e-5
+    constraint: str = "demographic_parity"
+    tolerance: Annotated[
+        float | None, typer.Option(help="Maximum allowed gap (or rate, for caps), e.g. 0.02.")
+    ] = None
+    against: Annotated[
+        Against, typer.Option(help="Compare a group with each other group, or with the rest.")
+    ] = Against.pairs
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(help="A further bound, such as 'false_negative_rate <= 0.3'; repeatable."),
+    ] = None
+    aware: Annotated[
+        bool | None,
+        typer.Option(
+            "--aware/--unaware",
+            help="May decisions read the sensitive column? Required: reading it is unlawful in some places.",
+        ),
+    ] = None
+    method: str = "auto"
+    model: str | None = None
+    protects: Annotated[
+        Protects,
+        typer.Option(
+            help="Hide whole records, or the sensitive attribute alone: features and labels are then public."
+        ),
+    ] = Protects.record
+    schema: SchemaFile = None
+    n_public: Annotated[int | None, typer.Option(help="The number of units, if it is public.")] = None
+    ledger: LedgerFile = None
+    unit: Annotated[
+        Unit | None, typer.Option(help="Whom to hide [default: a person if the schema names an id column].")
+    ] = None
+    holdout: Annotated[float, typer.Option(help="Share of units held out for private measurements.")] = 0.15
+    confidence: Confidence = 0.95
+    delimiter: Delimiter = ","
+    out: Annotated[
+        Path, typer.Option(help="Folder for model/, summary.json and report.html; replaces earlier ones.")
+    ] = Path("fairveil-results")
+    as_json: Json = False
+    knobs: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """What `frontier` varies, and where all points go."""
+
+    out: Annotated[Path, typer.Option(help="Folder for frontier.csv, frontier.html and every point's model.")]
+    epsilons: Annotated[
+        str, typer.Option(help="Budgets, separated by commas; each point spends its own.")
+    ] = "0.5,1,3"
+    tolerances: Annotated[str, typer.Option(help="Tolerances, separated by commas.")] = "0,0.02,0.05,0.1"
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "auto"
+
+
+PER_POINT = ("epsilon", "tolerance", "rule", "method", "protects", "knobs", "out")
+"""Options of `train` that `frontier` does not have: it varies them, or cannot."""
+
+
+# --- commands that train ----------------------------------------------------------------------------------------------
+
+
+class _Commands(TyperGroup):
+    """All commands; those that train get their options for methods when one of them is used: methods load slowly."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in TRAINING_COMMANDS:
+            from fairveil.cli.train import registry_options
+
+            alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+            alone.command(name, help=TRAINING_COMMANDS[name])(_training_command(name, registry_options()))
+            command = typer.main.get_command(alone)
+        return name, command, rest
+
+
+TRAINING_COMMANDS = {
+    "train": "Train a private and fair classifier, certify it on held-out people, and write the evidence.\n\n"
+    "Writes model/, summary.json and report.html into --out, and debits the ledger before any row is used.\n\n"
+    "Example: fairveil train people.csv --schema schema.toml --aware --epsilon 1 --tolerance 0.02 --out results",
+    "explain": "Explain what training would do, guarantee and probably certify, before any data is read.\n\n"
+    "Takes the options of train. Example: fairveil explain adult --aware --epsilon 1 --tolerance 0.02",
+    "frontier": "Train at every budget, tolerance and method, and draw accuracy against gap.\n\n"
+    "All points are released from the same people, so the page shows their composed epsilon. A sweep that was stopped "
+    "continues where it stopped.\n\n"
+    "Example: fairveil frontier adult --aware --epsilons 0.5,1 --tolerances 0,0.05 --out sweep",
+}
+
+
+def _training_command(name: str, completed: Mapping[str, Any]) -> Callable[..., None]:
+    """Return a command whose parameters are the fields of its options, some of them completed from the registry."""
+
+    def command(**values: Any) -> None:
+        known = {one.name for one in fields(TrainOptions)}
+        knobs = {
+            option: values.pop(option) for option in completed if option not in known and option in values
+        }
+        set_knobs = {option: value for option, value in knobs.items() if value is not None}
+        if name == "frontier":
+            from fairveil.cli.frontier import frontier
+
+            grid = Grid(**{one.name: values.pop(one.name) for one in fields(Grid)})
+            frontier(TrainOptions(**values, out=grid.out), grid)
+            return
+        from fairveil.cli.train import explain, train
+
+        run = train if name == "train" else explain
+        run(TrainOptions(**values, knobs=set_knobs))
+
+    parameters = dict(inspect.signature(TrainOptions).parameters)
+    if name == "frontier":
+        parameters = {key: one for key, one in parameters.items() if key not in PER_POINT}
+        parameters = {"data": parameters.pop("data"), **inspect.signature(Grid).parameters, **parameters}
+    else:
+        del parameters["knobs"]
+    for option, annotation in completed.items():
+        if option in parameters:
+            parameters[option] = parameters[option].replace(annotation=annotation)
+        elif name != "frontier":
+            parameters[option] = inspect.Parameter(
+                option, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+            )
+    command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    return command
+
 
 app = typer.Typer(
     name="fairveil",
+    cls=_Commands,
     help="Classifiers that are differentially private and group-fair at once, with evidence.\n\n"
-    "A first look, on bundled data:\n\n"
+    "A first example, on bundled data:\n\n"
     "  fairveil train adult --aware --epsilon 1 --tolerance 0.02 --out results\n\n"
-    "Your own table: schema draft, edit, schema approve, explain, train, predict; certify on people kept apart; "
+    "Your own table: schema draft, edit, schema approve, explain, train, predict; certify on held-out people; "
     "frontier to compare; ledger show for all that was ever released from these people.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-ledger_app = typer.Typer(help="The books: what was ever released from a set of people.", no_args_is_help=True)
+ledger_app = typer.Typer(help="The ledger: what was ever released from a data set.", no_args_is_help=True)
 schema_app = typer.Typer(help="The public facts about a table.", no_args_is_help=True)
-app.add_typer(ledger_app, name="ledger")
-app.add_typer(schema_app, name="schema")
+for _name, _help in TRAINING_COMMANDS.items():
+    app.command(_name, help=_help)(_training_command(_name, {}))
 
 
-def _run_command(action: str) -> Callable[..., None]:
-    """Return the command that `train` and `explain` share: the same options, another action."""
-
-    def command(
-        data: Data,
-        target: Target = None,
-        sensitive: Groups = None,
-        epsilon: Epsilon = 1.0,
-        delta: Delta = 1e-5,
-        constraint: WhichGap = Constraint.demographic_parity,
-        tolerance: Tolerance = None,
-        against: ComparedWith = Against.pairs,
-        rule: Rules = None,
-        aware: Aware = None,
-        method: HowToTrain = Method.auto,
-        model: WhatToTrain = None,
-        norm_bound: NormBound = None,
-        lambda_max: LambdaMax = None,
-        protects: WhatIsSecret = Protects.record,
-        schema: SchemaFile = None,
-        n_public: Size = None,
-        ledger: LedgerFile = None,
-        unit: Whom = None,
-        holdout: Holdout = 0.15,
-        confidence: Confidence = 0.95,
-        delimiter: Delimiter = ",",
-        out: Out = RESULTS,
-        as_json: Json = False,
-    ) -> None:
-        options = RunOptions(
-            data, target, tuple(sensitive or ()), epsilon, delta, str(constraint), tolerance, str(against),
-            tuple(rule or ()), aware, str(method), "" if model is None else str(model), schema, n_public, ledger,
-            None if unit is None else str(unit), holdout, confidence, delimiter, out, as_json, norm_bound,
-            lambda_max, str(protects),
-        )  # fmt: skip
-        _do("train", action, options)
-
-    return command
+# --- other commands ---------------------------------------------------------------------------------------------------
 
 
-app.command(
-    "train",
-    help="Train a private and fair classifier, certify it on held-out people, and write the evidence.\n\n"
-    "Writes model/, summary.json and report.html into --out, and debits the ledger before any row is used.\n\n"
-    "Example: fairveil train people.csv --schema schema.toml --aware --epsilon 1 --tolerance 0.02 --out results",
-)(_run_command("train"))
-app.command(
-    "explain",
-    help="Say what training would do, guarantee and probably certify, before any data is touched.\n\n"
-    "Takes the options of train. Example: fairveil explain adult --aware --epsilon 1 --tolerance 0.02",
-)(_run_command("explain"))
+def _implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Call the function of the same name in this module, by keyword; the module is loaded when the command is used."""
+
+    def decorate(declared: Callable[..., None]) -> Callable[..., None]:
+        @wraps(declared)
+        def command(**values: Any) -> None:
+            getattr(import_module(f"fairveil.cli.{module}"), declared.__name__)(**values)
+
+        return command
+
+    return decorate
 
 
 @app.command()
+@_implemented_in("predict")
 def predict(
     model: ModelFolder,
     data: Data,
@@ -136,16 +265,21 @@ def predict(
 
     The table needs no target. Example: fairveil predict results/model new.csv --out decisions.parquet
     """
-    _do("predict", "predict", model, data, out, key, delimiter, as_json)
 
 
 @app.command()
+@_implemented_in("certify")
 def certify(
     model: ModelFolder,
-    holdout: Annotated[
-        str, typer.Argument(help="A table of people who had no part in training, with the target.")
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="HOLDOUT", help="A table of people who took no part in training, with the target."
+        ),
     ],
-    epsilon: Annotated[float, typer.Option(help="What the counts may cost these people; inf: not private.")],
+    epsilon: Annotated[
+        float, typer.Option(help="What the counts may cost these people; inf means not private.")
+    ],
     delta: Delta = 1e-5,
     confidence: Confidence = 0.95,
     ledger: LedgerFile = None,
@@ -153,83 +287,42 @@ def certify(
     delimiter: Delimiter = ",",
     as_json: Json = False,
 ) -> None:
-    """Certify a model on people of their own: which bounds hold, and the smallest tolerance that does.
+    """Certify a model on other people: which bounds hold, and the smallest tolerance that does.
 
-    Noisy counts only, debited first. Example: fairveil certify results/model kept_apart.csv --epsilon 0.2
+    Uses noisy counts only, debited first. Example: fairveil certify results/model held_out.csv --epsilon 0.2
     """
-    _do("predict", "certify", model, holdout, epsilon, delta, confidence, ledger, key, delimiter, as_json)
 
 
 @app.command()
-def frontier(
-    data: Data,
-    out: Annotated[
-        Path, typer.Option(help="Folder for frontier.csv, frontier.html and every point's model.")
-    ],
-    epsilons: Annotated[
-        str, typer.Option(help="Budgets, with commas; each point spends its own.")
-    ] = "0.5,1,3",
-    tolerances: Annotated[str, typer.Option(help="Tolerances, with commas.")] = "0,0.02,0.05,0.1",
-    methods: Annotated[str, typer.Option(help="Methods, with commas.")] = "auto",
-    target: Target = None,
-    sensitive: Groups = None,
-    delta: Delta = 1e-5,
-    constraint: WhichGap = Constraint.demographic_parity,
-    against: ComparedWith = Against.pairs,
-    aware: Aware = None,
-    model: WhatToTrain = None,
-    schema: SchemaFile = None,
-    n_public: Size = None,
-    ledger: LedgerFile = None,
-    unit: Whom = None,
-    holdout: Holdout = 0.15,
-    confidence: Confidence = 0.95,
-    delimiter: Delimiter = ",",
-    as_json: Json = False,
-) -> None:
-    """Train at every budget, tolerance and method, and draw accuracy against gap.
-
-    All points are released from the same people, so the page shows their composed epsilon. A sweep that was stopped
-    goes on where it stopped. Example: fairveil frontier adult --aware --epsilons 0.5,1 --tolerances 0,0.05 --out sweep
-    """
-    options = RunOptions(
-        data, target, tuple(sensitive or ()), 1.0, delta, str(constraint), 0.0, str(against), (), aware, "auto",
-        "" if model is None else str(model), schema, n_public, ledger, None if unit is None else str(unit), holdout,
-        confidence, delimiter,
-        out, as_json,
-    )  # fmt: skip
-    _do("frontier", "frontier", options, epsilons, tolerances, methods)
-
-
-@app.command()
+@_implemented_in("schema")
 def check(data: Data, schema: SchemaFile = None, delimiter: Delimiter = ",", as_json: Json = False) -> None:
-    """Show the data holder, and only them, which values do not fit the schema. The output is private."""
-    _do("schema", "check", data, schema, delimiter, as_json)
+    """Show the data holder, and only them, which values do not match the schema. The output is private."""
 
 
-@ledger_app.command("show")
-def ledger_show(
+@ledger_app.command()
+@_implemented_in("ledger")
+def show(
     file: Annotated[Path, typer.Argument(help="The ledger.")],
     delta: Annotated[float, typer.Option(help="State the total at this delta.")] = 1e-5,
     as_json: Json = False,
 ) -> None:
     """List every debit and the composed total."""
-    _do("ledger", "show", file, delta, as_json)
 
 
-@ledger_app.command("budget")
-def ledger_budget(
-    file: Annotated[Path, typer.Argument(help="The ledger; it is made if there is none.")],
+@ledger_app.command()
+@_implemented_in("ledger")
+def budget(
+    file: Annotated[Path, typer.Argument(help="The ledger; it is created if there is none.")],
     epsilon: Annotated[float, typer.Option(help="The most that may ever be spent.")],
     delta: Annotated[float, typer.Option(help="The delta it is stated at.")] = 1e-5,
     as_json: Json = False,
 ) -> None:
-    """Put a budget in force: whatever would exceed it is refused before any data is touched."""
-    _do("ledger", "budget", file, epsilon, delta, as_json)
+    """Put a budget in force: whatever would exceed it is refused before any data is read."""
 
 
-@schema_app.command("draft")
-def schema_draft(
+@schema_app.command()
+@_implemented_in("schema")
+def draft(
     data: Data,
     target: Annotated[str, typer.Option(help="The column to predict.")],
     sensitive: Annotated[str, typer.Option(help="The column of groups.")],
@@ -242,25 +335,28 @@ def schema_draft(
     ] = 1e-6,
     ledger: LedgerFile = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Approve at once: all that the draft shows is public.")
+        bool, typer.Option("--yes", help="Approve at once: everything in the draft is public knowledge.")
     ] = False,
     delimiter: Delimiter = ",",
     as_json: Json = False,
 ) -> None:
     """Write a first schema from a table, for a person to edit and approve."""
-    _do("schema", "draft", data, target, sensitive, out, epsilon, delta, ledger, yes, delimiter, as_json)
 
 
-@schema_app.command("approve")
-def schema_approve(
+@schema_app.command()
+@_implemented_in("schema")
+def approve(
     file: Annotated[Path, typer.Argument(help="The schema.")],
     yes: Annotated[
         bool, typer.Option("--yes", help="Yes, every fact in this file is public knowledge.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Approve a draft: from then on it counts as public knowledge."""
-    _do("schema", "approve", file, yes, as_json)
+    """Approve a draft: from then on it is treated as public knowledge."""
+
+
+app.add_typer(ledger_app, name="ledger")
+app.add_typer(schema_app, name="schema")
 
 
 @app.callback(invoke_without_command=True)
@@ -272,38 +368,36 @@ def _version(
         raise typer.Exit
 
 
-def _do(module: str, action: str, *arguments: Any) -> None:
-    """Load a command's module and call it."""
-    getattr(import_module(f"fairveil.cli.{module}"), action)(*arguments)
-
-
-def _refuse(sentence: str, code: int = 2) -> None:
-    """Say in one sentence why nothing was done, and leave, with exit code 2 for what is refused."""
-    sentence = " ".join(sentence.split()).rstrip(".") + "."
-    typer.echo(json.dumps({"error": sentence}) if "--json" in sys.argv else f"fairveil: {sentence}", err=True)
-    sys.exit(code)
+# --- running ----------------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Run the command line; what is refused on purpose is one sentence and exit code 2."""
-    signal.signal(signal.SIGTERM, _stopped)
+    """Run the command line; whatever is refused gets one sentence and exit code 2."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         code = app(standalone_mode=False, prog_name="fairveil")
     except FairveilError as problem:
         _refuse(str(problem))
     except typer.Abort:
-        _refuse(INTERRUPTED_TEXT)
+        _refuse(INTERRUPTED)
     except TyperException as problem:
         message = problem.format_message()
         if message.lstrip().startswith("Usage:"):  # a name alone shows its help
             typer.echo(message, err=True)
             sys.exit(2)
         _refuse(message)
-    if code == INTERRUPTED:
-        _refuse(INTERRUPTED_TEXT, INTERRUPTED)
+    if code == INTERRUPTED_CODE:
+        _refuse(INTERRUPTED, INTERRUPTED_CODE)
     sys.exit(code or 0)
 
 
-def _stopped(number: int, frame: object) -> None:
-    """Leave by the usual way when told to stop, so that nothing unfinished is left behind."""
+def _refuse(sentence: str, code: int = 2) -> None:
+    """Print why nothing was done, and exit."""
+    sentence = " ".join(sentence.split()).rstrip(".") + "."
+    typer.echo(json.dumps({"error": sentence}) if "--json" in sys.argv else f"fairveil: {sentence}", err=True)
+    sys.exit(code)
+
+
+def _terminate(number: int, frame: object) -> None:
+    """Exit in the usual way on SIGTERM, so that nothing unfinished is left."""
     _refuse(TERMINATED, 128 + number)

@@ -3,20 +3,20 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from fairveil.cli._inputs import ledger_file, schema_of, source_of
+from fairveil.cli._inputs import source_of
 from fairveil.cli._outputs import check_place, say
 from fairveil.data.drafting import draft_privately, draft_schema
 from fairveil.data.inspection import check_table
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.privacy.ledger import Ledger
-from fairveil.report.text import check_text, draft_text, explain_step
+from fairveil.report.text import approval_text, check_text, draft_text, explain_step
 
 
 def check(data: str, schema: Path | None, delimiter: str, as_json: bool) -> None:
-    """Print what does not fit the schema: exact counts, for the data holder only."""
+    """Print what does not match the schema: exact counts, for the data holder only."""
     source = source_of(data)
-    findings = check_table(source.file(), schema_of(source, schema), delimiter=delimiter)
+    findings = check_table(source.file(), source.schema(schema), delimiter=delimiter)
     facts = {"private": True, "data": source.name, "findings": [asdict(finding) for finding in findings]}
     step = explain_step(data, None if schema is None else str(schema), delimiter)
     say(as_json, facts, check_text(facts, step))
@@ -42,17 +42,13 @@ def draft(
         if yes:
             schema = schema.model_copy(update={"private_draft": False})
     else:
-        books = Ledger(ledger_file(source, ledger, out.parent))
-        schema = draft_privately(source.file(), target, sensitive, epsilon, delta, books, delimiter)
+        debited = Ledger(source.ledger(ledger, out.parent))
+        schema = draft_privately(source.file(), target, sensitive, epsilon, delta, debited, delimiter)
     schema.write(out)
     facts = {"schema": str(out), "private_draft": schema.private_draft, "epsilon": epsilon}
-    text = draft_text(
-        facts | {"delta": delta},
-        len(schema.columns),
-        schema.target.classes,
-        explain_step(data, str(out), delimiter),
-    )
-    say(as_json, facts, text)
+    step = explain_step(data, str(out), delimiter)
+    known = facts | {"delta": delta, "n_features": len(schema.columns), "classes": schema.target.classes}
+    say(as_json, facts, draft_text(known, step))
 
 
 def approve(file: Path, yes: bool, as_json: bool) -> None:
@@ -60,8 +56,8 @@ def approve(file: Path, yes: bool, as_json: bool) -> None:
     schema = Schema.read(file)
     if not yes:
         raise InvalidParameterError(
-            f"Expected --yes to say that every fact in {file} is public knowledge, got no answer."
+            f"Expected --yes to confirm that every fact in {file} is public knowledge, got no answer."
         )
     schema.model_copy(update={"private_draft": False}).write(file)
-    text = f"Approved: every fact in {file} is now treated as public.\n{explain_step('DATA.csv', str(file), ',')}"
-    say(as_json, {"schema": str(file), "private_draft": False}, text)
+    facts = {"schema": str(file), "private_draft": False}
+    say(as_json, facts, approval_text(facts))

@@ -1,162 +1,206 @@
-"""`fairveil train` and `fairveil explain`.
-
-Options in, the front door that was asked for out.
-"""
+"""`fairveil train` and `fairveil explain`: options become a `FairClassifier`, which refuses what does not fit."""
 
 import json
 import shlex
 import sys
 import time
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from fairveil._keys import Key
 from fairveil.certificates.holdout import check_confidence
-from fairveil.cli._inputs import Source, ledger_file, prepared_schema, source_of
+from fairveil.cli._inputs import Source, source_of
 from fairveil.cli._outputs import Folder, progress_bar, say
-from fairveil.cli.ledger import mixing
-from fairveil.cli.options import STARTED, RunOptions
+from fairveil.cli.app import STARTED, TrainOptions
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning
+from fairveil.errors import (
+    BadStructureError,
+    InvalidParameterError,
+    MissingPublicFactError,
+    ToleranceNotMetWarning,
+)
 from fairveil.fair_classifier import FairClassifier
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.base import Method
-from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.registry import AUTO, METHODS, method_named
-from fairveil.privacy.ledger import Ledger
+from fairveil.methods.registry import AUTO, METHODS
+from fairveil.privacy.ledger import Ledger, units_of
 from fairveil.report.page import report_page
+from fairveil.report.privacy_text import different_units_caution
 from fairveil.report.text import explanation, training_text
 from fairveil.summary import guarantee_of
-
-
-def classifier_for(options: RunOptions, schema: Schema, sensitive: list[str]) -> FairClassifier:
-    """Return the classifier that the options describe, not yet fitted."""
-    check_confidence(options.confidence)
-    if options.protects == "attribute" and options.n_public is not None:
-        raise InvalidParameterError(
-            "Expected no --n-public with --protects attribute, because the number of rows is public and is counted, "
-            f"got {options.n_public}; leave it out."
-        )
-    for name in sensitive:
-        schema.sensitive_named(name)  # names a close match if there is none
-    method = None if options.method == AUTO else method_named(options.method)
-    if method is None and options.protects == "attribute":
-        method = next(each for each in METHODS.values() if each.protects == "attribute")
-    return FairClassifier(
-        _constraints(options, method),
-        options.epsilon,
-        options.delta,
-        sensitive=sensitive,
-        aware=options.aware,
-        method=AUTO if method is None else method.name,
-        schema=schema,
-        holdout=options.holdout,
-        training=_training(options, method),
-        protects=options.protects,
-    )
-
-
-def _constraints(options: RunOptions, method: Method | None) -> tuple[Constraint, ...]:
-    """Return what must hold: the named constraint at its tolerance, and every rule; else what is measured."""
-    if method is not None and not method.bounds_gap:
-        if options.tolerance is not None or options.rules:
-            knob = "" if method.knob is None else f" (its knob is --{method.knob.replace('_', '-')})"
-            others = " or ".join([AUTO, *(each.name for each in METHODS.values() if each.bounds_gap)])
-            raise InvalidParameterError(
-                f"Expected no --tolerance and no --rule, because {method.name} measures the gap and does not bound it"
-                f"{knob}; leave them out, or use --method {others}."
-            )
-        return (_named(options, 0.0),)
-    if options.tolerance is None and not options.rules:
-        raise InvalidParameterError(
-            f"Expected --tolerance or --rule with {options.method}, got neither; write --tolerance 0.05, or --method "
-            "dpsgd for a model that is private and not fair."
-        )
-    named = () if options.tolerance is None else (_named(options, options.tolerance),)
-    return (*named, *(Rule(text) for text in options.rules))
-
-
-def _named(options: RunOptions, tolerance: float) -> Constraint:
-    kind: Any = CONSTRAINT_TYPES[options.constraint]
-    named: Constraint = (
-        kind(tolerance, against=options.against) if issubclass(kind, Parity) else kind(tolerance)
-    )
-    return named
-
-
-def _training(options: RunOptions, method: Method | None) -> Any:
-    """Return the recipe that --model and the method's knob describe; None leaves it to the method."""
-    values = {"norm_bound": options.norm_bound, "lambda_max": options.lambda_max}
-    knob = None if method is None else method.knob
-    for name, value in values.items():
-        if value is not None and name != knob:
-            raise InvalidParameterError(
-                f"Expected --{name.replace('_', '-')} only with a method that has it, got it with {options.method}; "
-                "leave it out."
-            )
-    model = options.model or None
-    if method is None:
-        return None if model is None else Descent(model=model)
-    return method.make_training(model, None if knob is None else values.get(knob))
-
 
 TRACE, KEY, REPORT = "constraint_trace.csv", "key", "report.html"
 RESULTS = {"model": "folder", "summary.json": "file", REPORT: "file", TRACE: "file", KEY: "file"}
 
 
+def registry_options() -> dict[str, Any]:
+    """Return the options that depend on what is registered: constraints, methods, models, and each method's knob."""
+    methods = METHODS.values()
+    lines = "; ".join(f"{one.name}: {one.help}" for one in methods)
+    others = ", ".join(f"{one.name}: {one.default_model}" for one in methods if one.default_model != "linear")
+    models = tuple(dict.fromkeys(kind for one in methods for kind in one.models))
+    options: dict[str, Any] = {
+        "constraint": Annotated[
+            str,
+            _choice(
+                CONSTRAINT_TYPES, "Which gap to bound; methods without a tolerance reduce or only measure it."
+            ),
+        ],
+        "method": Annotated[str, _choice((AUTO, *METHODS), f"{AUTO} chooses by public facts. {lines}.")],
+        "model": Annotated[str | None, _choice(models, f"What to train [default: linear; {others}].")],
+    }
+    for one in methods:
+        if one.knob is not None:
+            option = typer.Option(_option(one.knob), help=f"With {_owners(one.knob)}: {one.knob_help}")
+            options[one.knob] = Annotated[float | None, option]
+    return options
+
+
+def _choice(values: Iterable[str], words: str) -> Any:
+    """Return an option that lists and completes these values; what they stand for refuses others."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    return typer.Option(metavar=f"[{'|'.join(values)}]", help=words, autocompletion=complete)
+
+
+def _option(knob: str) -> str:
+    return f"--{knob.replace('_', '-')}"
+
+
+def _owners(knob: str) -> str:
+    return " or ".join(one.name for one in METHODS.values() if one.knob == knob)
+
+
 @dataclass(frozen=True)
 class Run:
-    """A table and a classifier that is ready to be fitted to it."""
+    """A table, and a classifier that is ready to be fitted to it."""
 
-    options: RunOptions
+    options: TrainOptions
     source: Source
     classifier: FairClassifier
+    method: Method
     command: str
 
 
-def train(options: RunOptions) -> None:
-    """Train, certify on the hold-out, write the folder, debit the ledger."""
-    run = prepared(options, shlex.join(["fairveil", *sys.argv[1:]]))
-    path = ledger_file(run.source, options.ledger, options.out)
-    summary = train_into(run, options.out, Ledger(path), time.perf_counter() - STARTED)
-    written = [name for name in ("model", "summary.json", TRACE, KEY) if (options.out / name).exists()]
-    say(options.as_json, summary, training_text(summary, options.out, written, path, options.delimiter))
-
-
-def explain(options: RunOptions) -> None:
-    """Print the plan, what it guarantees, and whether it fits the ledger; no row is read."""
-    run = prepared(options, "")
-    plan = run.classifier.planned()
-    facts = guarantee_of(run.classifier.request(), plan)
-    charges = plan.charges() if plan.is_private else ()
-    facts["cautions"] = mixing(ledger_file(run.source, options.ledger, options.out), charges)
-    words = ["train" if word == "explain" else word for word in sys.argv[1:]]
-    place = [] if "--out" in words else ["--out", "results"]
-    proposed = f"Next: {shlex.join(['fairveil', *words, *place])}"
-    text = [explanation(facts, f"'fairveil train {run.source.name}'")]
-    text += [f"  caution    {sentence}" for sentence in facts["cautions"]]
-    say(options.as_json, facts, "\n".join([*text, proposed]))
-
-
-def prepared(options: RunOptions, command: str) -> Run:
-    """Return the run that the options ask for, all of it checked before any row is read."""
+def prepare_run(options: TrainOptions, command: str = "") -> Run:
+    """Return what the options request, all of it checked before any row is read."""
     source = source_of(options.data)
-    schema, sensitive = prepared_schema(source, options)
-    return Run(options, source, classifier_for(options, schema, sensitive), command)
+    schema, sensitive = _prepare_schema(source, options)
+    named: Any = CONSTRAINT_TYPES.get(options.constraint)
+    if named is None:
+        names = ", ".join(map(repr, CONSTRAINT_TYPES))
+        raise InvalidParameterError(
+            f"Expected --constraint to be one of {names}, got {options.constraint!r}."
+        )
+    has_bounds = options.tolerance is not None or bool(options.rule)
+    constraints: list[Constraint] = [Rule(text) for text in options.rule or ()]
+    if options.tolerance is not None or not constraints:
+        more = {"against": str(options.against)} if issubclass(named, Parity) else {}
+        constraints.insert(0, named(options.tolerance or 0.0, **more))
+    check_confidence(options.confidence)
+    clf = FairClassifier(
+        constraints,
+        options.epsilon,
+        options.delta,
+        sensitive=sensitive,
+        aware=options.aware,
+        method=options.method,
+        schema=schema,
+        holdout=options.holdout,
+        protects=str(options.protects),
+    )
+    method = clf.request().method
+    clf.method = method.name
+    if method.bounds_gap != has_bounds:  # Python cannot see what was not typed
+        expected = (
+            f"--tolerance or --rule with {method.name}, got neither; write --tolerance 0.05, or use a method "
+        )
+        expected += (
+            f"that needs none: {', '.join(one.name for one in METHODS.values() if not one.bounds_gap)}."
+        )
+        if has_bounds:
+            others = " or ".join(one.name for one in METHODS.values() if one.bounds_gap)
+            expected = f"no --tolerance and no --rule, because {method.name} measures the gap and does not bound it; "
+            expected += f"leave them out, or use --method {others}."
+        raise InvalidParameterError(f"Expected {expected}")
+    knob = options.knobs.get(method.knob or "")
+    for name in options.knobs:
+        if name != method.knob:
+            raise InvalidParameterError(
+                f"Expected {_option(name)} with {_owners(name)} only, got it with {method.name}; leave it out."
+            )
+    if options.model is not None or knob is not None:
+        clf.training = method.make_training(options.model, knob)
+        clf.request()
+    return Run(options, source, clf, method, command)
 
 
-def train_into(run: Run, out: Path, ledger: Ledger, before: float = 0.0) -> dict[str, Any]:
-    """Fit and write all results into a folder, whole or not at all; return the summary.
+def _prepare_schema(source: Source, options: TrainOptions) -> tuple[Schema, list[str]]:
+    """Return the schema as the options change it, and the sensitive columns: those named, else the schema's first."""
+    schema = source.schema(options.schema)
+    if options.target not in {None, schema.target.column}:
+        raise BadStructureError(
+            f'Expected the target that the schema declares, "{schema.target.column}", got "{options.target}"; '
+            "edit the schema's [target]."
+        )
+    if options.unit == "person" and schema.id_column is None:
+        raise MissingPublicFactError(
+            'Expected the column that names the person; write id_column = "..." in the schema.'
+        )
+    if options.protects == "attribute" and options.n_public is not None:
+        raise InvalidParameterError(
+            "Expected no --n-public with --protects attribute, because the number of rows is public and is counted, "
+            f"got {options.n_public}; leave it out."
+        )
+    sensitive = list(dict.fromkeys(options.sensitive or [entry.column for entry in schema.sensitive[:1]]))
+    for name in sensitive:
+        if "," in name and name not in schema.columns:
+            raise BadStructureError(
+                f"Expected one column after --sensitive, got {name!r}; repeat --sensitive for each."
+            )
+        schema.sensitive_named(name)  # refuses an unknown one, and names a close match
+    changes: dict[str, object] = {}
+    if options.unit == "record" and schema.id_column is not None:
+        changes["id_column"] = None
+    if options.n_public is not None:
+        changes["n_public"] = options.n_public
+    return Schema(**(dict(schema) | changes)) if changes else schema, sensitive
 
-    `before` is how many seconds it took to get here, where that is part of the story.
-    """
-    with Folder(out, RESULTS) as folder:
+
+def train(options: TrainOptions) -> None:
+    """Train, certify on the held-out people, write the folder, debit the ledger."""
+    run = prepare_run(options, shlex.join(["fairveil", *sys.argv[1:]]))
+    ledger = run.source.ledger(options.ledger, options.out)
+    with Folder(options.out, RESULTS) as folder:
         started = time.perf_counter()
-        fit_run(run, ledger)
-        return write_results(run, run.classifier, folder, started, before)
+        fit_run(run, Ledger(ledger))
+        summary = write_results(run, run.classifier, folder, started, started - STARTED)
+    written = [name for name in ("model", "summary.json", TRACE, KEY) if (options.out / name).exists()]
+    say(options.as_json, summary, training_text(summary, options.out, written, ledger, options.delimiter))
+
+
+def explain(options: TrainOptions) -> None:
+    """Print the plan, what it guarantees, and whether it fits the ledger; no row is read."""
+    run = prepare_run(options)
+    plan = run.classifier.planned()
+    facts = guarantee_of(run.classifier.request(), plan) | {"cautions": []}
+    ledger = run.source.ledger(options.ledger, options.out)
+    past = Ledger(ledger).units if ledger.is_file() else ()
+    planned = units_of(plan.charges() if plan.is_private else ())
+    if len(past) == 1 and planned and planned != past:
+        facts["cautions"].append(different_units_caution(ledger.name, past, planned))
+    words = ["train" if word == "explain" else word for word in sys.argv[1:]]
+    words += [] if "--out" in words else ["--out", "results"]
+    lines = [explanation(facts, f"'fairveil train {run.source.name}'")]
+    lines += [f"  caution    {sentence}" for sentence in facts["cautions"]]
+    say(options.as_json, facts, "\n".join([*lines, f"Next: {shlex.join(['fairveil', *words])}"]))
 
 
 def fit_run(run: Run, ledger: Ledger) -> None:
@@ -170,30 +214,25 @@ def fit_run(run: Run, ledger: Ledger) -> None:
 def write_results(
     run: Run, clf: FairClassifier, folder: Folder, started: float, before: float = 0.0
 ) -> dict[str, Any]:
-    """Write all results of a fitted classifier into an open folder and keep it; return the summary."""
-    timing = {"start": before} if before else {}
+    """Write all results of a fitted classifier into an open folder and keep it; return the summary.
+
+    `before` is how many seconds it took until `started`, if they are part of the run.
+    """
+    estimator, stage = clf.estimator_, folder.stage
     summary = clf.summary(run.options.confidence) | {"data": run.source.name, "command": run.command}
-    _keep_key(clf, folder.stage / KEY)
-    clf.save(folder.stage / "model")
-    timing |= clf.estimator_.timing_
-    timing["evidence"] = time.perf_counter() - started - sum(clf.estimator_.timing_.values())
+    if clf.key_ is not None:  # beside the model, readable by its owner only
+        estimator.use_key(Key.create(stage / KEY))
+    clf.save(stage / "model")
+    now = time.perf_counter()
+    timing = ({"start": before} if before else {}) | estimator.timing_
+    timing["evidence"] = now - started - sum(estimator.timing_.values())
     summary["timing"] = {name: round(seconds, 3) for name, seconds in timing.items()}
-    summary["seconds"] = round(time.perf_counter() - started + before, 3)
-    _write_evidence(clf, summary, folder.stage)
+    summary["seconds"] = round(now - started + before, 3)
+    trace = getattr(estimator, "constraint_trace_", None)
+    table = None if trace is None else trace.frame()
+    if table is not None:
+        table.to_csv(stage / TRACE, index=False)
+    (stage / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    (stage / REPORT).write_text(report_page(summary, table), encoding="utf-8")
     folder.keep()
     return summary
-
-
-def _keep_key(clf: FairClassifier, path: Path) -> None:
-    """Write the key of a rule that draws lots beside the model, readable by its owner only."""
-    if clf.key_ is not None:
-        clf.estimator_.use_key(Key.create(path))
-
-
-def _write_evidence(clf: FairClassifier, summary: dict[str, Any], stage: Path) -> None:
-    trace = getattr(clf.estimator_, "constraint_trace_", None)
-    course = None if trace is None else trace.frame()
-    if course is not None:
-        course.to_csv(stage / TRACE, index=False)
-    (stage / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    (stage / REPORT).write_text(report_page(summary, course), encoding="utf-8")

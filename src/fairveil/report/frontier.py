@@ -7,6 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fairveil.errors import InvalidParameterError
+from fairveil.methods.registry import METHODS
 from fairveil.report.charts import Point, scatter_chart
 from fairveil.report.formatting import Measurement, compact, in_words, level, measurement, points
 from fairveil.report.page import plain_facts, render
@@ -23,7 +24,6 @@ OF_POINT = (
     "method", "model", "epsilon", "tolerance", "accuracy", "gap", "smallest_tolerance_that_holds", "epsilon_spent",
     "seconds", "command",
 )  # fmt: skip
-KNOWN_METHODS = ("dp2dp", "raco", "parity", "functional", "fairdp", "pfld", "dpsgd", "dpsgdf", "output")
 
 
 def frontier_of(summaries: Sequence[Mapping[str, Any]], n_planned: int | None = None) -> dict[str, Any]:
@@ -132,14 +132,15 @@ def frontier_page(frontier: Mapping[str, Any]) -> str:
 
 
 def _series(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Series]:
-    """Return a series for each method and model; known methods keep their color on every page."""
-    known = {method: place for place, method in enumerate(KNOWN_METHODS)}
+    """Return a series for each method and model; registered methods keep their color on every page."""
+    places = {name: method.color for name, method in METHODS.items()}
+    n_known = 1 + max(places.values())
     pairs = dict.fromkeys((point["method"], point["model"]) for point in found)
-    ordered = sorted(pairs, key=lambda pair: (known.get(pair[0], len(known)), *pair))
+    ordered = sorted(pairs, key=lambda pair: (places.get(pair[0], n_known), *pair))
     if len({model for _, model in ordered}) > 1:
         return {pair: Series(", ".join(pair), place) for place, pair in enumerate(ordered)}
-    others = [method for method, _ in ordered if method not in known]
-    places = known | {method: len(known) + place for place, method in enumerate(others)}
+    others = [method for method, _ in ordered if method not in places]
+    places |= {method: n_known + place for place, method in enumerate(others)}
     return {pair: Series(pair[0], places[pair[0]]) for pair in ordered}
 
 

@@ -91,6 +91,7 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
         is_cap=facts["constraint"].endswith("_cap"),
         neighbor=neighbor,
         promise=privacy_promise(facts["epsilon_spent"], facts["delta"], neighbor),
+        requested=facts["asked"],
         claims=claims[:MOST_CLAIMS],
         more_claims=claims[MOST_CLAIMS:],
         rates=rates,

@@ -18,8 +18,8 @@ INTERRUPTED = "Interrupted. The privacy budget already debited remains spent"
 TERMINATED = "Terminated. The privacy budget already debited remains spent"
 UNKNOWN_TOTAL = "The ledger was not loaded with this model, so the cumulative epsilon is unknown."
 MIXED_UNITS = (
-    "The ledger has entries that protect different units (records, persons, single attributes), so that no total "
-    "epsilon can be stated any more."
+    "The ledger has entries that protect different units (records, persons, single attributes). They have no common "
+    "total, and none can be stated from now on."
 )
 NOT_COVERED = (
     "What the schema declares public: bounds, cut points, categories, classes, groups, and the size if it is declared.",

@@ -188,11 +188,11 @@ def path_use(identity: str, height: float, *children: str) -> Markup:
 
 def chart(identity: str, title: str, description: str, height: float, *children: str) -> Markup:
     """Return a whole chart: an image with a title and a description for those who do not see it."""
+    names = {"aria-labelledby": f"{identity}-title", "aria-describedby": f"{identity}-desc"}
     return tag(
         "svg",
         tag("title", title, id=f"{identity}-title"),
         tag("desc", description, id=f"{identity}-desc"),
         *children,
-        class_="chart", role="img", id=identity, width="100%", height=height,
-        aria_labelledby=f"{identity}-title", aria_describedby=f"{identity}-desc",
+        class_="chart", role="img", id=identity, width="100%", height=height, **names,
     )  # fmt: skip

@@ -429,9 +429,10 @@ def check_text(facts: Facts, next_step: str) -> str:
     return "\n".join([*lines, next_step])
 
 
-def draft_text(facts: Facts, n_features: int, classes: Sequence[str], next_step: str) -> str:
-    """Return what `fairveil schema draft` wrote; the facts have ``schema private_draft epsilon delta``."""
-    lines = [f"Wrote {facts['schema']}: {n_features} features, classes {', '.join(classes)}."]
+def draft_text(facts: Facts, next_step: str) -> str:
+    """Return what `fairveil schema draft` wrote: ``schema private_draft epsilon delta n_features classes``."""
+    classes = ", ".join(facts["classes"])
+    lines = [f"Wrote {facts['schema']}: {facts['n_features']} features, classes {classes}."]
     if facts["epsilon"] is not None:
         lines.insert(
             0,
@@ -445,6 +446,12 @@ def draft_text(facts: Facts, n_features: int, classes: Sequence[str], next_step:
         ]
         return "\n".join(lines)
     return "\n".join([*lines, next_step])
+
+
+def approval_text(facts: Facts) -> str:
+    """Return that a schema is approved."""
+    step = explain_step("DATA.csv", facts["schema"], ",")
+    return f"Approved: every fact in {facts['schema']} is now treated as public.\n{step}"
 
 
 def explain_step(data: str, schema: str | None, delimiter: str) -> str:

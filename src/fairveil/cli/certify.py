@@ -1,0 +1,57 @@
+"""`fairveil certify`: which bounds a saved model keeps on other people."""
+
+from pathlib import Path
+
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
+from fairveil.cli._inputs import open_model, source_of
+from fairveil.cli._outputs import say
+from fairveil.errors import BadStructureError
+from fairveil.privacy.ledger import Ledger
+from fairveil.report.formatting import finite
+from fairveil.report.text import certificate_text
+from fairveil.training.run import make_counting_plan
+
+
+def certify(
+    model: Path,
+    data: str,
+    epsilon: float,
+    delta: float,
+    confidence: float,
+    ledger: Path | None,
+    key: Path | None,
+    delimiter: str,
+    as_json: bool,
+) -> None:
+    """Certify a saved model on people who took no part in training."""
+    clf, source, out = open_model(model, key), source_of(data), model.resolve().parent
+    path = source.ledger(ledger, out)
+    debited = Ledger(path)
+    for place in {path, source.ledger(None, out)}:
+        if any(entry.purpose.startswith("fit of ") for entry in Ledger(place).entries):
+            raise BadStructureError(
+                f"Expected people who took no part in training, got {source.name}, whose ledger shows a fit; "
+                "certify on rows that were kept apart, with a ledger of their own."
+            )
+    clf.delta = delta
+    certificate = clf.certify_file(
+        source.file(), epsilon, delimiter=delimiter, ledger=debited, confidence=confidence
+    )
+    inputs = clf.estimator_.inputs_
+    plan = make_counting_plan(epsilon, delta, inputs.task.unit)
+    charges = plan.charges()
+    facts = certificate.to_dict() | {
+        "epsilon": finite(epsilon),
+        "epsilon_spent": finite(epsilon_of(charges, delta)),
+        "epsilon_replace_one": finite(epsilon_of(charges, delta, NeighboringRelation.REPLACE_ONE)),
+        "epsilon_spent_total": finite(debited.epsilon(delta)),
+        "delta": delta,
+        "model": str(model),
+        "data": source.name,
+        "plan": plan.to_list(),
+        "aware": clf.aware,
+        "sensitive": list(clf.request().sensitive),
+        "protects": clf.protects,
+        "unit": "record" if inputs.schema.id_column is None else "person",
+    }
+    say(as_json, facts, certificate_text(facts, path))
