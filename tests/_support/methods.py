@@ -3,32 +3,29 @@
 from typing import Any
 
 from fairveil import DemographicParity, Descent, Groupwise, LagrangianDual
-from fairveil.request import BOUNDING, METHODS, TOLERANCELESS
+from fairveil.methods.registry import METHODS
 
 TOLERANCE = 0.1
-NAMES = tuple(name for name in METHODS if name != "auto")
-READS_GROUP = {"dp2dp", "parity"}
-HIDES_ATTRIBUTE = {"pfld"}
+NAMES = tuple(METHODS)
 
-QUICK = {"fairdp": Groupwise(Descent(n_steps=20)), "pfld": LagrangianDual(Descent(n_steps=20))}
-"""How to train where the method's own way takes seconds."""
+QUICK = {Groupwise: Groupwise(Descent(n_steps=20)), LagrangianDual: LagrangianDual(Descent(n_steps=20))}
+"""How to train where the method's own default takes seconds, by the class of its recipe."""
 
 
 def parameters_of(name: str) -> dict[str, Any]:
     """Return the parameters with which `FairClassifier` trains by a method."""
-    bound = {"constraint": DemographicParity(TOLERANCE)} if name in BOUNDING else {}
-    if name in TOLERANCELESS:
-        bound = {"constraint": DemographicParity()}
-    hidden = {"protects": "attribute"} if name in HIDES_ATTRIBUTE else {}
-    training = {"estimator": QUICK[name]} if name in QUICK else {}
-    return {"method": name, "aware": name in READS_GROUP, "sensitive": "sex", **bound, **hidden, **training}
+    method = METHODS[name]
+    constraint = DemographicParity(TOLERANCE) if method.bounds_gap else DemographicParity()
+    facts = {"method": name, "aware": method.reads_group, "sensitive": "sex", "protects": method.protects}
+    return {**facts, "constraint": constraint, "training": QUICK.get(method.recipe)}
 
 
 def options_of(name: str) -> tuple[str, ...]:
     """Return the options with which the command line trains by a method."""
-    options = ["--method", name, "--aware" if name in READS_GROUP else "--unaware"]
-    if name in BOUNDING:
+    method = METHODS[name]
+    options = ["--method", name, "--aware" if method.reads_group else "--unaware"]
+    if method.bounds_gap:
         options += ["--tolerance", str(TOLERANCE)]
-    if name in HIDES_ATTRIBUTE:
+    if method.protects == "attribute":
         options += ["--protects", "attribute", "--model", "linear"]
     return tuple(options)

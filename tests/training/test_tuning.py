@@ -18,7 +18,7 @@ from fairveil.fairness.constraints import DemographicParity, FalseNegativeRateCa
 from fairveil.methods.dp2dp.recipe import Postprocessed
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.inputs import open_front
+from fairveil.methods.inputs import InputSpec
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.run import make_plan
 from fairveil.training.tuning import Tuning, accuracy_under_bounds, run_tuned_plan, tuned_plan
@@ -233,7 +233,7 @@ def test_every_run_gets_the_same_public_facts_and_only_its_own_veils(rng, seeded
 def test_adult_end_to_end(seeded):
     """Learning rates over more than three orders of magnitude, none known to be good: 0.86 was seen on the hold-out."""
     people = fairveil.load_dataset("adult")
-    front = open_front(people.schema, "sex", 1.0, 1e-5, None, None)
+    front = InputSpec.of(people.schema, "sex", 1.0, 1e-5)
     rates = (0.001, 0.01, 0.1, 0.5, 1.0, 3.0)
     tuning = Tuning(tuple(Descent(learning_rate=rate, n_steps=100) for rate in rates), mean_runs=6.0)
     tuned = tune(tuning, front.task, front.records(people.X, people.y, None), 0.2)
