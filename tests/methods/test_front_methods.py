@@ -88,13 +88,13 @@ def test_a_choice_among_runs_measures_nothing_announced(people):
 
 def test_the_front_door_leaves_a_stated_headroom_alone(people):
     clf = door(people, "functional", constraint=DemographicParity(0.1), training=Functional(headroom=0.5))
-    assert clf.request().behind().training.headroom == 0.5
+    assert clf.request().make_estimator().training.headroom == 0.5
 
 
 def test_fairdp_measures_and_passes_nothing(people, few):
     clf = door(people, "fairdp", training=QUICK, holdout=0.4).fit(*few)
     assert str(clf.certificate_.verdict) == "measured"
-    assert "No bound was asked for" in clf.certificate_.sentence
+    assert "No bound was requested" in clf.certificate_.sentence
     assert clf.summary()["bounds"] == []
     assert {str(claim.verdict) for claim in clf.certificate_.claims} == {"measured"}
 
@@ -120,14 +120,14 @@ def test_a_loaded_rule_does_not_claim_to_know_what_was_ever_spent(people, few, t
     clf.save(tmp_path / "model")
     summary = FairClassifier.load(tmp_path / "model").summary()
     assert summary["epsilon_spent_total"] is None
-    assert "not known here" in summary["statement"]["total"]
+    assert "cumulative epsilon is unknown" in summary["statement"]["total"]
 
 
 def test_where_no_look_is_passed_the_last_model_is_kept_with_a_warning(people, few):
     watched = Groupwise(Descent(n_steps=10), stopping=EarlyStopping(DemographicParity(0.0), 2))
-    with pytest.warns(ToleranceNotMetWarning, match="stopping rule"):
+    with pytest.warns(ToleranceNotMetWarning, match="early stopping"):
         clf = door(people, "fairdp", training=watched, holdout=0.4).fit(*few)
-    assert any("stopping rule" in caution for caution in clf.summary()["cautions"])
+    assert any("early stopping" in caution for caution in clf.summary()["cautions"])
 
 
 def test_a_rule_that_selects_nobody_is_cautioned_of(people, few):

@@ -483,11 +483,13 @@ class BasePrivateClassifier(SearchAwareEstimator):
             Identifies each record for randomized rules: the same id and key always give the same decision. By default
             the schema's id column, else what the schema reads of the row.
         """
-        return self.classes_[self._predictor.decide(self._table(X), sensitive_features, record_ids)]
+        table = self._table(X)
+        return self.classes_[self._predictor.decide(table, sensitive_features, record_ids)]
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the model's class probabilities; for a randomized rule, the distribution of its decision."""
-        return self._predictor.probabilities(self._table(X), sensitive_features)
+        table = self._table(X)
+        return self._predictor.probabilities(table, sensitive_features)
 
     def use_key(self, key: Key | str | Path | None) -> Any:
         """Randomize decisions by this key (or the key in this file) from now on, so that they repeat elsewhere."""

@@ -327,7 +327,8 @@ class RandomizedParityPostprocessor(BasePostprocessor):
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the exact probability of each decision, shape (n_records, n_classes)."""
-        return self._predictor.distribution(self._table(X), sensitive_features)
+        table = self._table(X)
+        return self._predictor.distribution(table, sensitive_features)
 
 
 def _check(request: Any) -> None:

@@ -232,7 +232,7 @@ def _suits(request: Any) -> bool:
     making too, since training under bounds takes everything.
     """
     if request.estimator is not None or request.protects != "record":
-        return request.estimator is not None
+        return request.protects == "record"
     for constraint in request.constraints:
         if isinstance(constraint, Rule):
             rates = {rate.name for _, rate in constraint.bound.terms}
