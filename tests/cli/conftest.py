@@ -126,19 +126,6 @@ def folder(tmp_path: Path, people: pd.DataFrame, facts: Schema, monkeypatch: pyt
     return tmp_path
 
 
-@pytest.fixture
-def spoil(folder: Path, people: pd.DataFrame) -> Callable[[str], None]:
-    """Write people.csv again with values that are all bad, or missing, or the same."""
-    cells = {
-        "one group": {"sex": "Female"},
-        "no group": {"sex": "?"},
-        "some groups": {"sex": people["sex"].where(people.index % 3 > 0, "")},
-        "one class": {"income": "<=50K"},
-        "missing numbers": {"age": float("nan")},
-    }
-    return lambda how: people.assign(**cells[how]).to_csv(folder / "people.csv", index=False)
-
-
 @pytest.fixture(scope="session")
 def strangers() -> pd.DataFrame:
     """As many other rows of Adult, which have no part in any training here."""

@@ -1,13 +1,12 @@
-"""`--method dp2dp` and `--method parity`: what is written, explained and refused, bad values, two runs on one file."""
+"""`--method dp2dp` and `--method parity`: what is written and refused, two runs on one file."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
+from _support.answers import names_in, summary_in
 from fairveil import Key, ParityPostprocessor, RandomizedParityPostprocessor
 from fairveil.data.datasets import dataset_schema
 from fairveil.privacy.ledger import Ledger
@@ -27,14 +26,6 @@ PARTS = {
     "parity": ["train", "rule", "holdout"],
 }
 CLASSES = {"<=50K", ">50K"}
-
-
-def summary_in(folder: Path) -> dict:
-    return json.loads((folder / "summary.json").read_text())
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def files_of(name: str) -> list[str]:
@@ -173,28 +164,6 @@ def test_a_budget_in_force_refuses_a_run_before_the_rows_are_read(folder, say, i
     assert "0.5" in words
 
 
-# --- explain --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_training_follows_the_plan_that_was_explained(folder, say, contents, name):
-    options = (*TABLE, *METHODS[name], "--tolerance", "0.3", "--epsilon", "2")
-    before = contents(folder)
-    explained = json.loads(say("explain", *options, "--json").out)
-    said = say("explain", *options)
-    assert (said.code, said.err) == (0, "")
-    assert contents(folder) == before
-    for part in explained["plan"]:
-        assert f"  stage      {part['part']}: " in said.out
-        for release in part["releases"]:
-            noise = f"{release['law']} noise, {release['noise_multiplier']:.6g} x sensitivity"
-            assert f"releases {release['name']}: {noise}" in said.out
-    assert "rule: the same units as train" in said.out
-    trained = json.loads(say("train", *options, "--out", "results", "--json").out)
-    assert trained["statement"].pop("total").startswith("Everything ever released")
-    assert {field: trained[field] for field in explained} == explained
-
-
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 TIGHT = ("--tolerance", "0.1")
@@ -252,83 +221,3 @@ def test_an_aware_rule_needs_the_column_in_the_schema(folder, is_refused):
         *TIGHT,
     )
     assert "use --unaware" in is_refused(folder, arguments)
-
-
-# --- bad values -----------------------------------------------------------------------------------------------------
-
-
-def shape(text: str) -> str:
-    """Return a text without its numbers and without what noisy counts alone decide: unknowns, verdicts, cautions."""
-    text = re.sub(r"[^ ']*/people\.csv", "people.csv", text)
-    lines = [
-        line
-        for line in text.splitlines()
-        if line.split()[0] not in {"broken", "caution", "certified", "unknown"}
-    ]
-    text = re.sub(r"unknown|\d\.\d+  \(95 %: \d\.\d+ to \d\.\d+\)", "#", "\n".join(lines))
-    text = re.sub(r"not measured: .*|measured privately .*", "measured", text)
-    return re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", text)
-
-
-def events(ledger: str | Path) -> list[object]:
-    return [charge.event for entry in Ledger(ledger).entries for charge in entry.charges]
-
-
-def spoilt(people: pd.DataFrame, how: str) -> pd.DataFrame:
-    table = people.astype(object)
-    first = table.index[:3]
-    if how == "bad numbers":
-        table.loc[first, "age"] = ["forty", "inf", None]
-    elif how == "unknown categories":
-        table.loc[first, "workclass"] = ["Pirate", None, "7"]
-    elif how == "nobody of a known group":
-        table["sex"] = "X"
-    elif how == "unknown labels":
-        table.loc[first, "income"] = ["a lot", None, "7"]
-    elif how == "one class":
-        table["income"] = "<=50K"
-    elif how == "an empty group":
-        table["sex"] = "Male"
-    elif how == "no rows":
-        table = table.head(0)
-    return table
-
-
-HOW = [
-    "bad numbers", "unknown categories", "nobody of a known group", "unknown labels", "one class", "an empty group",
-    "no rows",
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def kept() -> dict:
-    """What was said and booked on clean rows, for each method; filled by `clean`."""
-    return {}
-
-
-@pytest.fixture
-def clean(folder, say, kept):
-    """What a method says and books on clean rows, asked once."""
-
-    def asked(name):
-        if name not in kept:
-            said = say("train", *TABLE, "--out", "clean", *METHODS[name], "--tolerance", "0.5")
-            kept[name] = said, events(LEDGER)
-            Path(LEDGER).unlink()
-        return kept[name]
-
-    return asked
-
-
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("how", HOW)
-def test_bad_values_change_no_message_no_exit_code_and_no_debit(folder, people, say, clean, name, how):
-    expected, booked = clean(name)
-    spoilt(people, how).to_csv(folder / "people.csv", index=False)
-    said = say("train", *TABLE, "--out", "results", *METHODS[name], "--tolerance", "0.5")
-    assert (said.code, said.err) == (0, "") == (expected.code, expected.err)
-    assert shape(said.out) == shape(expected.out).replace("clean/", "results/")
-    assert events(LEDGER) == booked
-    assert names_in(folder / "results") == files_of(name)
-    law = loaded(name, folder / "results").predict_proba(people)
-    assert np.isfinite(law).all()

@@ -1,10 +1,10 @@
-"""`--method fairdp` and `--method functional`: what is written and said, what is refused, and bad values."""
+"""`--method fairdp` and `--method functional`: what is written and said, and what is refused."""
 
 import json
-from pathlib import Path
 
 import pytest
 
+from _support.answers import summary_in
 from fairveil import FairClassifier, FunctionalClassifier, GroupwiseClassifier
 from fairveil.methods.fairdp.noise_certificate import OVER_NOISE
 from fairveil.privacy.ledger import Ledger
@@ -13,10 +13,6 @@ TABLE = ("people.csv", "--schema", "schema.toml", "--unaware", "--epsilon", "4")
 FAIRDP = ("train", *TABLE, "--method", "fairdp", "--out", "results")
 FUNCTIONAL = ("train", *TABLE, "--method", "functional", "--tolerance", "0.1", "--out", "results")
 LEDGER = "people.csv.ledger.jsonl"
-
-
-def summary_in(folder: Path) -> dict:
-    return json.loads((folder / "summary.json").read_text())
 
 
 def test_fairdp_certifies_the_measured_gap_and_labels_its_own_certificates(folder, people, say):
@@ -93,25 +89,6 @@ def test_functional_keeps_a_tolerance(folder, people, say):
 def test_what_does_not_fit_is_one_sentence(folder, people, is_refused, arguments, words):
     sentence = is_refused(folder, arguments)
     assert all(word in sentence for word in words), sentence
-
-
-@pytest.mark.parametrize("asked", [FAIRDP, FUNCTIONAL], ids=["fairdp", "functional"])
-def test_explain_reads_no_row(folder, people, say, asked):
-    (folder / "people.csv").write_text("not a table at all\n")
-    said = say("explain", *asked[1:-2])
-    assert said.code == 0
-    assert "No row was read" in said.out
-
-
-@pytest.mark.parametrize("asked", [FAIRDP, FUNCTIONAL], ids=["fairdp", "functional"])
-@pytest.mark.parametrize("how", ["one group", "no group", "one class", "missing numbers"])
-def test_values_never_steer(folder, say, spoil, asked, how):
-    told = say(*asked, "--json")
-    spoil(how)
-    said = say(*asked, "--json")
-    assert (said.code, said.err) == (told.code, told.err) == (0, "")
-    assert set(json.loads(said.out)) == set(json.loads(told.out))
-    assert "NaN" not in said.out
 
 
 def test_a_frontier_of_functional_is_one_training_with_many_certificates(folder, people, say):

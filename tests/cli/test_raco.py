@@ -1,13 +1,11 @@
 """`--method raco`: bounds that are asked for, what is told of them, what is refused, and bad values."""
 
 import json
-import math
-import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from _support.answers import names_in, summary_in
 from fairveil import PrivateClassifier, RateConstrainedClassifier
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import (
@@ -26,14 +24,6 @@ RACO = ("--method", "raco", "--unaware")
 TRAIN = ("train", *TABLE, "--out", "results", *RACO)
 LEDGER = "people.csv.ledger.jsonl"
 FILES = ["constraint_trace.csv", "model", "report.html", "summary.json"]
-
-
-def summary_in(folder: Path) -> dict:
-    return json.loads((folder / "summary.json").read_text())
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 # --- what is written and said ---------------------------------------------------------------------------------------
@@ -208,15 +198,6 @@ def test_the_plan_is_enough_to_recompute_epsilon(folder, say):
     assert 0.99 < stated["epsilon_spent"] <= 1.0
 
 
-def test_training_follows_the_plan_that_was_explained(folder, say):
-    options = (*TABLE, *RACO, "--tolerance", "0.5", "--rule", "error_rate <= 0.9", "--epsilon", "2")
-    explained = json.loads(say("explain", *options, "--json").out)
-    trained = json.loads(say("train", *options, "--out", "results", "--json").out)
-    assert trained["statement"].pop("total").startswith("Everything ever released")
-    assert {name: trained[name] for name in explained} == explained
-    assert len(trained["bounds"]) == 3
-
-
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 REFUSED = {
@@ -255,73 +236,3 @@ def test_what_does_not_fit_is_one_sentence_and_costs_nothing(folder, is_refused,
     options, words = REFUSED[name]
     out = ("--out", "results") if command == "train" else ()
     assert words in is_refused(folder, (command, *TABLE, *out, *options))
-
-
-# --- bad values -----------------------------------------------------------------------------------------------------
-
-
-def shape(text: str) -> str:
-    """Return a text without its numbers and without what noisy counts alone decide: unknowns, verdicts, cautions."""
-    text = re.sub(r"[^ ']*/people\.csv", "people.csv", text)
-    lines = [
-        line
-        for line in text.splitlines()
-        if line.split()[0] not in {"broken", "caution", "certified", "unknown"}
-    ]
-    text = re.sub(r"unknown|\d\.\d+  \(95 %: \d\.\d+ to \d\.\d+\)", "#", "\n".join(lines))
-    text = re.sub(r"not measured: .*|measured privately .*", "measured", text)
-    return re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", text)
-
-
-def events(ledger: str | Path) -> list[object]:
-    return [charge.event for entry in Ledger(ledger).entries for charge in entry.charges]
-
-
-def spoilt(people: pd.DataFrame, how: str) -> pd.DataFrame:
-    table = people.astype(object)
-    first = table.index[:3]
-    if how == "bad numbers":
-        table.loc[first, "age"] = ["forty", "inf", None]
-    elif how == "unknown groups":
-        table.loc[first, "sex"] = ["X", None, "7"]
-    elif how == "nobody of a known group":
-        table["sex"] = "X"
-    elif how == "unknown labels":
-        table.loc[first, "income"] = ["a lot", None, "7"]
-    elif how == "one class":
-        table["income"] = "<=50K"
-    elif how == "an empty group":
-        table["sex"] = "Male"
-    elif how == "no rows":
-        table = table.head(0)
-    return table
-
-
-ASKED = ("--tolerance", "0.5", "--rule", "false_negative_rate[sex=Female] <= 0.95", "--epsilon", "4")
-
-
-@pytest.fixture(scope="module")
-def clean(tmp_path_factory, people, facts, shell):
-    """What a real process says and books on clean rows."""
-    folder = tmp_path_factory.mktemp("clean")
-    people.to_csv(folder / "people.csv", index=False)
-    facts.write(folder / "schema.toml")
-    return shell(*TRAIN, *ASKED, cwd=folder), events(folder / LEDGER)
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        "bad numbers", "unknown groups", "nobody of a known group", "unknown labels", "one class", "an empty group",
-        "no rows",
-    ],
-)  # fmt: skip
-def test_bad_values_change_no_message_no_exit_code_and_no_debit(folder, people, say, clean, how):
-    spoilt(people, how).to_csv(folder / "people.csv", index=False)
-    said, booked = say(*TRAIN, *ASKED), events(LEDGER)
-    assert (said.code, said.err) == (0, "") == (clean[0].code, clean[0].err)
-    assert shape(said.out) == shape(clean[0].out)
-    assert booked == clean[1]
-    assert names_in(folder / "results") == FILES
-    trace = pd.read_csv(folder / "results" / "constraint_trace.csv")
-    assert trace.drop(columns="bound").map(math.isfinite).all().all()
