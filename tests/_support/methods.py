@@ -26,6 +26,8 @@ def options_of(name: str) -> tuple[str, ...]:
     options = ["--method", name, "--aware" if method.reads_group else "--unaware"]
     if method.bounds_gap:
         options += ["--tolerance", str(TOLERANCE)]
-    if method.protects == "attribute":
-        options += ["--protects", "attribute", "--model", "linear"]
+    if method.protects != "record":
+        options += ["--protects", method.protects]
+    if method.default_model != "linear":  # a network takes seconds
+        options += ["--model", "linear"]
     return tuple(options)
