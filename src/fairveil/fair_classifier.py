@@ -155,7 +155,7 @@ class FairClassifier(SearchAwareEstimator):
 
     def _fit_source(self, source: Source, progress: Progress) -> "FairClassifier":
         request = self.request()
-        estimator = request.make_estimator()
+        estimator = request.method.make_estimator(request)
         estimator._is_candidate = self._is_candidate
         tuning = None if self.tune is None else request.tuning(self.tune)
         self._store(request, estimator.fit_source(source, progress, tuning, depth=4))
@@ -236,7 +236,9 @@ class FairClassifier(SearchAwareEstimator):
     def planned(self) -> AnyPlan:
         """Return the plan that a fit would follow, from public facts alone."""
         request = self.request()
-        return request.make_estimator().planned(None if self.tune is None else request.tuning(self.tune))
+        return request.method.make_estimator(request).planned(
+            None if self.tune is None else request.tuning(self.tune)
+        )
 
     def explain(self) -> str:
         """Return the plan and what it will guarantee, in plain words; no row is read."""

@@ -16,7 +16,7 @@ from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.groups import Population
 from fairveil.fairness.rule_parser import Rule
-from fairveil.methods.base import BasePrivateClassifier, Method
+from fairveil.methods.base import Method
 from fairveil.methods.registry import AUTO, METHODS, method_named
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.tuning import Tuning, accuracy_under_bounds
@@ -70,15 +70,13 @@ class FitRequest:
                 "Expected a recipe to train by or a fitted classifier, got both; leave out training= or estimator=."
             )
         name: Any = self.method
-        if not isinstance(name, Method):
-            object.__setattr__(self, "method", self._chosen() if name == AUTO else method_named(name))
+        if name == AUTO:
+            # the only method that trains by this recipe, else the first one that suits the request
+            kind, known = type(self.training), METHODS.values()
+            owners = [each for each in known if kind in (each.recipe, *each.also_trains_by)]
+            name = owners[0] if len(owners) == 1 else next(each for each in known if each.suits(self))
+        object.__setattr__(self, "method", name if isinstance(name, Method) else method_named(name))
         self._check()
-
-    def _chosen(self) -> Method:
-        """Return the only method that trains by this recipe, else the first one that suits the request."""
-        kind = type(self.training)
-        owners = [each for each in METHODS.values() if kind in (each.recipe, *each.also_trains_by)]
-        return owners[0] if len(owners) == 1 else next(each for each in METHODS.values() if each.suits(self))
 
     def _check(self) -> None:
         method, holdout = self.method, self.holdout
@@ -105,7 +103,8 @@ class FitRequest:
                 f'"{self.protects}"; with "attribute" features and labels are public and only the sensitive attribute '
                 "is secret."
             )
-        method.check(self)
+        if method.check is not None:
+            method.check(self)
         if self.estimator is not None and not method.postprocesses:
             raise InvalidParameterError(
                 f'Expected no fitted classifier with "{method.name}", which trains its own, got one; use a method that '
@@ -146,10 +145,6 @@ class FitRequest:
             return schema
         return schema.without(*(name for name in self.sensitive if name in schema.columns))
 
-    def make_estimator(self) -> BasePrivateClassifier:
-        """Return the estimator that fulfills the request, not yet fitted."""
-        return self.method.make_estimator(self)
-
     def tuning(self, candidates: Tuning) -> Tuning:
         """Return the private choice among whole recipes that a choice among ways to train stands for."""
         kinds = tuple({kind for each in METHODS.values() for kind in (each.recipe, *each.also_trains_by)})
@@ -162,7 +157,7 @@ class FitRequest:
                 "Expected candidates without announced tolerances, got some: only the best run's own model is measured."
             )
         requests = [replace(self, training=candidate) for candidate in candidates.candidates]
-        recipes = tuple(request.make_estimator().planned_recipe() for request in requests)
+        recipes = tuple(request.method.make_estimator(request).planned_recipe() for request in requests)
         score = candidates.score
         if score is accuracy_under_bounds:
             score = partial(

@@ -79,10 +79,6 @@ def _unchanged(training: Any, request: Any) -> Any:
     return training
 
 
-def _accept(request: Any) -> None:
-    """Refuse nothing."""
-
-
 def _never(request: Any) -> bool:
     return False
 
@@ -151,7 +147,7 @@ class Method:
     share_of_headroom: float = 0.5
     color: int = 0
     suits: Callable[[Any], bool] = _never
-    check: Callable[[Any], None] = _accept
+    check: Callable[[Any], None] | None = None
     prepare: Callable[[Any, Any], Any] = _unchanged
 
     def make_training(self, model: str | None = None, knob: float | None = None) -> Any:

@@ -8,7 +8,7 @@ import math
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,7 @@ class InputSpec:
     predicts: str = "label"
     prefitted: PrefittedClassifier | None = None
     protects: str = "record"
+    encoder: Encoder = field(init=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -143,6 +144,7 @@ class InputSpec:
 
     def __post_init__(self) -> None:
         """Refuse a secret attribute that is not secret: public columns must not name it or what it follows from."""
+        object.__setattr__(self, "encoder", Encoder(self.schema))
         if self.protects != "attribute":
             return
         if not self.sensitive:
@@ -181,11 +183,6 @@ class InputSpec:
         if predicts == "joint":
             schema = schema.without(*(name for name in names if name in schema.columns))
         return replace(self, schema=schema, predicts=predicts, prefitted=prefitted)
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        """Turns rows into numbers, by the schema alone."""
-        return Encoder(self.schema)
 
     @cached_property
     def people(self) -> Population:

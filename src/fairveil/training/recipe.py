@@ -37,6 +37,15 @@ class Task:
     `typical_norm` is the usual norm of a row, where it follows from the kinds of columns in the schema. `predicts` says
     what the model is of (`PREDICTS`). Inputs of decoupled models have the group's place among the known ones as a last
     column, which `n_features` leaves out.
+
+    Attributes
+    ----------
+    n_classes, n_outputs : int
+        The number of classes, and of logits: classes, or pairs of group and class.
+    is_private : bool
+        Whether epsilon is finite.
+    hides_attribute : bool
+        Whether the sensitive attribute alone is secret; features, labels and their number are then public.
     """
 
     n_features: int
@@ -48,6 +57,10 @@ class Task:
     unit: str = "record"
     predicts: str = "label"
     typical_norm: float | None = None
+    n_classes: int = field(init=False, repr=False, compare=False)
+    n_outputs: int = field(init=False, repr=False, compare=False)
+    is_private: bool = field(init=False, repr=False, compare=False)
+    hides_attribute: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_choice("predicts", self.predicts, PREDICTS)
@@ -58,11 +71,15 @@ class Task:
         check_delta(self.delta)
         if self.n_public is not None:
             check_integer("n_public", self.n_public)
-
-    @property
-    def n_classes(self) -> int:
-        """The number of classes."""
-        return self.people.n_classes
+        n_groups = len(self.people.codes) if self.predicts == "joint" else 1
+        derived = {
+            "n_classes": self.people.n_classes,
+            "n_outputs": n_groups * self.people.n_classes,
+            "is_private": math.isfinite(self.epsilon),
+            "hides_attribute": hides_attribute(self.unit),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @property
     def joint_outputs(self) -> NDArray[np.int64]:
@@ -71,21 +88,6 @@ class Task:
         known = self.people.codes
         outputs[known] = np.arange(len(known) * self.n_classes).reshape(-1, self.n_classes)
         return outputs
-
-    @property
-    def n_outputs(self) -> int:
-        """The number of logits: classes, or pairs of group and class."""
-        return self.n_classes * (len(self.people.codes) if self.predicts == "joint" else 1)
-
-    @property
-    def hides_attribute(self) -> bool:
-        """Whether the sensitive attribute alone is secret; features, labels and their number are then public."""
-        return hides_attribute(self.unit)
-
-    @property
-    def is_private(self) -> bool:
-        """Whether epsilon is finite."""
-        return math.isfinite(self.epsilon)
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,13 +70,6 @@ class ParityTraining:
                 "Expected aware=True for one model per group, got aware=False; choose one."
             )
 
-    @property
-    def predicts(self) -> str:
-        """What the model predicts: labels, (group, label) pairs, or labels by one model per group."""
-        if not self.aware:
-            return "joint"
-        return "decoupled" if self.decoupled else "label"
-
     def recipe(
         self, is_prefitted: bool, constraint: Constraint | Sequence[Constraint], people: Population
     ) -> Postprocessed:
@@ -202,7 +195,8 @@ class ParityPostprocessor(BasePostprocessor):
 
     def _input_spec(self, arrays: tuple[Any, Any] | None = None) -> InputSpec:
         settings = self._settings(ParityTraining)
-        return super()._input_spec(arrays).for_postprocessing(settings.predicts, self.estimator)
+        predicts = "joint" if not settings.aware else "decoupled" if settings.decoupled else "label"
+        return super()._input_spec(arrays).for_postprocessing(predicts, self.estimator)
 
     def _recipe(self, inputs: InputSpec) -> Postprocessed:
         settings = self._settings(ParityTraining)
