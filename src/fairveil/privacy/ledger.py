@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -148,7 +148,7 @@ class Ledger:
 
     def set_budget(self, budget: Budget) -> None:
         """Put a budget in force; a later one replaces it, and both stay on the books."""
-        self._append({"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta}, check=False)
+        self._append({"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta}, ())
 
     def debit(
         self,
@@ -158,13 +158,14 @@ class Ledger:
         split: str = "",
     ) -> Receipt:
         """Book events before they happen, or refuse; on return they are on disk."""
+        charges, details = tuple(charges), dict(details or {})
         line = {
             "kind": "debit",
             "purpose": purpose,
             "charges": [to_dict(charge) for charge in charges],
-            "details": dict(details or {}),
+            "details": details,
         }
-        return Receipt(_entry(self._append(line, check=True)), split)
+        return Receipt(Entry(self._append(line, charges), purpose, charges, details), split)
 
     def debit_unpriced(self, reason: str) -> Receipt:
         """Book a choice made by looking at private rows outside any accounting: no total can be stated after it."""
@@ -184,19 +185,20 @@ class Ledger:
 
     def check(self, charges: Iterable[Charge]) -> None:
         """Refuse now, before any data is touched, what `debit` would refuse later."""
-        self._check_budget(self._store.read(), list(charges))
+        self._check_budget(self._store.read(), tuple(charges))
 
-    def _append(self, line: dict[str, Any], *, check: bool) -> dict[str, Any]:
+    def _append(self, line: dict[str, Any], charges: Sequence[Charge]) -> str:
+        """Write a line, unless its charges exceed the budget, and return its time."""
         if self.is_sealed:
             raise SealedLedgerError(_sealed("this is a copy"))
-        line = {**line, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+        at = datetime.now(UTC).isoformat(timespec="seconds")
         with self._store.appending() as journal:
-            if check:
-                self._check_budget(journal.lines, [charge_from_dict(charge) for charge in line["charges"]])
-            journal.append(line)
-        return line
+            if charges:
+                self._check_budget(journal.lines, charges)
+            journal.append({**line, "at": at})
+        return at
 
-    def _check_budget(self, lines: list[dict[str, Any]], charges: list[Charge]) -> None:
+    def _check_budget(self, lines: list[dict[str, Any]], charges: Sequence[Charge]) -> None:
         budget = _budget(lines)
         if budget is None:
             return
