@@ -289,7 +289,7 @@ def test_a_rule_on_the_training_rows_is_booked_under_their_name(name):
     """Booked under a name of its own, as if it met other people, it would seem cheaper than it is."""
     recipe = Postprocessed(Descent(n_steps=20), LOOKS[name], PARITY, budget_share=0.3)
     booked = [charge for charge in make_plan(recipe, PRICED, 0.2).charges() if charge.part != "holdout"]
-    sold = [replace(charge, rule_fraction=f"piece {place}") for place, charge in enumerate(booked)]
+    sold = [replace(charge, part=f"piece {place}") for place, charge in enumerate(booked)]
     assert {charge.part for charge in booked} == {"train"}
     assert epsilon_of(booked, 1e-5) == pytest.approx(1.0, abs=1e-3)
     assert epsilon_of(sold, 1e-5) < 0.9

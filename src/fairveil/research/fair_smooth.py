@@ -235,9 +235,9 @@ class SmoothedClassifier(BasePrivateClassifier):
 
     Every decision is that of weights drawn anew around the released ones, by a key, so that the same record always gets
     the same answer. A small enough margin against the noise bounds the gap between any groups of any people, over the
-    lots; the price is decisions near to a coin toss (a gap of 0.1 leaves each between 45 and 55 %). A record is who its
-    id says, else what the schema reads of the row: name ids (``record_ids``, or the schema's id column), or people with
-    equal rows share one lot, and a group of them is decided all alike.
+    draws; the price is decisions near to a coin toss (a gap of 0.1 leaves each between 45 and 55 %). A record is who
+    its id says, else what the schema reads of the row: name ids (``record_ids``, or the schema's id column), or people
+    with equal rows share one draw, and a group of them is decided all alike.
 
     Parameters
     ----------
@@ -255,16 +255,16 @@ class SmoothedClassifier(BasePrivateClassifier):
     Attributes
     ----------
     gap_bound_ : float
-        What no gap between groups exceeds, over the lots, for any people: demographic parity, equal opportunity and
+        What no gap between groups exceeds, over the draws, for any people: demographic parity, equal opportunity and
         equalized odds alike. Under one key the gap of few records scatters about it as coins do.
     key_ : Key
-        Decides the lots; made afresh at each fit, see `use_key`.
+        Determines the draws; made afresh at each fit, see `use_key`.
     classes_, n_features_in_, feature_names_in_, plan_, epsilon_spent_, evaluation_
         As in `PrivateClassifier`.
 
     Notes
     -----
-    Fitted attributes and predictions together are (epsilon, delta)-differentially private: neighbours differ by one
+    Fitted attributes and predictions together are (epsilon, delta)-differentially private: neighbors differ by one
     record (one person, if the schema names an id column) added or removed; draws around released weights are
     post-processing. `gap_bound_` holds for the law of the decisions (`predict_proba`), whatever the people. Assumes
     that the schema's facts are public and that nobody reads this process's memory. Timing is not covered.

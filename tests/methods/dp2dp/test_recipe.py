@@ -153,9 +153,9 @@ def test_the_largest_rate_of_any_group_is_accounted_for(make_people, make_task):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Postprocessed(rule_fraction=1.0),
-        lambda: Postprocessed(budget_share=0.0),
-        lambda: Postprocessed(jitter=-1.0),
+        lambda: Postprocessed(Descent(), ScoreHistogram(), rule_fraction=1.0),
+        lambda: Postprocessed(Descent(), ScoreHistogram(), budget_share=0.0),
+        lambda: Postprocessed(Descent(), ScoreHistogram(), jitter=-1.0),
         lambda: DualSteps(n_steps=1),
         lambda: DualSteps(smoothing=0.0),
         lambda: NoisyDescent(shares=(0.5,)),
