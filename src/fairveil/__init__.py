@@ -1,22 +1,23 @@
 """fairveil: classifiers that are differentially private and group-fair at once, with evidence.
 
-The house, from the ground up (a room imports only from lower floors)::
+Packages, each of which imports only from those above it::
 
-    errors.py _random.py _keys.py _validation.py                                                  floor 0
-    data/        files -> rows with stated public facts                                       floor 1
-    privacy/     records in, noisy sums out, every crossing debited (the veil)                floor 1
-    fairness/    histogram -> rates -> violations; counts -> gaps with intervals              floor 1
-    models/      parameters + rows -> logits -> clipped gradient sums                         floor 1
-    training/    veil + model + constraint + plan -> parameters                               floor 2
-    postprocess/ veil of scores -> decision rule                                              floor 3
-    certify/     noisy counts of a released rule -> claims with intervals; the statement      floor 3
-    estimators/  the scikit-learn front, one file per method, and the front door              floor 4
-    report/      a summary or a frontier -> one self-contained HTML page                      floor 6
-    cli/         train predict certify explain frontier check ledger schema                   floor 7
+    errors.py _random.py _keys.py _validation.py _typing.py
+    data/          files -> encoded rows, from declared public facts
+    accounting/    numbers -> (epsilon, delta); never sees data
+    fairness/      counts -> rates -> constraints -> intervals
+    models/        parameters + rows -> logits, clipped gradient sums, decision rules
+    privacy/       the veil, the only code that sees a record; plan and ledger
+    training/      plan + records -> released fit, whatever the method
+    persistence.py
+    methods/       one module or package per method, and the registry
+    research/      the papers' own forms and baselines, for comparison
+    certificates/  noisy counts of a released rule -> claims with confidence
+    request.py summary.py fair_classifier.py
+    report/        summary -> text and HTML
+    cli/           one file per command
 
-To know whether fairveil is private, read `privacy/`, each model's `clipped_gradient`, and the two places that see one
-row at a time: the encoder of `data/` and the row functions of `training/`.
-Where a sensitive attribute alone is secret, `privacy/attribute.py` says what crosses without noise.
+docs/assurance/trusted-base.md lists the code that must be trusted for a privacy guarantee to hold.
 """
 
 from importlib import import_module
