@@ -30,7 +30,7 @@ from fairveil.privacy.attribute import AttributeRecords, attribute_unit
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import add_gaussian
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import Count, Decision, DecisionGradient, DecisionPrice, Sum
+from fairveil.privacy.queries import Count, Decision, DecisionGradient, DecisionPrice, GradientSum, Sum
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
 
@@ -236,7 +236,9 @@ def shared_steps(cell, noise, rate, n_steps):
         everyone.X[batch].sum() for batch in batches
     ]  # features alone: no attribute in it, and no noise
     sums = [
-        secret.sum_gradients(np.arange(k), MODEL, PARAMS, DecisionPrice(PULL, SHARPNESS), CLIP) @ own / CLIP
+        secret.answer(np.arange(k), GradientSum(MODEL, PARAMS, DecisionPrice(PULL, SHARPNESS)), CLIP)
+        @ own
+        / CLIP
         for k in range(len(secret.y) + 1)
     ]
     told = np.array([sums[min(len(batch), len(secret.y))] for batch in batches])

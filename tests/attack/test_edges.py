@@ -14,7 +14,7 @@ from fairveil.methods.dp2dp.thresholds import EDGES
 from fairveil.methods.inputs import PrefittedClassifier
 from fairveil.models import LinearSoftmax, PrefittedProbabilities
 from fairveil.models.rules import Argmax
-from fairveil.privacy.queries import Count, Decision, MarginBin, all_cells
+from fairveil.privacy.queries import Bin, Count, Decision, Margin, all_cells
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task
 
@@ -73,9 +73,9 @@ def tables(classifier, row, n, jitter):
     task = Task(2, PEOPLE, 1.0, n, 1.0, 1e-5)
     scene = RuleProblem(MODEL, NONE, task, BOUNDS, float(n), jitter=jitter)
     counted = Count(BOUNDS.cells, BOUNDS.n_cells, Decision(MODEL, NONE, scene.plain_rule()))
-    bins = Count(scene.group_cells, 3, MarginBin(MODEL, NONE, EDGES, jitter))
+    bins = Count(scene.group_cells, 3, Bin(Margin(MODEL, NONE, jitter), EDGES))
     everyone = next(records.draw({-1: 1.0}, secret_coins()))
-    return [records.count(everyone, function) for function in (counted, bins)]
+    return [records.answer(everyone, function) for function in (counted, bins)]
 
 
 def test_without_a_lot_one_row_more_would_tip_others(aimed):
@@ -130,5 +130,5 @@ def test_one_row_more_moves_the_outcomes_of_a_known_model_by_one(n_features, rng
         for n in SIZES:
             records = MemoryRecords(np.tile(row, (n, 1)), np.zeros(n, np.int16), np.zeros(n, np.int16))
             everyone = next(records.draw({-1: 1.0}, secret_coins()))
-            counts.append(records.count(everyone, outcomes))
+            counts.append(records.answer(everyone, outcomes))
         assert np.abs(counts[1] - counts[0]).sum() == 1

@@ -25,7 +25,7 @@ from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import add_gaussian
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import CrossEntropy
+from fairveil.privacy.queries import CrossEntropy, GradientSum
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 from fairveil.training.recipe import Task
@@ -137,10 +137,8 @@ def test_weights_that_the_clip_norm_does_not_know_are_caught(seeded):
     def ask(batch, _veil):
         heavy = CrossEntropy(np.array([2, 1, 0], np.float32))
         bound = np.array([1.0, 0.5, 0.0], np.float32)
-        release = batch._use("gradient", norm=2)
-        total = batch._records.sum_gradients(
-            batch._drawn, model, np.zeros(4, np.float32), heavy, bound, batch._n_blocks
-        )
-        return batch._noisy(total, release, 0.5) @ OWN
+        query = GradientSum(model, np.zeros(4, np.float32), heavy)
+        total = batch._records.answer(batch._drawn, query, bound, n_blocks=batch._n_blocks)
+        return add_gaussian(total, 0.5 * batch._open["gradient"].noise_multiplier, batch._coins) @ OWN
 
     assert play(ask, "gradient", 1.0) > claim(1.0)

@@ -18,7 +18,7 @@ from fairveil.methods.functional.quadratic import NEWTON_SENSITIVITY, START_SENS
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.moments import coefficient_sensitivity, pack
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import MomentsAroundWeights, MomentsAtZero
+from fairveil.privacy.queries import LogisticMoments, MomentSum
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Batch, open_veils
 
@@ -31,9 +31,13 @@ WORST_P = (48 - math.sqrt(128)) / 64
 TOWARDS = math.log(WORST_P / (1 - WORST_P)) * np.array([1.0, -1.0, 1.0, 1.0]) / 2
 
 CASES = {
-    "at zero": (MomentsAtZero(NORM, 4, PLACES, PLACES // 2, 4, 2), START_SENSITIVITY, "gaussian"),
-    "around weights": (MomentsAroundWeights(NORM, TOWARDS, PLACES // 2, 2), NEWTON_SENSITIVITY, "gaussian"),
-    "laplace": (MomentsAtZero(NORM, 4, PLACES, PLACES // 2, 4, 2), 6.0, "laplace"),
+    "at zero": (LogisticMoments(NORM, (4, 2, 4), PLACES, PLACES // 2), START_SENSITIVITY, "gaussian"),
+    "around weights": (
+        LogisticMoments(NORM, (2, 2, len(TOWARDS)), PLACES // 2, PLACES // 2, TOWARDS),
+        NEWTON_SENSITIVITY,
+        "gaussian",
+    ),
+    "laplace": (LogisticMoments(NORM, (4, 2, 4), PLACES, PLACES // 2), 6.0, "laplace"),
 }
 """Row function, bound and law; under Laplace noise |z|_1 = 2 and 2 + 2^2 = 6 is tight."""
 
@@ -45,7 +49,7 @@ def records_with(canary):
 
 def direction_of(function, norm):
     """Return where the record moves the flat vector: the best statistic against isotropic Gaussian noise."""
-    moved = records_with(True).sum_moments(np.arange(1), function, 1e9, norm)
+    moved = records_with(True).answer(np.arange(1), MomentSum(function), 1e9, norm)
     return np.sign(moved) if norm == 1 else moved / np.linalg.norm(moved)
 
 

@@ -9,7 +9,7 @@ the claim (more than 1 must be shown).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.noise import add_gaussian
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import Count, CrossEntropy, Sum, one_cell, row_function
+from fairveil.privacy.queries import Count, CrossEntropy, GradientSum, Sum, one_cell, row_function
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 
@@ -100,14 +100,11 @@ def test_half_the_noise_is_caught(case, n_draws, seeded, monkeypatch):
 def test_a_bound_that_is_stated_but_not_enforced_is_caught(seeded, monkeypatch):
     """A twin that trusts the caller's clip norm: the canary's gradient is longer than 1."""
 
-    def unclipped(self, batch, model, params, objective, clip_norm, n_blocks):
-        total = np.zeros(len(params))
-        for rows in self.blocks(batch, n_blocks):
-            dlogits = objective.dlogits(model.logits(params, rows.X), rows)
-            total += model.clipped_gradient(params, rows.X, dlogits, 3.0)
-        return total
+    def unclipped(self, rows, bound, norm):
+        dlogits = self.objective.dlogits(self.model.logits(self.params, rows.X), rows)
+        return self.model.clipped_gradient(self.params, rows.X, dlogits, 3.0)
 
-    monkeypatch.setattr(MemoryRecords, "sum_gradients", unclipped)
+    monkeypatch.setattr(GradientSum, "total", unclipped)
     release, rate, ask, _ = CASES["gradient"]
     assert shown(release, rate, ask, 4_000) > claim(release, rate)
 
@@ -139,14 +136,10 @@ def test_fixed_size_batches_sold_as_poisson_are_caught(seeded, monkeypatch):
 
 
 @row_function
-@dataclass(frozen=True)
 class Inputs:
     """The input of a row, however large."""
 
     depends_on_group: ClassVar[bool] = True
-
-    def n_values(self, n_labels):
-        return 1
 
     def values_of(self, rows):
         return rows.X.T

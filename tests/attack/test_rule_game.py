@@ -29,7 +29,16 @@ from fairveil.models.rules import Argmax, RandomizedThresholds, TiltedArgmax
 from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
-from fairveil.privacy.queries import Count, Decision, MarginBin, RuleDecision, Sum, WeightedDecision, one_cell
+from fairveil.privacy.queries import (
+    Bin,
+    Count,
+    Decision,
+    Margin,
+    RuleDecision,
+    Sum,
+    WeightedDecision,
+    one_cell,
+)
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Veil, open_veils
 from fairveil.research.noisy_descent import NoisyDescent
@@ -84,7 +93,7 @@ def ask_thresholds(scene, batch, part):
     cells, edges = scene.group_cells, EDGES
     n_cells, loss = int(cells.max()) + 1, 0.0
     margin = math.log(SURE / (1 - SURE))
-    margins = Count(cells, n_cells, MarginBin(scene.model, scene.params, edges))
+    margins = Count(cells, n_cells, Bin(Margin(scene.model, scene.params), edges))
     bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
     own = bins[cells[0, 1], np.searchsorted(edges, margin)]
     for release in part.releases:
@@ -187,12 +196,12 @@ def test_half_the_bound_is_harmless_because_it_is_enforced(seeded):
 
 def test_half_the_bound_is_caught_where_it_is_only_stated(seeded, monkeypatch):
     """A twin that trusts the caller: sqrt(1 - 1/K) sets the noise, and the vector of twice that length is added."""
-    enforced = MemoryRecords.sum
+    enforced = Sum.total
 
-    def trusting(self, batch, function, bound, norm, n_blocks=1):
-        return enforced(self, batch, function, 10 * bound, norm, n_blocks)
+    def trusting(self, rows, bound, norm):
+        return enforced(self, rows, 10 * bound, norm)
 
-    monkeypatch.setattr(MemoryRecords, "sum", trusting)
+    monkeypatch.setattr(Sum, "total", trusting)
     bound = lower_bound(*play(scene_of(3), SIGNED_PART, ask_signed_stating_half), DELTA)
     assert bound > claim(SIGNED_PART)
 
@@ -226,7 +235,7 @@ COUNTS = ["counts 1", "counts 2", "counts 3", "released"]
 ASKED = {
     "histogram": (
         ScoreHistogram(),
-        [[("histogram", MarginBin, 1.0), *((name, Decision, 1.0) for name in COUNTS)]],
+        [[("histogram", Bin, 1.0), *((name, Decision, 1.0) for name in COUNTS)]],
     ),
     "steps": (STEPS, [[("histogram", RuleDecision, 1.0)]] * 2),
     "flips": (RateFlips(), [[("rates", Decision, 1.0)]]),

@@ -30,7 +30,7 @@ from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp_sgd import Descent
 from fairveil.models import Decoupled, LinearSoftmax, PrefittedProbabilities
 from fairveil.models.rules import Argmax
-from fairveil.privacy.queries import Count, CrossEntropy, Decision
+from fairveil.privacy.queries import Count, CrossEntropy, Decision, GradientSum
 from fairveil.privacy.records import MemoryRecords
 from fairveil.research.paper_bounds import gdp_epsilon, rdp_epsilon
 from fairveil.training.recipe import Task
@@ -111,7 +111,9 @@ def test_our_decoupled_models_cost_what_one_model_costs(rng):
     records = MemoryRecords(X, rng.integers(0, 2, 20).astype(np.int16), X[:, -1].astype(np.int16))
     params = rng.normal(size=model.n_params).astype(np.float32)
     for row in range(20):
-        moved = records.sum_gradients(np.array([row]), model, params, CrossEntropy(), 1.0).reshape(3, -1)
+        moved = records.answer(np.array([row]), GradientSum(model, params, CrossEntropy()), 1.0).reshape(
+            3, -1
+        )
         assert np.linalg.norm(moved) <= 1 + 1e-6
         assert set(np.flatnonzero(np.abs(moved).sum(axis=1))) <= {int(X[row, -1])}
     facts = Task(3, PEOPLE, 2.0, 1000, 1.0, DELTA)
@@ -169,9 +171,9 @@ def test_our_table_needs_no_sizes(rng):
     records = MemoryRecords(X, np.zeros(40, np.int16), group)
     cells = np.array([[0, 0], [1, 1], [-1, -1]])
     function = Count(cells, 2, Decision(PrefittedProbabilities(2), np.empty(0, np.float32), Argmax()))
-    everyone = records.count(np.arange(40), function)
+    everyone = records.answer(np.arange(40), function)
     for left_out in range(40):
-        without = records.count(np.delete(np.arange(40), left_out), function)
+        without = records.answer(np.delete(np.arange(40), left_out), function)
         assert np.abs(everyone - without).sum() == 1
     recipe = Postprocessed(PrefittedScores(), RateFlips(), DemographicParity(0.0))
     plan = make_plan(recipe, Task(2, PEOPLE, 1.0, 40, 0.05, DELTA))

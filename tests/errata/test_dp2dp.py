@@ -28,8 +28,8 @@ from fairveil.models import PrefittedProbabilities
 from fairveil.models.rules import Argmax, TiltedArgmax
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.output_perturbation import RidgeSoftmax
-from fairveil.privacy.queries import Count, Decision, RuleDecision, Sum, one_cell
-from fairveil.privacy.records import PROBABILITY_SLACK, MemoryRecords
+from fairveil.privacy.queries import PROBABILITY_SLACK, Count, Decision, RuleDecision, Sum, one_cell
+from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import Rows
 from fairveil.privacy.veil import Batch
 from fairveil.research.noisy_descent import NoisyDescent
@@ -138,7 +138,7 @@ def test_our_vector_is_no_longer_than_we_account_for(n_classes, rng):
         rule = TiltedArgmax(np.tile(np.eye(n_classes), (3, 1, 1)))
         function = Sum(one_cell(n_classes), 1, RuleDecision(model, params, rule, n_classes, smoothing, signs))
         asked = np.linalg.norm(function.values.values_of(Rows(records, np.arange(len(soft)))), axis=0)
-        rows = [records.sum(np.array([row]), function, bound, 2) for row in range(len(soft))]
+        rows = [records.answer(np.array([row]), function, bound, 2) for row in range(len(soft))]
         lengths = np.linalg.norm(np.concatenate(rows), axis=1)
         assert asked.max() <= weight * bound * PROBABILITY_SLACK
         assert lengths.max() <= bound * PROBABILITY_SLACK * (1 + 1e-12)
@@ -271,9 +271,9 @@ def test_our_sizes_are_counts_of_which_a_record_moves_one(rng):
     records = make_records(rng.integers(0, 2, 50), rng.random(50), rng)
     cells = np.array([[0, 0], [1, 1], [-1, -1]])
     function = Count(cells, 2, Decision(PrefittedProbabilities(2), np.empty(0, np.float32), Argmax()))
-    everyone = records.count(np.arange(50), function)
+    everyone = records.answer(np.arange(50), function)
     for left_out in range(50):
-        moved = everyone - records.count(np.delete(np.arange(50), left_out), function)
+        moved = everyone - records.answer(np.delete(np.arange(50), left_out), function)
         assert sorted(moved) == [0, 0, 0, 1]
     plan = cached_plan(postprocessed(NoisyDescent()), task(0.5))
     (release,) = plan.stage("groups").releases

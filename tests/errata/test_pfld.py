@@ -20,7 +20,7 @@ from fairveil.methods.pf_ld.group_gradients import SHARPNESS
 from fairveil.methods.pf_ld.rates import against_all
 from fairveil.models import LinearSoftmax
 from fairveil.models.losses import softmax
-from fairveil.privacy.queries import DecisionPrice
+from fairveil.privacy.queries import DecisionPrice, GradientSum
 from fairveil.privacy.records import MemoryRecords
 
 DELTA = 1e-5
@@ -96,11 +96,11 @@ def test_our_sum_moves_by_twice_its_bound_and_no_more(rng):
         np.array([[5.0, -5.0]] * 2 + [[-5.0, 5.0]] * 2 + [[0.0, 0.0]] * 2, np.float32), SHARPNESS
     )
     bound, moved = 0.1, []
-    whole = MemoryRecords(X, y, cells).sum_gradients(np.arange(2000), model, params, pull, bound)
+    whole = MemoryRecords(X, y, cells).answer(np.arange(2000), GradientSum(model, params, pull), bound)
     for place in range(0, 2000, 100):
         changed = cells.copy()
         changed[place] = 1 - changed[place]
-        other = MemoryRecords(X, y, changed).sum_gradients(np.arange(2000), model, params, pull, bound)
+        other = MemoryRecords(X, y, changed).answer(np.arange(2000), GradientSum(model, params, pull), bound)
         moved.append(np.linalg.norm(whole - other) / bound)
     assert 1.95 < max(moved) <= 2.01
     assert np.median(moved) > 1.5

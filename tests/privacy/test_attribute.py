@@ -21,14 +21,14 @@ from fairveil.privacy.attribute import AttributeRecords, attribute_unit, hides_a
 from fairveil.privacy.ledger import Budget, Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import (
+    Bin,
     Count,
     Decision,
     DecisionGradient,
-    DecisionGradientBin,
+    DecisionGradientNorm,
     DecisionPrice,
     SoftDecision,
     Sum,
-    decision_gradient_norms,
 )
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
@@ -66,7 +66,7 @@ def asks_of(model, params, rng):
     )
     price = DecisionPrice(rng.normal(size=(cells.size, 2)).astype(np.float32), SHARPNESS)
     fresh, stable = Decision(model, params), Decision(model, params, is_row_stable=True)
-    soft, norms = SoftDecision(model, params), DecisionGradientBin(model, params, EDGES, SHARPNESS)
+    soft, norms = SoftDecision(model, params), Bin(DecisionGradientNorm(model, params, SHARPNESS), EDGES)
     return {
         "decisions": (lambda b: b.release_counts(Count(cells, n_cells, stable)), 1.0),
         "decisions of a step": (lambda b: b.release_counts(Count(cells, n_cells, fresh)), 1.0),
@@ -197,7 +197,7 @@ def test_a_row_more_tips_no_equal_rows_over_an_edge(rng, kind, name):
         model = replace(MODELS[kind], n_features=d)
         params = params_of(model, rng)
         X = np.tile(rng.normal(size=d).astype(np.float32), (500, 1))
-        edges = np.array([0.1, 1.0]) * float(decision_gradient_norms(model, params, X, SHARPNESS).max())
+        edges = np.array([0.1, 1.0]) * float(DecisionGradientNorm(model, params, SHARPNESS).norms_of(X).max())
         for n in range(470, 500):
             counts = [
                 counted(
@@ -217,8 +217,8 @@ def counted(records, model, params, name, edges):
     if name == "decisions":
         function = Count(cells, n_cells, Decision(model, params, is_row_stable=True))
     else:
-        function = Count(cells, n_cells, DecisionGradientBin(model, params, edges, SHARPNESS))
-    return records.count(np.arange(len(records.y)), function)
+        function = Count(cells, n_cells, Bin(DecisionGradientNorm(model, params, SHARPNESS), edges))
+    return records.answer(np.arange(len(records.y)), function)
 
 
 def test_all_rows_of_a_person_move_a_sum_no_more_than_one_row(rng):

@@ -5,7 +5,7 @@ import pytest
 
 from fairveil._random import secret_coins
 from fairveil.models import LinearSoftmax
-from fairveil.privacy.queries import CrossEntropy
+from fairveil.privacy.queries import CrossEntropy, GradientSum
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import BLOCK_ROWS, ROUNDING
 
@@ -49,7 +49,7 @@ def gradient_sum(X, keys, n_blocks):
     n = len(X)
     records = MemoryRecords(X, np.zeros(n, np.int16), np.zeros(n, np.int16), keys=keys)
     start = np.zeros(model.n_params, np.float32)
-    return records.sum_gradients(np.arange(n), model, start, CrossEntropy(), 1.0, n_blocks)
+    return records.answer(np.arange(n), GradientSum(model, start, CrossEntropy()), 1.0, n_blocks=n_blocks)
 
 
 @pytest.fixture(scope="module")

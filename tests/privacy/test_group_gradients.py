@@ -15,7 +15,7 @@ from fairveil.methods.fairdp.noise_certificate import parted, widened
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import CrossEntropy
+from fairveil.privacy.queries import CrossEntropy, GradientSum, GroupGradientSum
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
 
@@ -68,7 +68,7 @@ def test_group_sums_are_those_of_a_loop_over_records(rng, name, clip_norm):
     model = MODELS[name]
     records, params = table(rng, n_classes=model.n_classes), params_of(model, rng)
     plain = CrossEntropy(np.ones(3, np.float32))
-    sums = records.sum_group_gradients(everyone(records), model, params, plain, clip_norm, 3)
+    sums = records.answer(everyone(records), GroupGradientSum(model, params, plain, 3), clip_norm)
     rows = one_by_one(records, model, params, clip_norm)
     expected = [rows[records.groups == group].sum(axis=0) for group in range(3)]
     np.testing.assert_allclose(sums, expected, atol=2e-4)
@@ -80,8 +80,10 @@ def test_a_weighted_sum_is_the_sum_of_weighted_clipped_gradients(rng, name):
     """Weights go into the clip norm: a record of half the weight adds half of its *clipped* gradient."""
     model, weights = MODELS[name], np.array([1.0, 0.5, 0.0], np.float32)
     records, params = table(rng, n_classes=model.n_classes), params_of(model, rng)
-    total = records.sum_gradients(
-        everyone(records), model, params, CrossEntropy(weights), (CLIP * weights).astype(np.float32)
+    total = records.answer(
+        everyone(records),
+        GradientSum(model, params, CrossEntropy(weights)),
+        (CLIP * weights).astype(np.float32),
     )
     rows = one_by_one(records, model, params, CLIP)
     expected = sum(weights[group] * rows[records.groups == group].sum(axis=0) for group in (0, 1))
@@ -102,8 +104,8 @@ def test_group_sums_add_up_to_the_whole_sum(seed, n, n_groups, n_blocks, name):
     params, plain = params_of(model, rng), CrossEntropy(np.ones(n_groups, np.float32))
     batch = everyone(records)
     known = batch[records.groups >= 0]
-    sums = records.sum_group_gradients(batch, model, params, plain, CLIP, n_groups, n_blocks)
-    whole = records.sum_gradients(known, model, params, CrossEntropy(), CLIP, n_blocks)
+    sums = records.answer(batch, GroupGradientSum(model, params, plain, n_groups), CLIP, n_blocks=n_blocks)
+    whole = records.answer(known, GradientSum(model, params, CrossEntropy()), CLIP, n_blocks=n_blocks)
     assert sums.shape == (n_groups, model.n_params)
     np.testing.assert_allclose(sums.sum(axis=0), whole, atol=1e-5 * (1 + n))
     absent = np.setdiff1d(np.arange(n_groups), records.groups)
@@ -115,11 +117,13 @@ def test_records_of_no_group_add_nothing(rng):
     records, params = table(rng), params_of(model, rng)
     nobody = replace(records, groups=np.full_like(records.groups, -1))
     plain = CrossEntropy(np.ones(3, np.float32))
-    assert not nobody.sum_group_gradients(everyone(nobody), model, params, plain, CLIP, 3).any()
+    assert not nobody.answer(everyone(nobody), GroupGradientSum(model, params, plain, 3), CLIP).any()
     weights = np.array(
         [1, 1, 0], np.float32
     )  # the last code is that of people of no group, which -1 reads too
-    nothing = nobody.sum_gradients(everyone(nobody), model, params, CrossEntropy(weights), CLIP * weights)
+    nothing = nobody.answer(
+        everyone(nobody), GradientSum(model, params, CrossEntropy(weights)), CLIP * weights
+    )
     assert not nothing.any()
 
 
@@ -153,7 +157,7 @@ ONE = np.array([0])
 def test_no_record_moves_group_sums_by_more_than_the_clip_norm(rng, moves, name, size):
     model = MODELS[name]
     params, plain = (size * params_of(model, rng)).astype(np.float32), CrossEntropy(np.ones(3, np.float32))
-    found, _ = moves(lambda records: records.sum_group_gradients(ONE, model, params, plain, CLIP, 3))
+    found, _ = moves(lambda records: records.answer(ONE, GroupGradientSum(model, params, plain, 3), CLIP))
     assert np.isfinite(found).all()
     assert 0.99 * CLIP < found.max() <= CLIP * (1 + 1e-6)
 
@@ -163,7 +167,9 @@ def test_no_record_moves_group_sums_by_more_than_the_clip_norm(rng, moves, name,
 def test_no_record_moves_a_weighted_sum_by_more_than_its_weight(rng, moves, name, size):
     model, params = MODELS[name], (size * params_of(MODELS[name], rng)).astype(np.float32)
     found, cells = moves(
-        lambda records: records.sum_gradients(ONE, model, params, CrossEntropy(WEIGHTS), CLIP * WEIGHTS),
+        lambda records: records.answer(
+            ONE, GradientSum(model, params, CrossEntropy(WEIGHTS)), CLIP * WEIGHTS
+        ),
     )
     assert np.isfinite(found).all()
     for group, weight in enumerate(WEIGHTS[:2]):
@@ -178,7 +184,7 @@ def test_no_record_moves_the_gradient_of_several_models_by_more_than_the_clip_no
     wide = replace(model, n_classes=n_models * model.n_classes)
     params = widened(model, (size * params_of(model, rng)).astype(np.float32), n_models)
     objective = CrossEntropy(np.ones(3, np.float32), n_models)
-    found, _ = moves(lambda records: records.sum_gradients(ONE, wide, params, objective, CLIP))
+    found, _ = moves(lambda records: records.answer(ONE, GradientSum(wide, params, objective), CLIP))
     assert np.isfinite(found).all()
     assert 0.99 * CLIP < found.max() <= CLIP * (1 + 1e-6)
 
@@ -196,14 +202,16 @@ def test_the_gradients_of_several_models_are_those_of_their_subsets(rng, name):
     wide = replace(model, n_classes=n_models * model.n_classes)
     objective = CrossEntropy(weights, n_models)
     batch = everyone(records)
-    got = records.sum_gradients(batch, wide, widened(model, params, n_models), objective, math.inf)
+    got = records.answer(batch, GradientSum(wide, widened(model, params, n_models), objective), math.inf)
     n_last = model.n_classes * (model.hidden[-1] + 1 if name == "perceptron" else 3 + model.bias)
     subsets = (records.uniforms[0] * n_models).astype(int)
     parts = parted(model, got, n_models)
     for subset, part in enumerate(parts):
-        own = records.sum_gradients(batch[subsets == subset], model, params, CrossEntropy(weights), math.inf)
+        own = records.answer(
+            batch[subsets == subset], GradientSum(model, params, CrossEntropy(weights)), math.inf
+        )
         np.testing.assert_allclose(part[-n_last:], own[-n_last:], atol=1e-3)
-    whole = records.sum_gradients(batch, model, params, CrossEntropy(weights), math.inf)
+    whole = records.answer(batch, GradientSum(model, params, CrossEntropy(weights)), math.inf)
     np.testing.assert_allclose(sum(part[-n_last:] for part in parts), whole[-n_last:], atol=1e-3)
     assert all(np.array_equal(part[:-n_last], parts[0][:-n_last]) for part in parts)
     np.testing.assert_allclose(parts[0][:-n_last], whole[:-n_last], atol=1e-3)

@@ -14,8 +14,17 @@ from fairveil.models import LinearSoftmax
 from fairveil.models.losses import softmax
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import Count, GradientNormBin, SoftDecision, Sum, one_cell, row_function
-from fairveil.privacy.records import PROBABILITY_SLACK, MemoryRecords
+from fairveil.privacy.queries import (
+    PROBABILITY_SLACK,
+    Bin,
+    Count,
+    GradientNorm,
+    SoftDecision,
+    Sum,
+    one_cell,
+    row_function,
+)
+from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import BLOCK_ROWS, ROUNDING, open_veils
 
 N_CELLS, N_VALUES = 3, 2
@@ -26,15 +35,11 @@ TABLE = np.array([0, 1, 2, -1, -1, -1, -1, -1, -1])[:, None]
 
 
 @row_function
-@dataclass(frozen=True)
 class Inputs:
     """The inputs themselves: whatever stands in a row reaches the bound."""
 
     depends_on_group: ClassVar[bool] = True
     factor: float = 1.0
-
-    def n_values(self, n_labels):
-        return N_VALUES
 
     def values_of(self, rows):
         return rows.X.T * np.float32(self.factor)
@@ -79,7 +84,7 @@ def test_sums_equal_a_loop_over_records(norm, bound, rng):
     records = random_records(rng)
     records.X[7] = np.nan
     records.X[8, 0] = np.inf
-    total = records.sum(np.arange(200), inputs(), bound, norm)
+    total = records.answer(np.arange(200), inputs(), bound, norm)
     assert total.shape == (N_CELLS, N_VALUES)
     assert np.allclose(total, by_loop(records, bound, norm), rtol=1e-5, atol=1e-5 * bound)
 
@@ -92,7 +97,7 @@ def test_sums_equal_a_loop_over_records(norm, bound, rng):
 )
 @settings(max_examples=200, deadline=None)
 def test_no_record_adds_more_than_the_bound_and_to_one_cell_only(values, cell, norm, bound):
-    one = make_records([values], [cell]).sum(np.arange(1), inputs(), bound, norm)
+    one = make_records([values], [cell]).answer(np.arange(1), inputs(), bound, norm)
     assert np.isfinite(one).all()
     assert np.linalg.norm(one.ravel(), norm) <= bound * PROBABILITY_SLACK * (1 + 1e-12)
     assert len({int(q) for q in np.nonzero(one)[0]} - {cell}) == 0
@@ -103,14 +108,14 @@ def test_no_record_adds_more_than_the_bound_and_to_one_cell_only(values, cell, n
 def test_one_bad_record_leaves_the_others_alone(norm, bad, rng):
     records = random_records(rng, n=50)
     spoiled = make_records(np.vstack([records.X, np.full((1, N_VALUES), bad)]), np.append(records.groups, 1))
-    without = records.sum(np.arange(50), inputs(), 1.0, norm)
-    moved = spoiled.sum(np.arange(51), inputs(), 1.0, norm) - without
+    without = records.answer(np.arange(50), inputs(), 1.0, norm)
+    moved = spoiled.answer(np.arange(51), inputs(), 1.0, norm) - without
     assert np.linalg.norm(moved.ravel(), norm) <= PROBABILITY_SLACK + 1e-12
 
 
 def test_blocks_add_up(rng, monkeypatch):
     records = random_records(rng)
-    whole = records.sum(np.arange(200), inputs(), 1.0, 2)
+    whole = records.answer(np.arange(200), inputs(), 1.0, 2)
     monkeypatch.setattr("fairveil.privacy.veil.BLOCK_ROWS", 16)
     batch = open_batch(records, Release("histogram", "gaussian", 0.0), epsilon=np.inf)
     assert np.allclose(batch.release_sums(inputs(), 1.0), whole, rtol=1e-12)
@@ -121,7 +126,7 @@ def test_probabilities_stay_as_they_are(rng):
     model = LinearSoftmax(N_VALUES, 5)
     records = random_records(rng)
     params = rng.normal(size=model.n_params).astype(np.float32)
-    total = records.sum(np.arange(200), soft(model, params), 1.0, 1)
+    total = records.answer(np.arange(200), soft(model, params), 1.0, 1)
     counted = (records.groups >= 0) & (records.groups < N_CELLS)
     exact = softmax(model.logits(params, records.X)).astype(np.float64)[:, counted]
     assert total.sum() == pytest.approx(exact.sum(), rel=1e-13)
@@ -160,13 +165,12 @@ def test_a_bound_is_positive_and_finite(bound):
 
 def test_nobody_is_a_histogram_of_noise():
     records = make_records(np.zeros((0, N_VALUES)), [])
-    assert not records.sum(np.arange(0), inputs(), 1.0, 2).any()
+    assert not records.answer(np.arange(0), inputs(), 1.0, 2).any()
     batch = open_batch(records, Release("histogram", "laplace", 1.0), rate=0.5)
     assert np.isfinite(batch.release_sums(inputs(), 1.0)).all()
 
 
 @row_function
-@dataclass(frozen=True)
 class Twice(Inputs):
     """Answers with one row of values, which would be added to every value."""
 
@@ -180,7 +184,6 @@ class Stranger(Inputs):
 
 
 @row_function
-@dataclass(frozen=True)
 class TwiceCounted:
     """Answers with two codes for each row."""
 
@@ -217,7 +220,7 @@ def test_queries_and_parts_that_are_not_registered_are_refused(rng):
     with pytest.raises(UnplannedReleaseError, match="row_function"):
         Count(TABLE, N_CELLS, Stranger())
     with pytest.raises(UnplannedReleaseError, match="row_function"):
-        GradientNormBin(LinearSoftmax(2), np.zeros(6, np.float32), Stranger(), np.ones(1, np.float32))
+        Bin(GradientNorm(LinearSoftmax(2), np.zeros(6, np.float32), Stranger()), np.ones(1, np.float32))
 
 
 def test_rounding_of_probabilities_is_far_below_what_the_noise_covers():
@@ -233,7 +236,7 @@ def test_rounding_of_probabilities_is_far_below_what_the_noise_covers():
         function = soft(model, params, one_cell(1), 1)
         records, less = make_records(X, np.zeros(BLOCK_ROWS)), make_records(X[1:], np.zeros(BLOCK_ROWS - 1))
         own = softmax(model.logits(params, X[:1]))[:, 0]
-        moved = records.sum(np.arange(BLOCK_ROWS), function, 1.0, 1)
-        moved -= less.sum(np.arange(BLOCK_ROWS - 1), function, 1.0, 1) + own
+        moved = records.answer(np.arange(BLOCK_ROWS), function, 1.0, 1)
+        moved -= less.answer(np.arange(BLOCK_ROWS - 1), function, 1.0, 1) + own
         worst = max(worst, float(np.abs(moved).sum()))
     assert worst < (ROUNDING - 1) / 2

@@ -15,9 +15,9 @@ from fairveil._random import secret_coins
 from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.methods.functional.quadratic import NEWTON_SENSITIVITY, START_SENSITIVITY, laplace_bound
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.moments import Moments, coefficient_sensitivity, flat_length, pack
+from fairveil.privacy.moments import Moments, RowMoments, coefficient_sensitivity, pack
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import MomentsAroundWeights, MomentsAtZero, RowMoments, row_function
+from fairveil.privacy.queries import LogisticMoments, MomentSum, row_function
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 
@@ -25,13 +25,10 @@ D = 4
 
 
 @row_function
-@dataclass(frozen=True)
 class Loose:
     """Whatever the row holds: z is the first columns, u and v the last two; cells and tables by label and group."""
 
-    n_values: int = D
-    n_cells: int = 4
-    n_tables: int = 2
+    shape: tuple = (4, 2, D)
 
     def moments_of(self, rows):
         X = rows.X.astype(np.float64)
@@ -40,11 +37,8 @@ class Loose:
 
 
 @row_function
-@dataclass(frozen=True)
 class Chatty:
-    n_values: int = D
-    n_cells: int = 1
-    n_tables: int = 1
+    shape: tuple = (1, 1, D)
     part: int = 0
 
     def moments_of(self, rows):
@@ -103,7 +97,7 @@ def test_a_table_laid_flat_keeps_its_norm_and_comes_back(tables, norm):
     tables = tables + tables.transpose(0, 2, 1)
     first = tables[:, 0]
     flat = pack(first, tables, norm)
-    assert len(flat) == flat_length(3, 3, D)
+    assert len(flat) == 3 * D + 3 * D * (D + 1) // 2
     assert np.linalg.norm(flat[3 * D :], norm) == pytest.approx(
         np.linalg.norm(tables.ravel(), norm), abs=1e-9
     )
@@ -115,8 +109,8 @@ def test_a_table_laid_flat_keeps_its_norm_and_comes_back(tables, norm):
 def test_sums_of_two_halves_are_the_sum_of_all(rng):
     records = make_records(rng)
     everyone = np.arange(300)
-    halves = [records.sum_moments(part, Loose(), 1.0, 2) for part in (everyone[:120], everyone[120:])]
-    assert np.allclose(sum(halves), records.sum_moments(everyone, Loose(), 1.0, 2), atol=1e-10)
+    halves = [records.answer(part, MomentSum(Loose()), 1.0, 2) for part in (everyone[:120], everyone[120:])]
+    assert np.allclose(sum(halves), records.answer(everyone, MomentSum(Loose()), 1.0, 2), atol=1e-10)
 
 
 # --- the bound holds, whatever the row ------------------------------------------------------------------------------
@@ -126,19 +120,16 @@ def test_sums_of_two_halves_are_the_sum_of_all(rng):
 @settings(max_examples=300, deadline=None)
 def test_no_float_moves_the_moments_by_more_than_the_bound(row, norm):
     one = MemoryRecords(row[None], np.zeros(1, np.int16), np.zeros(1, np.int16))
-    moved = one.sum_moments(np.arange(1), Loose(), 0.5, norm)
+    moved = one.answer(np.arange(1), MomentSum(Loose()), 0.5, norm)
     assert np.isfinite(moved).all()
     assert np.linalg.norm(moved, norm) <= 0.5
 
 
 @row_function
-@dataclass(frozen=True)
 class Underflowing:
     length: float
     pull: float
-    n_values: int = 1
-    n_cells: int = 1
-    n_tables: int = 1
+    shape: tuple = (1, 1, 1)
 
     def moments_of(self, rows):
         place = np.zeros(len(rows), dtype=int)
@@ -150,7 +141,7 @@ class Underflowing:
 @pytest.mark.parametrize("pull", [1.0, 1e150, 1e300, math.inf, math.nan])
 def test_squares_that_underflow_or_overflow_hide_nothing(length, pull):
     one = MemoryRecords(np.zeros((1, 1), np.float32), np.zeros(1, np.int16), np.zeros(1, np.int16))
-    moved = one.sum_moments(np.arange(1), Underflowing(length, pull), 0.5, 2)
+    moved = one.answer(np.arange(1), MomentSum(Underflowing(length, pull)), 0.5, 2)
     assert np.isfinite(moved).all()
     assert np.linalg.norm(moved) <= 0.5
 
@@ -161,8 +152,10 @@ def test_a_broken_row_adds_nothing_and_spoils_nobody(bad, rng):
     spoiled = records.X.copy()
     spoiled[17] = bad
     others = np.delete(np.arange(300), 17)
-    ours = MemoryRecords(spoiled, records.y, records.groups).sum_moments(np.arange(300), Loose(), 1.0, 2)
-    assert np.allclose(ours, records.sum_moments(others, Loose(), 1.0, 2), atol=1e-10)
+    ours = MemoryRecords(spoiled, records.y, records.groups).answer(
+        np.arange(300), MomentSum(Loose()), 1.0, 2
+    )
+    assert np.allclose(ours, records.answer(others, MomentSum(Loose()), 1.0, 2), atol=1e-10)
 
 
 def one_row(x, y, group):
@@ -175,7 +168,7 @@ PLACES = np.arange(6).reshape(3, 2)
 
 def moved_by(function, x, y, group, norm=2, bound=1e9):
     """Return how far one record moves the flat vector when nothing is clipped."""
-    total = one_row(x, y, group).sum_moments(np.arange(1), function, bound, norm)
+    total = one_row(x, y, group).answer(np.arange(1), MomentSum(function), bound, norm)
     return float(np.linalg.norm(total, norm))
 
 
@@ -203,12 +196,15 @@ def largest_move(function_at, rng, n_starts=12):
 
 NORM = 2.0
 CASES = {
-    "at zero": (lambda _: MomentsAtZero(NORM, D + 1, PLACES, PLACES // 2, 6, 3), START_SENSITIVITY),
+    "at zero": (lambda _: LogisticMoments(NORM, (6, 3, D + 1), PLACES, PLACES // 2), START_SENSITIVITY),
     "the paper's scale": (
-        lambda _: MomentsAtZero(NORM, D + 1, PLACES, PLACES // 2, 6, 3, weight=0.125, slope=0.5),
+        lambda _: LogisticMoments(NORM, (6, 3, D + 1), PLACES, PLACES // 2, weight=0.125, slope=0.5),
         coefficient_sensitivity(),
     ),
-    "around weights": (lambda w: MomentsAroundWeights(NORM, 3 * w, PLACES // 2, 3), NEWTON_SENSITIVITY),
+    "around weights": (
+        lambda w: LogisticMoments(NORM, (3, 3, len(3 * w)), PLACES // 2, PLACES // 2, 3 * w),
+        NEWTON_SENSITIVITY,
+    ),
 }
 
 
@@ -228,7 +224,7 @@ def test_sensitivities_are_the_documented_ones():
 
 
 def test_the_laplace_bound_of_the_paper_is_valid_and_loose(rng):
-    paper = MomentsAtZero(1.0, D + 1, PLACES, PLACES // 2, 6, 3, weight=0.125, clips=True, slope=0.5)
+    paper = LogisticMoments(1.0, (6, 3, D + 1), PLACES, PLACES // 2, weight=0.125, clips=True, slope=0.5)
     moves = [moved_by(paper, x, 1, 0, norm=1) for x in [np.full(D, 9.0), *rng.normal(size=(50, D)) * 3]]
     tight = (D + 1) / 2 + (D + 1) ** 2 / 8
     assert max(moves) == pytest.approx(tight)
@@ -243,7 +239,7 @@ N_WIDE = 120
 
 def noise_alone(law, noise, bound):
     """Moments of nobody: 7,140 entries off the diagonal, 120 on it, 120 first moments in each of 60 cells."""
-    wide = MomentsAtZero(1.0, N_WIDE, np.zeros((1, 2), int), np.zeros((1, 2), int), 60, 1)
+    wide = LogisticMoments(1.0, (60, 1, N_WIDE), np.zeros((1, 2), int), np.zeros((1, 2), int))
     nobody = MemoryRecords(
         np.zeros((0, N_WIDE - 1), np.float32), np.zeros(0, np.int16), np.zeros(0, np.int16)
     )

@@ -46,12 +46,8 @@ UNHEARD = register_noise_distribution(NoiseDistribution("unheard", Unheard, 2, a
 
 
 @row_function
-@dataclass(frozen=True)
 class Zero:
     depends_on_group: ClassVar[bool] = False
-
-    def n_values(self, n_labels):
-        return 1
 
     def values_of(self, rows):
         return np.zeros((1, len(rows)), dtype=np.float32)

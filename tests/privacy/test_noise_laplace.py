@@ -5,7 +5,6 @@ a scale that is off by a factor 1.5 (a distance of 0.074 or more, against a crit
 1 - 1e-9.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -26,12 +25,8 @@ BOUND = 0.25
 
 
 @row_function
-@dataclass(frozen=True)
 class Ones:
     depends_on_group: ClassVar[bool] = False
-
-    def n_values(self, n_labels):
-        return 4
 
     def values_of(self, rows):
         return np.ones((4, len(rows)), dtype=np.float32)

@@ -15,10 +15,11 @@ from fairveil.models.rules import Argmax, RandomizedThresholds, TiltedArgmax, la
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import (
+    Bin,
     Count,
+    CrossEntropy,
     Decision,
-    JointEntropy,
-    MarginBin,
+    Margin,
     RuleDecision,
     Sum,
     WeightedDecision,
@@ -135,7 +136,7 @@ def test_the_pull_of_joint_pairs_is_the_slope_of_their_cross_entropy(rng):
     for output in range(8):
         nudge = step * (np.arange(8)[:, None] == output)
         slopes[output] = (losses(logits + nudge) - losses(logits - nudge)) / (2 * step)
-    objective = JointEntropy(TASK.joint_outputs)
+    objective = CrossEntropy(outputs=TASK.joint_outputs)
     np.testing.assert_allclose(objective.dlogits(logits, rows), slopes, atol=1e-8)
     single = objective.dlogits(logits.astype(np.float32), rows)
     assert single.dtype == np.float32
@@ -144,7 +145,9 @@ def test_the_pull_of_joint_pairs_is_the_slope_of_their_cross_entropy(rng):
 
 def test_rows_of_no_known_group_pull_at_nothing(rng):
     rows = make_rows(rng, with_nobody=True)
-    pulls = JointEntropy(TASK.joint_outputs).dlogits(rng.standard_normal((8, N)).astype(np.float32), rows)
+    pulls = CrossEntropy(outputs=TASK.joint_outputs).dlogits(
+        rng.standard_normal((8, N)).astype(np.float32), rows
+    )
     is_known = np.isin(rows.groups, PEOPLE.codes)
     assert 50 < is_known.sum() < 250
     assert not pulls[:, ~is_known].any()
@@ -155,7 +158,7 @@ def test_rows_of_no_known_group_pull_at_nothing(rng):
 def test_the_pull_leaves_the_logits_alone(rng):
     logits = rng.standard_normal((8, N)).astype(np.float32)
     before = logits.copy()
-    JointEntropy(TASK.joint_outputs).dlogits(logits, make_rows(rng))
+    CrossEntropy(outputs=TASK.joint_outputs).dlogits(logits, make_rows(rng))
     assert np.array_equal(logits, before)
 
 
@@ -224,7 +227,6 @@ def test_soft_decisions_are_those_of_a_loop_over_rows(rng, n_classes, smoothing)
     rows, (model, params) = make_rows(rng, n_classes), make_model(rng, n_classes)
     cells, rule = rng.integers(-1, 4, size=(N_GROUPS, n_classes)), TiltedArgmax(tables(rng, n_classes))
     function = Sum(cells, 4, RuleDecision(model, params, rule, cells.shape[1], smoothing))
-    assert function.n_values == n_classes
     values, found = function.values.values_of(rows), function.cells_of(rows)
     assert values.shape == (n_classes, N)
     for i, (logits, group, label, _) in enumerate(each(rows, model, params)):
@@ -284,7 +286,7 @@ def test_signed_decisions_are_those_of_a_loop_over_rows(rng, n_classes):
     rows, (model, params) = make_rows(rng, n_classes, with_nobody=True), make_model(rng, n_classes)
     rule = TiltedArgmax(tables(rng, n_classes))
     function = Sum(one_cell(n_classes), 1, RuleDecision(model, params, rule, n_classes, 0.2, SIGNS))
-    assert (function.n_cells, function.n_values) == (1, n_classes)
+    assert function.n_cells == 1
     assert not function.cells_of(rows).any()
     values = function.values.values_of(rows)
     assert values.shape == (n_classes, N)
@@ -328,7 +330,7 @@ def test_weighted_decisions_are_those_of_a_loop_over_rows(rng):
 @pytest.mark.parametrize("jitter", [0.0, 0.7])
 def test_margins_are_binned_as_by_a_loop_over_rows(rng, seeded, jitter):
     rows, (model, params) = make_rows(rng, coins=secret_coins()), make_model(rng)
-    function = Count(CELLS, 4, MarginBin(model, params, EDGES, jitter))
+    function = Count(CELLS, 4, Bin(Margin(model, params, jitter), EDGES))
     assert function.n_counts == 24
     expected = []
     for logits, group, label, uniforms in each(rows, model, params):
@@ -343,7 +345,7 @@ def test_margins_are_binned_as_by_a_loop_over_rows(rng, seeded, jitter):
 def test_jitter_moves_rows_into_other_bins_by_their_own_lots(rng, seeded):
     rows, (model, params) = make_rows(rng, coins=secret_coins()), make_model(rng)
     plain, jittered = (
-        Count(CELLS, 4, MarginBin(model, params, EDGES, width)).counts_of(rows) for width in (0.0, 0.7)
+        Count(CELLS, 4, Bin(Margin(model, params, width), EDGES)).counts_of(rows) for width in (0.0, 0.7)
     )
     moved = plain != jittered
     assert 10 < moved.sum() < N / 2
@@ -357,7 +359,7 @@ def test_the_bins_above_an_edge_hold_whom_a_threshold_there_decides_for_class_1(
     """The rule that is fitted to the histogram is the rule that is used: lots, ties and all."""
     rows, (model, params) = make_rows(rng, coins=secret_coins()), make_model(rng)
     everyone = np.zeros((N_GROUPS, 2), dtype=int)
-    bins = Count(everyone, 1, MarginBin(model, params, EDGES, jitter)).counts_of(rows)
+    bins = Count(everyone, 1, Bin(Margin(model, params, jitter), EDGES)).counts_of(rows)
     rule = RandomizedThresholds(np.full((N_GROUPS, 1), EDGES[edge]), np.ones((N_GROUPS, 1)), jitter)
     decided = Count(everyone, 1, Decision(model, params, rule)).counts_of(rows)
     assert np.array_equal(bins > edge, decided == 1)
@@ -369,7 +371,7 @@ def test_a_margin_on_an_edge_lies_in_the_bin_below_it(rng):
     params = np.zeros(model.n_params, np.float32)
     params[-1] = 0.5  # everybody's margin is the fourth edge
     assert (
-        Count(np.zeros((N_GROUPS, 2), dtype=int), 1, MarginBin(model, params, EDGES)).counts_of(rows) == 3
+        Count(np.zeros((N_GROUPS, 2), dtype=int), 1, Bin(Margin(model, params), EDGES)).counts_of(rows) == 3
     ).all()
 
 
@@ -434,7 +436,7 @@ def test_all_of_them_pass_the_veil_and_add_up_to_what_a_loop_adds_up_to(rng, see
     rule, rows = TiltedArgmax(tables(rng)), Rows(MemoryRecords(X, y, groups), np.arange(N))
     counted = (
         Count(CELLS, 4, Decision(model, params, rule)),
-        Count(CELLS, 4, MarginBin(model, params, EDGES)),
+        Count(CELLS, 4, Bin(Margin(model, params), EDGES)),
         Count(all_cells(N_GROUPS, 2), N_GROUPS * 2, Decision(model, params, rule, is_row_stable=True)),
     )
     for function, name in zip(counted, names, strict=False):
@@ -451,7 +453,7 @@ def test_all_of_them_pass_the_veil_and_add_up_to_what_a_loop_adds_up_to(rng, see
             if cell >= 0:
                 expected[cell] += values
         np.testing.assert_allclose(batch.release_sums(function, bound, name), expected, atol=1e-4)
-    objective = JointEntropy(TASK.joint_outputs)
+    objective = CrossEntropy(outputs=TASK.joint_outputs)
     gradient = batch.release_gradient(joint, joint_params, objective, math.inf)
     pulls = objective.dlogits(joint.logits(joint_params, X), rows)
     np.testing.assert_allclose(gradient[:32].reshape(8, 4), pulls @ X, atol=1e-3)

@@ -35,13 +35,9 @@ def plan_of(*releases, rate=1.0, n_steps=1, epsilon=1.0):
 
 
 @row_function
-@dataclass(frozen=True)
 class Raw:
     depends_on_group: ClassVar[bool] = True
     factor: float
-
-    def n_values(self, n_labels):
-        return 6
 
     def values_of(self, rows):
         return (rows.X * self.factor).T

@@ -15,7 +15,7 @@ from fairveil.methods.inputs import InputSpec
 from fairveil.models import Average, Decoupled, LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.models.rules import Argmax, DecisionRule, TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Count, CrossEntropy, GradientNormBin, JointEntropy, Objective
+from fairveil.privacy.queries import Bin, Count, CrossEntropy, GradientNorm
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
 
@@ -181,7 +181,7 @@ class Descent:
         rule: DecisionRule = Argmax()
         if task.predicts == "joint":
             # a joint model's outputs are added up over groups to decide for the most likely label
-            loss = JointEntropy(task.joint_outputs)
+            loss = CrossEntropy(outputs=task.joint_outputs)
             rule = TiltedArgmax(np.tile(np.eye(task.n_classes), len(task.people.codes))[None])
         groups = np.repeat(np.arange(n_groups)[:, None], task.n_classes, axis=1)
         edges = np.array([clip_norm], dtype=np.float32)
@@ -191,7 +191,7 @@ class Descent:
             batch = veils["train"].draw()
             bound: float | Float32Array = clip_norm
             if self.group_clipping:
-                is_clipped = GradientNormBin(model, params, CrossEntropy(), edges)
+                is_clipped = Bin(GradientNorm(model, params, CrossEntropy()), edges)
                 counts = batch.release_counts(Count(groups, n_groups, is_clipped), "clipped")
                 bound = adapted_clip_norms(counts.reshape(-1, 2), clip_norm)
             gradient = batch.release_gradient(model, params, loss, bound)

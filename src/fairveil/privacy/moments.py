@@ -8,15 +8,28 @@ is that of the coefficients of the polynomial (Laplace noise). The proof is in d
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float64Array
-from fairveil.privacy.queries import RowMoments
 
 TINY = 1e-280
 """Added to squared lengths: a square that underflows must not make a record look shorter than it is."""
+
+
+class RowMoments(NamedTuple):
+    """What rows add to moments: u z to the row's cell, v z z^T to the row's matrix; -1 for none.
+
+    `design` holds z, shape (n_rows, n_values); `slopes` holds u and `weights` holds v, shape (n_rows,).
+    """
+
+    design: NDArray[np.floating]
+    cells: NDArray[np.integer]
+    tables: NDArray[np.integer]
+    slopes: NDArray[np.floating]
+    weights: NDArray[np.floating]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +76,6 @@ def coefficient_sensitivity(first: float = 0.5, second: float = 0.125) -> float:
     (0.5154, 1.4142)
     """
     return math.hypot(first, second)
-
-
-def flat_length(n_cells: int, n_tables: int, n_values: int) -> int:
-    """Return the length of the flat vector: cells of d numbers, tables of d (d + 1) / 2."""
-    return n_cells * n_values + n_tables * (n_values * (n_values + 1) // 2)
 
 
 def pack(first: Float64Array, second: Float64Array, norm: int) -> Float64Array:

@@ -6,10 +6,12 @@ a batch refuses a release that its plan does not list.
 """
 
 import math
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from fairveil._random import Coins
 from fairveil._validation import check_integer, check_probability
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import (
@@ -24,6 +26,7 @@ from fairveil.accounting.events import (
 from fairveil.accounting.pricing import count_uses, total_magnitude
 from fairveil.errors import InvalidParameterError
 from fairveil.privacy.attribute import hides_attribute
+from fairveil.privacy.ledger import Ledger, Receipt
 from fairveil.privacy.noise import noise_distribution, public_scale
 
 ALL = "all"
@@ -192,19 +195,36 @@ class Plan:
         return Charge(stage.event, split, stage.subset, self.unit)
 
 
-class StatedGuarantee(Protocol):
-    """A guarantee that is stated at some delta, or none."""
+class PublicPlan(Protocol):
+    """The public numbers of a plan, which are debited before it is carried out."""
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon that it was calibrated to."""
 
     @property
     def delta(self) -> float:
-        """The delta at which epsilon is stated."""
+        """The delta that it is stated at."""
 
     @property
     def is_private(self) -> bool:
-        """Whether any guarantee is claimed."""
+        """Whether it claims any guarantee."""
+
+    def charges(self, split: str) -> tuple[Charge, ...]:
+        """Return what the ledger debits."""
 
 
-def cost_by_itself(event: Event, claim: StatedGuarantee) -> dict[str, float | None]:
+def debit_plan(plan: PublicPlan, ledger: Ledger, coins: Coins, purpose: str) -> Receipt:
+    """Debit a plan under a new split name; with coins that are not secret, it is debited as not private."""
+    split = uuid.uuid4().hex[:12]
+    charges = plan.charges(split)
+    if plan.is_private and not coins.is_secret:
+        charges = only_nonprivate(charges, "seeded coins")
+    details = {"epsilon": plan.epsilon if plan.is_private else None, "delta": plan.delta}
+    return ledger.debit(charges, purpose, details, split)
+
+
+def cost_by_itself(event: Event, claim: PublicPlan) -> dict[str, float | None]:
     """Return the epsilon and delta of one event as plain values, pure where it is, None where nothing is claimed."""
     if not claim.is_private:
         return {"epsilon": None, "delta": None}

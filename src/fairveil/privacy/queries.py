@@ -1,23 +1,20 @@
-"""Every question that may be asked of a person, as a few frozen queries that can be combined.
+"""Every question that may be asked of a person: five queries, and the row functions that they are made of.
 
-========================  =====================================================================
-`Count(table, n, code)`   How many records fall into each pair of a cell and a public code.
-`Sum(table, n, values)`   The sum of a bounded vector over the records of each cell.
-objectives                The derivative of a loss by the logits; the model clips its gradient.
-moments                   First and second moments of a bounded vector.
-========================  =====================================================================
+`Count` counts records by cell and public code, `Sum` adds up bounded vectors by cell, `GradientSum` and
+`GroupGradientSum` add up clipped gradients, `MomentSum` adds up bounded first and second moments. A *table* is an
+integer array of shape (n_groups, n_labels) that holds the cell of each pair of a group code and a label, -1 for pairs
+that are not counted; group code -1 reads the last row.
 
-A *table* is an integer array of shape (n_groups, n_labels) that holds the cell of each pair of a group code and a
-label, -1 for pairs that are not counted. Group code -1 reads the last row of a table.
-
-Public (released or declared) numbers are fields, records are arguments. Each query answers every row from that row
-alone, and the veil accepts no type that is not registered by `row_function`. Models whose parameters may be known
-before the records are chosen must be `is_row_stable`: then no row can change the rounding of another row's answer.
+Public (released or declared) numbers are fields, records are arguments. A row function answers every row from that row
+alone; a query bounds each contribution itself and adds them up. The veil accepts registered types only. Parameters
+that may be known before the records are chosen must be used with `is_row_stable`, so that no row can change the
+rounding of another row's answer.
 """
 
-import dataclasses
+import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from functools import lru_cache
+from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,22 +27,30 @@ from fairveil.models.last_layer import LayeredModel, last_inputs, margin_weights
 from fairveil.models.losses import logits_pull, soft_decision_pull, softmax, tempered_softmax, tilted_pull
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.models.rules import DecisionRule, TiltedArgmax
+from fairveil.privacy.moments import RowMoments, bounded_rows, pack, sum_rows
 from fairveil.privacy.rows import Rows
 
 T = TypeVar("T", bound=type)
 Table = NDArray[np.int64]
-Integers = NDArray[np.integer] | NDArray[np.bool_]
+Bound = float | Float32Array
+"""A clip norm, or one for each group code."""
+
+PROBABILITY_SLACK = 1 + 1e-6
+"""Vectors are clipped to this multiple of their bound, so that probabilities, whose sum differs from 1 by rounding, are
+not rescaled. The veil's own factor for rounding is much larger."""
+
+MOMENT_SAFETY = 1 - 1e-6
+"""Moments are clipped to this multiple of their bound, so that the bound also holds after rounding."""
 
 NOT_ONE_ANSWER = "Expected a query to answer each row once, got more or fewer answers."
-"""A row that is added twice is not bounded."""
 
 _registered: set[type] = set()
 
 
+@dataclass_transform(frozen_default=True, eq_default=False)
 def row_function(cls: T) -> T:
-    """Register a frozen dataclass as a query, or as a part of one, that may pass the veil."""
-    if not (dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen):  # type: ignore[attr-defined]
-        raise TypeError(f"Expected {cls.__name__} to be a frozen dataclass; freeze it before registering.")
+    """Make a class a frozen dataclass, and register it as a query or a part of one that may pass the veil."""
+    dataclass(frozen=True, eq=False)(cls)
     _registered.add(cls)
     return cls
 
@@ -55,70 +60,8 @@ def check_registered(query: Any) -> None:
     if type(query) not in _registered:
         raise UnplannedReleaseError(
             f"Expected a registered query of fairveil.privacy.queries, got {type(query).__name__}; "
-            "make it a frozen dataclass and decorate it with @row_function."
+            "decorate its class with @row_function."
         )
-
-
-class Code(Protocol):
-    """Answers each row with a code 0 ... n_codes - 1."""
-
-    def n_codes(self, n_labels: int) -> int:
-        """Return the number of codes where there are this many labels."""
-
-    def codes_of(self, rows: Rows) -> Integers:
-        """Return the codes, shape (n_rows,)."""
-
-
-class Values(Protocol):
-    """Answers each row with a vector, which the veil bounds."""
-
-    depends_on_group: ClassVar[bool]
-    """Whether a row's vector may depend on its group code."""
-
-    def n_values(self, n_labels: int) -> int:
-        """Return the length of a vector where there are this many labels."""
-
-    def values_of(self, rows: Rows) -> NDArray[np.floating]:
-        """Return the vectors, shape (n_values, n_rows)."""
-
-
-class Objective(Protocol):
-    """What training minimizes, as its derivative by the logits."""
-
-    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return the derivative of each row's objective by its own logits, shape (n_outputs, n_rows)."""
-
-
-class RowMoments(NamedTuple):
-    """What rows add to moments: u z to the row's cell, v z z^T to the row's matrix; -1 for none.
-
-    `design` holds z, shape (n_rows, n_values); `slopes` holds u and `weights` holds v, shape (n_rows,).
-    """
-
-    design: NDArray[np.floating]
-    cells: NDArray[np.integer]
-    tables: NDArray[np.integer]
-    slopes: NDArray[np.floating]
-    weights: NDArray[np.floating]
-
-
-class MomentQuery(Protocol):
-    """Answers each row with a vector z, whose first and second moments are summed by cell and by matrix."""
-
-    @property
-    def n_values(self) -> int:
-        """The length of z."""
-
-    @property
-    def n_cells(self) -> int:
-        """The number of sums of first moments."""
-
-    @property
-    def n_tables(self) -> int:
-        """The number of sums of second moments."""
-
-    def moments_of(self, rows: Rows) -> RowMoments:
-        """Return what each row adds, and where."""
 
 
 def one_cell(n_labels: int) -> Table:
@@ -131,165 +74,57 @@ def all_cells(n_groups: int, n_labels: int) -> Table:
     return np.arange(n_groups * n_labels).reshape(n_groups, n_labels)
 
 
-# --- codes: what is counted -------------------------------------------------------------------------------
+class Code:
+    """Answers each row with one of `n_codes` codes; unless overridden, one for each label."""
+
+    def n_codes(self, n_labels: int) -> int:
+        return n_labels
+
+    def codes_of(self, rows: Rows) -> NDArray[Any]:
+        """Return the codes, shape (n_rows,), integer or Boolean."""
+        raise NotImplementedError
+
+
+class Values:
+    """Answers each row with a vector, which may depend on its group unless the class says otherwise."""
+
+    depends_on_group: ClassVar[bool] = True
+
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        """Return the vectors, shape (n_values, n_rows)."""
+        raise NotImplementedError
+
+
+class Objective(Protocol):
+    """What training minimizes, as the derivative of each row's objective by its own logits."""
+
+    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
+        """Return the derivatives, shape (n_outputs, n_rows)."""
+
+
+class MomentFunction(Protocol):
+    """Answers each row with a vector z, a slope u, a weight v, and the cell and the matrix that they are added to."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The numbers of cells, of matrices, and of entries of z."""
+
+    def moments_of(self, rows: Rows) -> RowMoments:
+        """Return what each row adds, and where."""
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
-class Present:
+class Present(Code):
     """Code 0 for each row."""
 
     def n_codes(self, n_labels: int) -> int:
-        """Return 1."""
         return 1
 
-    def codes_of(self, rows: Rows) -> Integers:
-        """Return zeros."""
+    def codes_of(self, rows: Rows) -> NDArray[Any]:
         return np.zeros(len(rows), dtype=np.int64)
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
-class Decision:
-    """The class that a released model, with or without a decision rule, decides for."""
-
-    model: Model
-    params: Float32Array
-    rule: DecisionRule | None = None
-    is_row_stable: bool = False
-
-    def n_codes(self, n_labels: int) -> int:
-        """Return the number of labels, which are also the decisions."""
-        return n_labels
-
-    def codes_of(self, rows: Rows) -> Integers:
-        """Return the decision on each row."""
-        if self.is_row_stable:
-            logits: NDArray[np.floating] = row_stable_logits(self.model, self.params, rows.X)
-        else:
-            logits = rows.forward(self.model, self.params)[-1]
-        if self.rule is not None:
-            return self.rule.decide(logits, rows.groups, rows.uniforms)
-        return logits[1] > logits[0] if len(logits) == 2 else logits.argmax(axis=0)
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class MarginBin:
-    """The bin of the margin logit_1 - logit_0 between public edges; a `jitter` widens each margin uniformly."""
-
-    model: Model
-    params: Float32Array
-    edges: Float64Array
-    jitter: float = 0.0
-
-    def n_codes(self, n_labels: int) -> int:
-        """Return the number of bins."""
-        return len(self.edges) + 1
-
-    def codes_of(self, rows: Rows) -> Integers:
-        """Return the bin of each row; a margin on an edge belongs to the lower bin, as ties decide for class 0."""
-        logits = rows.forward(self.model, self.params)[-1]
-        margins = logits[1] - logits[0]
-        if self.jitter:
-            margins = margins + self.jitter * (rows.uniforms[1] - 0.5)
-        return np.searchsorted(self.edges, margins, side="left")
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class GradientNormBin:
-    """The bin of the norm of each row's gradient between public edges; a norm that is not finite is in the last."""
-
-    model: Model
-    params: Float32Array
-    objective: Objective
-    edges: Float32Array
-
-    def __post_init__(self) -> None:
-        check_registered(self.objective)
-
-    def n_codes(self, n_labels: int) -> int:
-        """Return the number of bins."""
-        return len(self.edges) + 1
-
-    def codes_of(self, rows: Rows) -> Integers:
-        """Return the bin of each row."""
-        activations = rows.forward(self.model, self.params)
-        dlogits = self.objective.dlogits(activations[-1], rows)
-        norms = self.model.gradient_norms(
-            self.params, rows.X, dlogits, activations=activations, row_norms=rows.norms
-        )
-        return np.searchsorted(self.edges, norms, side="left")
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class DecisionGradientBin:
-    """The bin of the norm of the gradient of each row's soft decision; each row is evaluated in its own batch."""
-
-    model: Model
-    params: Float32Array
-    edges: Float64Array
-    sharpness: float
-
-    def n_codes(self, n_labels: int) -> int:
-        """Return the number of bins."""
-        return len(self.edges) + 1
-
-    def codes_of(self, rows: Rows) -> Integers:
-        """Return the bin of each row."""
-        norms = [
-            decision_gradient_norms(self.model, self.params, rows.X[row : row + 1], self.sharpness)
-            for row in range(len(rows))
-        ]
-        return np.searchsorted(self.edges, np.concatenate([np.zeros(0, np.float32), *norms]), side="left")
-
-
-def decision_gradient_norms(
-    model: Model, params: Float32Array, X: Float32Array, sharpness: float
-) -> Float32Array:
-    """Return the norm of the gradient of each row's soft decision, for the class where it is largest."""
-    activations = model.forward(params, X)
-    logits, norms = activations[-1], np.zeros(len(X), dtype=np.float32)
-    for k in range(1 if len(logits) == 2 else len(logits)):
-        tilts = np.zeros_like(logits)
-        tilts[k] = 1.0
-        pull = soft_decision_pull(logits, tilts, sharpness)
-        norms = np.maximum(norms, model.gradient_norms(params, X, pull, activations=activations))
-    return norms
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class ScoreBin:
-    """The pair of bins of two linear scores of z = [x, 1] / norm, the second score less a public center.
-
-    `weights` has shape (2, n_features + 1), `edges` holds the inner edges of both scores, and `centers`, shape
-    (n_groups, n_labels), is subtracted from the second score.
-    """
-
-    weights: tuple[Float64Array, Float64Array]
-    edges: tuple[Float64Array, Float64Array]
-    centers: Float64Array
-    norm: float
-    clips: bool = False
-
-    def n_codes(self, n_labels: int) -> int:
-        """Return the number of pairs of bins."""
-        return (len(self.edges[0]) + 1) * (len(self.edges[1]) + 1)
-
-    def codes_of(self, rows: Rows) -> Integers:
-        """Return the pair of bins of each row, those of the first score major."""
-        design = design_of(rows.X, self.norm, self.clips)
-        first, second = (design @ weights for weights in self.weights)
-        second -= self.centers.take(rows.joint(self.centers.shape[1]), mode="wrap")
-        major = np.searchsorted(self.edges[0], first) * (len(self.edges[1]) + 1)
-        return major + np.searchsorted(self.edges[1], second)
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
 class Count:
     """How many records fall into each (cell, code); a record is counted once at most.
 
@@ -306,59 +141,278 @@ class Count:
 
     @property
     def n_counts(self) -> int:
-        """The number of counts."""
         if self.merged is not None:
             return int(self.merged.max()) + 1
         return self.n_cells * self.code.n_codes(self.table.shape[1])
 
     def counts_of(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the count that each row is added to, negative for none."""
+        """Return the number of the count that each row is added to, negative for none."""
         n_labels = self.table.shape[1]
-        n_codes = self.code.n_codes(n_labels)
-        counted = (n_codes * self.table).take(rows.joint(n_labels), mode="wrap")
+        counted = (self.code.n_codes(n_labels) * self.table).take(rows.joint(n_labels), mode="wrap")
         codes = self.code.codes_of(rows)
         if codes.shape != counted.shape:
             raise UnplannedReleaseError(NOT_ONE_ANSWER)
         counted += codes
-        return (
-            counted
-            if self.merged is None
-            else np.where(counted < 0, -1, self.merged.take(counted, mode="wrap"))
-        )
+        if self.merged is not None:
+            counted = np.where(counted < 0, -1, self.merged.take(counted, mode="wrap"))
+        return counted.astype(np.int64, copy=False)
 
-
-# --- values: what is summed -------------------------------------------------------------------------------
+    def total(self, rows: Rows, bound: float = 1.0, norm: int = 1) -> NDArray[np.int64]:
+        """Return the counts of a block of rows."""
+        n_counts, counted = self.n_counts, self.counts_of(rows)
+        # read as unsigned, a negative number is a huge one: all rows without a count share an extra last slot
+        slots = counted.view(np.uint64)
+        np.minimum(slots, n_counts, out=slots)
+        return np.bincount(counted, minlength=n_counts + 1)[:-1]
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
-class SoftDecision:
-    """The probabilities softmax(temperature x logits), which add up to 1 (soft histogram of RaCO-DP, Equation 8)."""
+class Sum:
+    """The sum of bounded vectors over the records of each cell; a record adds its vector to one cell at most."""
 
-    depends_on_group: ClassVar[bool] = True
+    table: Table
+    n_cells: int
+    values: Values
+
+    def __post_init__(self) -> None:
+        check_registered(self.values)
+
+    def cells_of(self, rows: Rows) -> NDArray[np.int64]:
+        """Return the cell that each row adds to, negative for none."""
+        return self.table.take(rows.joint(self.table.shape[1]), mode="wrap").astype(np.int64, copy=False)
+
+    def total(self, rows: Rows, bound: float, norm: int) -> Float64Array:
+        """Return the sums of vectors clipped in L1 or L2, shape (n_cells, n_values); one not finite adds nothing."""
+        values = np.asarray(self.values.values_of(rows), dtype=np.float64)
+        if values.shape[1:] != (len(rows),):
+            raise UnplannedReleaseError(NOT_ONE_ANSWER)
+        n_values, n_slots = len(values), self.n_cells + 1
+        # read as unsigned, a negative cell is a huge one: all rows without a cell share an extra last slot
+        slots = np.minimum(self.cells_of(rows).view(np.uint64), self.n_cells).view(np.int64)
+        limit = bound * PROBABILITY_SLACK
+        sizes = np.add.reduce(np.abs(values) if norm == 1 else values * values, axis=0)
+        if not np.maximum.reduce(sizes, initial=0.0) <= limit**norm:
+            norms = sizes if norm == 1 else np.sqrt(sizes)
+            values = values * (limit / np.maximum(norms, limit))
+            slots = np.where(np.isfinite(norms), slots, self.n_cells)
+        places = slots + _first_slots(n_values, n_slots)
+        sums: Float64Array = np.bincount(places.ravel(), values.ravel(), n_slots * n_values)  # type: ignore[assignment]
+        return sums.reshape(n_values, n_slots)[:, :-1].T
+
+
+@lru_cache(maxsize=32)
+def _first_slots(n_values: int, n_slots: int) -> NDArray[np.int64]:
+    return np.arange(0, n_values * n_slots, n_slots)[:, None]
+
+
+@row_function
+class GradientSum:
+    """The sum of clipped gradients of an objective; an array of clip norms holds one for each group code."""
+
+    model: Model
+    params: Float32Array
+    objective: Objective
+
+    def __post_init__(self) -> None:
+        check_registered(self.objective)
+
+    def total(self, rows: Rows, bound: Bound, norm: int = 2) -> NDArray[Any]:
+        """Return the sum over a block of rows, shape (n_params,)."""
+        model, params, activations = self.model, self.params, rows.forward(self.model, self.params)
+        dlogits = self.objective.dlogits(activations[-1], rows)
+        if isinstance(bound, float):
+            norms = None if bound == math.inf else rows.norms
+        else:
+            bound, norms = bound.take(rows.groups), rows.norms
+        return model.clipped_gradient(
+            params, rows.X, dlogits, bound, activations=activations, row_norms=norms
+        )
+
+
+@row_function
+class GroupGradientSum(GradientSum):
+    """For each group code, the sum of the clipped gradients of its records; other records add nothing."""
+
+    n_groups: int
+
+    def total(self, rows: Rows, bound: Bound, norm: int = 2) -> NDArray[Any]:
+        """Return the sums over a block of rows, shape (n_groups, n_params)."""
+        model, params, rows = self.model, self.params, rows.by_group()
+        totals = np.zeros((self.n_groups, len(params)))
+        *hidden, logits = rows.forward(model, params)
+        dlogits = self.objective.dlogits(logits, rows)
+        ends = np.searchsorted(rows.groups, np.arange(self.n_groups + 1))
+        for group in np.flatnonzero(np.diff(ends)).tolist():
+            own = slice(ends[group], ends[group + 1])
+            activations = (*(layer[own] for layer in hidden), logits[:, own])
+            norms = None if bound == math.inf else rows.norms[own]
+            totals[group] = model.clipped_gradient(
+                params, rows.X[own], dlogits[:, own], bound, activations=activations, row_norms=norms
+            )
+        return totals
+
+
+@row_function
+class MomentSum:
+    """First moments u z by cell and second moments v z z^T by matrix, as one flat vector (see `moments`)."""
+
+    function: MomentFunction
+
+    def __post_init__(self) -> None:
+        check_registered(self.function)
+
+    def total(self, rows: Rows, bound: float, norm: int) -> Float64Array:
+        """Return the sum over a block of rows, each of which moves the vector by at most `bound` in L1 or L2."""
+        answers, shape = self.function.moments_of(rows), self.function.shape
+        if [answer.shape for answer in answers] != [(len(rows), shape[2]), *[(len(rows),)] * 4]:
+            raise UnplannedReleaseError(NOT_ONE_ANSWER)
+        return pack(*sum_rows(bounded_rows(answers, shape, MOMENT_SAFETY * bound, norm), shape), norm)
+
+
+Query = Count | Sum | GradientSum | MomentSum
+
+
+@row_function
+class Decision(Code):
+    """The class that a released model, with or without a decision rule, decides for."""
+
+    model: Model
+    params: Float32Array
+    rule: DecisionRule | None = None
+    is_row_stable: bool = False
+
+    def codes_of(self, rows: Rows) -> NDArray[Any]:
+        if self.is_row_stable:
+            logits: NDArray[np.floating] = row_stable_logits(self.model, self.params, rows.X)
+        else:
+            logits = rows.forward(self.model, self.params)[-1]
+        if self.rule is not None:
+            return self.rule.decide(logits, rows.groups, rows.uniforms)
+        return logits[1] > logits[0] if len(logits) == 2 else logits.argmax(axis=0)
+
+
+@row_function
+class Bin(Code):
+    """The bin of a number between public edges: the lower one on an edge, the last one for NaN."""
+
+    number: Values
+    edges: NDArray[np.floating]
+
+    def __post_init__(self) -> None:
+        check_registered(self.number)
+
+    def n_codes(self, n_labels: int) -> int:
+        return len(self.edges) + 1
+
+    def codes_of(self, rows: Rows) -> NDArray[Any]:
+        return np.searchsorted(self.edges, self.number.values_of(rows)[0], side="left")
+
+
+@row_function
+class BinPair(Code):
+    """The pair of bins of two numbers, those of the first major."""
+
+    first: Bin
+    second: Bin
+
+    def n_codes(self, n_labels: int) -> int:
+        return self.first.n_codes(n_labels) * self.second.n_codes(n_labels)
+
+    def codes_of(self, rows: Rows) -> NDArray[Any]:
+        return self.first.codes_of(rows) * (len(self.second.edges) + 1) + self.second.codes_of(rows)
+
+
+@row_function
+class Margin(Values):
+    """The margin logit_1 - logit_0, plus a uniform number of width `jitter` around 0."""
+
+    model: Model
+    params: Float32Array
+    jitter: float = 0.0
+
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        logits = rows.forward(self.model, self.params)[-1]
+        margins = logits[1] - logits[0]
+        return (margins + self.jitter * (rows.uniforms[1] - 0.5) if self.jitter else margins)[None]
+
+
+@row_function
+class GradientNorm(Values):
+    """The norm of the gradient of an objective, infinite where it is not finite."""
+
+    model: Model
+    params: Float32Array
+    objective: Objective
+
+    def __post_init__(self) -> None:
+        check_registered(self.objective)
+
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        model, params, activations = self.model, self.params, rows.forward(self.model, self.params)
+        dlogits = self.objective.dlogits(activations[-1], rows)
+        norms = model.gradient_norms(params, rows.X, dlogits, activations=activations, row_norms=rows.norms)
+        return norms[None]
+
+
+@row_function
+class DecisionGradientNorm(Values):
+    """The norm of the gradient of a soft decision, for the class where it is largest; each row in its own batch."""
+
+    model: Model
+    params: Float32Array
+    sharpness: float
+
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        norms = [self.norms_of(rows.X[row : row + 1]) for row in range(len(rows))]
+        return np.concatenate([np.zeros(0, np.float32), *norms])[None]
+
+    def norms_of(self, X: Float32Array) -> Float32Array:
+        """Return the norms of all rows of `X` at once, shape (n_rows,)."""
+        activations = self.model.forward(self.params, X)
+        logits, norms = activations[-1], np.zeros(len(X), dtype=np.float32)
+        for k in range(1 if len(logits) == 2 else len(logits)):
+            tilts = np.zeros_like(logits)
+            tilts[k] = 1.0
+            pull = soft_decision_pull(logits, tilts, self.sharpness)
+            own = self.model.gradient_norms(self.params, X, pull, activations=activations)
+            norms = np.maximum(norms, own)
+        return norms
+
+
+@row_function
+class Score(Values):
+    """The linear score of z = [x, 1] / norm, less a public center of the row's pair of group and label."""
+
+    weights: Float64Array
+    norm: float
+    clips: bool = False
+    centers: Float64Array | None = None
+
+    def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        scores = design_of(rows.X, self.norm, self.clips) @ self.weights
+        if self.centers is not None:
+            scores -= self.centers.take(rows.joint(self.centers.shape[1]), mode="wrap")
+        return scores[None]
+
+
+@row_function
+class SoftDecision(Values):
+    """The probabilities softmax(temperature x logits), which add up to 1 (soft histogram of RaCO-DP, Equation 8)."""
 
     model: Model
     params: Float32Array
     temperature: float = 1.0
 
-    def n_values(self, n_labels: int) -> int:
-        """Return the number of classes."""
-        return self.model.n_classes
-
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
-        """Return the probabilities, shape (n_classes, n_rows)."""
         return tempered_softmax(rows.forward(self.model, self.params)[-1], self.temperature)
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
-class RuleDecision:
+class RuleDecision(Values):
     """The one-hot decision of a rule or, with `smoothing`, softmax(scores / smoothing); never longer than 1.
 
     With `signs`, one public number for each group code, a row's vector is 2 sign (vector - 1 / n_classes).
     """
-
-    depends_on_group: ClassVar[bool] = True
 
     model: Model
     params: Float32Array
@@ -367,12 +421,7 @@ class RuleDecision:
     smoothing: float = 0.0
     signs: Float64Array | None = None
 
-    def n_values(self, n_labels: int) -> int:
-        """Return the number of classes."""
-        return self.n_classes
-
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
-        """Return the vectors, shape (n_classes, n_rows)."""
         logits = rows.forward(self.model, self.params)[-1]
         if self.smoothing == 0:
             decision = self.rule.decide(logits, rows.groups, rows.uniforms)
@@ -383,40 +432,29 @@ class RuleDecision:
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
-class WeightedDecision:
+class WeightedDecision(Values):
     """The public weight of a row's group if the rule decides for class 1, else 0.
 
     Under noise of one scale, a group of weight w is counted as if the noise had scale 1 / w.
     """
-
-    depends_on_group: ClassVar[bool] = True
 
     model: Model
     params: Float32Array
     rule: DecisionRule
     weights: Float64Array
 
-    def n_values(self, n_labels: int) -> int:
-        """Return 1."""
-        return 1
-
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
-        """Return the weights of the rows decided for class 1, shape (1, n_rows)."""
         decision = self.rule.decide(rows.forward(self.model, self.params)[-1], rows.groups, rows.uniforms)
         return (self.weights[rows.groups] * (decision == 1))[None].astype(np.float32)
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
-class NoisyMarginRate:
+class NoisyMarginRate(Values):
     """The probability that Gaussian noise on the released margin weights decides for class 1, less 1/2.
 
     It is at most 1/2 (Equation 5 of FairDP). The paper evaluates it around the weights before their noise was added,
     where one record can change it by a constant, however many records there are.
     """
-
-    depends_on_group: ClassVar[bool] = True
 
     model: LayeredModel
     params: Float32Array
@@ -424,12 +462,7 @@ class NoisyMarginRate:
     threshold: float = 0.0
     is_row_stable: bool = True
 
-    def n_values(self, n_labels: int) -> int:
-        """Return 1."""
-        return 1
-
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
-        """Return the probabilities less 1/2, shape (1, n_rows)."""
         if self.is_row_stable:
             inputs = row_stable_inputs(self.model, self.params, rows.X)
         else:
@@ -440,25 +473,17 @@ class NoisyMarginRate:
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
-class SeveralDecisions:
-    """The one-hot decisions of several released models of two classes, shape (2 n_models, n_rows).
+class SeveralDecisions(Values):
+    """The one-hot decisions of several released models of two classes.
 
     With `is_mean`, the share of the models that decide for class 1, less 1/2 (Equation 30 of FairDP).
     """
-
-    depends_on_group: ClassVar[bool] = True
 
     model: Model
     several: tuple[Float32Array, ...]
     is_mean: bool = False
 
-    def n_values(self, n_labels: int) -> int:
-        """Return 1 for the mean, else two for each model."""
-        return 1 if self.is_mean else 2 * len(self.several)
-
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
-        """Return the decisions, or the centered share."""
         logits = (row_stable_logits(self.model, params, rows.X) for params in self.several)
         decided = np.array([pair[1] > pair[0] for pair in logits])
         if self.is_mean:
@@ -467,8 +492,7 @@ class SeveralDecisions:
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
-class DecisionGradient:
+class DecisionGradient(Values):
     """The gradient of a row's soft decision in a public basis, the same vector whatever the row's group.
 
     By the weights of a linear score the gradient is the slope of the decision times the features; `axes` turns
@@ -483,19 +507,13 @@ class DecisionGradient:
     axes: Float64Array
     constant: float
 
-    def n_values(self, n_labels: int) -> int:
-        """Return the length of the basis."""
-        return self.axes.shape[1] + 1
-
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
-        """Return the gradients, shape (n_values, n_rows), each slope from its own row alone."""
         slopes = self.slopes_of(row_stable_logits(self.model, self.params, rows.X))
         return (self.basis_of(rows.X) * slopes[:, None]).T.astype(np.float32)
 
     def basis_of(self, X: Float32Array) -> Float64Array:
         """Return the features in the basis, shape (n_rows, n_values)."""
-        turned = (X - self.center) @ self.axes
-        return np.column_stack([turned, np.full(len(X), self.constant)])
+        return np.column_stack([(X - self.center) @ self.axes, np.full(len(X), self.constant)])
 
     @staticmethod
     def slopes_of(logits: NDArray[np.floating]) -> Float64Array:
@@ -505,45 +523,25 @@ class DecisionGradient:
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
-class Sum:
-    """The sum of bounded vectors over the records of each cell; a record adds its vector to one cell at most."""
-
-    table: Table
-    n_cells: int
-    values: Values
-
-    def __post_init__(self) -> None:
-        check_registered(self.values)
-
-    @property
-    def n_values(self) -> int:
-        """The length of a row's vector."""
-        return self.values.n_values(self.table.shape[1])
-
-    def cells_of(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the cell that each row adds to, negative for none."""
-        return self.table.take(rows.joint(self.table.shape[1]), mode="wrap")
-
-
-# --- objectives: what is minimized ------------------------------------------------------------------------
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
 class CrossEntropy:
-    """The softmax loss, with `weights` times a public weight of the row's group code.
+    """The softmax loss of the label, or of the pair of group and label that `outputs` (n_groups, n_labels) numbers.
 
-    Clipped to weight x clip norm, a record adds weight x its clipped gradient. With `n_subsets`, the model has that
-    many last layers side by side (n_subsets x n_classes outputs), and each row's own uniform number selects the layer
-    that it trains, so that one more record moves no other to another subset (Algorithm 3 of FairDP).
+    Pairs of output -1 add nothing. `weights` holds a public weight for each group code: clipped to weight x clip norm,
+    a record adds weight x its clipped gradient. With `n_subsets`, the model has that many last layers side by side, and
+    each row's own uniform number selects the layer that it trains, so that one more record moves no other to another
+    subset (Algorithm 3 of FairDP).
     """
 
     weights: Float32Array | None = None
     n_subsets: int = 1
+    outputs: Table | None = None
 
     def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return the derivatives, shape (n_outputs, n_rows)."""
+        if self.outputs is not None:
+            target = self.outputs.take(rows.joint(self.outputs.shape[1]), mode="wrap")
+            pulls = logits_pull(logits, target)
+            pulls *= target >= 0
+            return pulls
         if self.weights is None:
             return logits_pull(logits, rows.y)
         pulls = logits_pull(logits[: len(logits) // self.n_subsets], rows.y)
@@ -556,64 +554,31 @@ class CrossEntropy:
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
-class JointEntropy:
-    """The softmax loss of a model of (group, label) pairs; `outputs` (n_groups, n_labels) holds each pair's output.
-
-    Rows of no known group (output -1) add nothing.
-    """
-
-    outputs: Table
-
-    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return the derivatives, shape (n_outputs, n_rows)."""
-        target = self.outputs.take(rows.joint(self.outputs.shape[1]), mode="wrap")
-        pulls = softmax(logits)
-        pulls -= np.arange(len(logits))[:, None] == target
-        pulls *= target >= 0
-        return pulls
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
 class Lagrangian:
     """The softmax loss plus the price of each row's soft decision under the multipliers of constraints.
 
-    Parameters
-    ----------
-    pull : array of shape (n_groups x n_labels, n_classes)
-        The public expected batch times d(multipliers . violation)/d(count) of each pair's cell.
-    temperature : float
-        Soft decisions are softmax(temperature x logits). If negative, as RaCO-DP prints it, the limit is the least
-        likely class.
+    `pull`, shape (n_groups x n_labels, n_classes), is the public expected batch times d(multipliers . violation) /
+    d(count) of each pair's cell. Soft decisions are softmax(temperature x logits); if the temperature is negative, as
+    RaCO-DP prints it, their limit is the least likely class.
     """
 
     pull: Float32Array
     temperature: float = 1.0
 
     def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return the derivatives, shape (n_outputs, n_rows)."""
         return tilted_pull(logits, rows.y, self.pull, rows.joint(self.pull.shape[1]), self.temperature)
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
 class DecisionPrice:
-    """The price of each row's soft decision alone: `pull` (n_groups x n_labels, n_classes), 0 for no group.
-
-    Soft decisions are softmax(sharpness x logits).
-    """
+    """The price of each row's soft decision alone: `pull` (n_groups x n_labels, n_classes), 0 for no group."""
 
     pull: Float32Array
     sharpness: float
 
     def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return the derivatives, shape (n_outputs, n_rows)."""
         tilts = self.pull.T.take(rows.joint(self.pull.shape[1]), axis=1, mode="wrap")
         return soft_decision_pull(logits, tilts * (rows.groups >= 0), self.sharpness)
-
-
-# --- moments ----------------------------------------------------------------------------------------------
 
 
 def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Float64Array:
@@ -626,58 +591,27 @@ def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Floa
 
 
 @row_function
-@dataclass(frozen=True, eq=False)
-class MomentsAtZero:
-    """The coefficients of the logistic loss expanded at 0: u = slope (1 - 2y) and a constant weight v.
+class LogisticMoments:
+    """The coefficients of the logistic loss expanded at 0, or around released `weights`, for z = [x, 1] / norm.
 
-    `cells` and `tables` (n_groups, n_labels) hold where first and second moments are summed.
+    At 0: u = slope (1 - 2y) and v = weight. Around weights, with p the probability of class 1: u = p - y and
+    v = 4 p (1 - p). `cells` and `tables` (n_groups, n_labels) hold where first and second moments are summed.
     """
 
     norm: float
-    n_values: int
+    shape: tuple[int, int, int]
     cells: Table
     tables: Table
-    n_cells: int
-    n_tables: int
+    weights: Float64Array | None = None
     slope: float = 1.0
     weight: float = 1.0
     clips: bool = False
 
     def moments_of(self, rows: Rows) -> RowMoments:
-        """Return what each row adds, and where."""
-        pairs = rows.joint(2)
-        return RowMoments(
-            design_of(rows.X, self.norm, self.clips),
-            self.cells.take(pairs, mode="wrap"),
-            self.tables.take(pairs, mode="wrap"),
-            self.slope * (1.0 - 2.0 * rows.y),
-            np.full(len(rows), self.weight),
-        )
-
-
-@row_function
-@dataclass(frozen=True, eq=False)
-class MomentsAroundWeights:
-    """The Newton step around released weights: u = p - y and v = 4 p (1 - p), both summed by table."""
-
-    norm: float
-    weights: Float64Array
-    tables: Table
-    n_tables: int
-
-    @property
-    def n_values(self) -> int:
-        """The length of z."""
-        return len(self.weights)
-
-    @property
-    def n_cells(self) -> int:
-        """First moments are summed where second moments are."""
-        return self.n_tables
-
-    def moments_of(self, rows: Rows) -> RowMoments:
-        """Return what each row adds, and where."""
-        design = design_of(rows.X, self.norm)
+        cells, tables = (table.take(rows.joint(2), mode="wrap") for table in (self.cells, self.tables))
+        design = design_of(rows.X, self.norm, self.clips)
+        if self.weights is None:
+            slopes = self.slope * (1.0 - 2.0 * rows.y)
+            return RowMoments(design, cells, tables, slopes, np.full(len(rows), self.weight))
         chance = expit(design @ self.weights)
-        tables = self.tables.take(rows.joint(2), mode="wrap")
-        return RowMoments(design, tables, tables, chance - rows.y, 4 * chance * (1 - chance))
+        return RowMoments(design, cells, tables, chance - rows.y, 4 * chance * (1 - chance))

@@ -1,19 +1,15 @@
 """Records in memory: the only place where the encoded rows of people are kept.
 
-They answer queries about the rows of a batch: how many rows fall into each cell, sums of bounded vectors by cell, sums
-of clipped gradients, sums of bounded first and second moments. Each answer is a sum over rows, so it can be added up
-over blocks of rows.
-
 Floating-point rounding couples rows: the rounding of a product depends on a row's position in its block and on the
 partial sum that it is added to. So units are kept in a secret random order, and a unit's own secret key, not its rank,
 determines its block: adding or removing one unit changes one block and leaves all others unchanged, bit for bit.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,22 +17,14 @@ from numpy.typing import NDArray
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
 from fairveil.errors import BadStructureError, UnplannedReleaseError
-from fairveil.models.base import Model, ignore_float_warnings
-from fairveil.privacy.moments import bounded_rows, flat_length, pack, sum_rows
+from fairveil.models.base import ignore_float_warnings
 from fairveil.privacy.output_perturbation import RidgeSoftmax, minimize_loss
-from fairveil.privacy.queries import NOT_ONE_ANSWER, Count, MomentQuery, Objective, Sum
+from fairveil.privacy.queries import NOT_ONE_ANSWER, Query
 from fairveil.privacy.rows import Persons, Rows
 from fairveil.privacy.sampling import Index, assign_parts, poisson_batches, poisson_draws
 
 Drawn = Index | list[Rows]
 """The row numbers of a batch, or its blocks where several releases share them."""
-
-MOMENT_SAFETY = 1 - 1e-6
-"""Moments are clipped to this multiple of their bound, so that the bound also holds after rounding."""
-
-PROBABILITY_SLACK = 1 + 1e-6
-"""Vectors are clipped to this multiple of their bound, so that probabilities, whose sum differs from 1 by rounding, are
-not rescaled. The veil's own factor for rounding is much larger."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,103 +151,16 @@ class MemoryRecords:
         return [Rows(self, batch[start:end]) for start, end in pairwise(ends)]
 
     @ignore_float_warnings
-    def count(self, batch: Drawn, query: Count, n_blocks: int = 1) -> NDArray[np.int64]:
-        """Return how many rows of the batch belong to each count; a row is counted once at most."""
-        n_counts = query.n_counts
-        total = np.zeros(n_counts, dtype=np.int64)
-        for rows in self.blocks(batch, n_blocks):
-            counted = query.counts_of(rows).astype(np.int64, copy=False)
-            # read as unsigned, a negative number is a huge one: all rows without a count share an extra last slot
-            slots = counted.view(np.uint64)
-            np.minimum(slots, n_counts, out=slots)
-            total += np.bincount(counted, minlength=n_counts + 1)[:-1]
-        return total
-
-    @ignore_float_warnings
-    def sum(
-        self, batch: Drawn, query: Sum, bound: float, norm: int, n_blocks: int = 1
+    def answer(
+        self, batch: Drawn, query: Query, bound: Any = 1.0, norm: int = 2, n_blocks: int = 1
     ) -> NDArray[np.float64]:
-        """Return the sum of vectors by cell, each clipped in L1 or L2; one that is not finite adds nothing."""
-        n_values = query.n_values
-        total = np.zeros((n_values, query.n_cells))
-        for rows in self.blocks(batch, n_blocks):
-            values = np.asarray(query.values.values_of(rows), dtype=np.float64)
-            if values.shape != (n_values, len(rows)):
+        """Return the exact answer to a query: the sum over blocks, to which each row adds at most `bound`."""
+        first, *others = (query.total(rows, bound, norm) for rows in self.blocks(batch, n_blocks))
+        total = first.astype(np.float64)
+        for part in others:
+            if part.shape != total.shape:
                 raise UnplannedReleaseError(NOT_ONE_ANSWER)
-            total += _by_cell(values, query.cells_of(rows), query.n_cells, bound, norm)
-        return total.T
-
-    @ignore_float_warnings
-    def sum_gradients(
-        self,
-        batch: Drawn,
-        model: Model,
-        params: Float32Array,
-        objective: Objective,
-        clip_norm: float | Float32Array,
-        n_blocks: int = 1,
-    ) -> NDArray[np.float64]:
-        """Return the sum of the rows' clipped gradients; an array of clip norms holds one per group code."""
-        total: NDArray[np.float64] | None = None
-        for rows in self.blocks(batch, n_blocks):
-            activations = rows.forward(model, params)
-            dlogits = objective.dlogits(activations[-1], rows)
-            bound = clip_norm if isinstance(clip_norm, float) else clip_norm.take(rows.groups)
-            block = model.clipped_gradient(
-                params,
-                rows.X,
-                dlogits,
-                bound,
-                activations=activations,
-                row_norms=None if isinstance(bound, float) and bound == math.inf else rows.norms,
-            )
-            total = block.astype(np.float64) if total is None else total + block
-        return np.zeros(len(params)) if total is None else total
-
-    @ignore_float_warnings
-    def sum_group_gradients(
-        self,
-        batch: Drawn,
-        model: Model,
-        params: Float32Array,
-        objective: Objective,
-        clip_norm: float,
-        n_groups: int,
-        n_blocks: int = 1,
-    ) -> NDArray[np.float64]:
-        """Return for each group code the sum of its rows' clipped gradients; other rows add nothing."""
-        totals = np.zeros((n_groups, len(params)))
-        for rows in (block.by_group() for block in self.blocks(batch, n_blocks)):
-            *hidden, logits = rows.forward(model, params)
-            dlogits = objective.dlogits(logits, rows)
-            norms = None if clip_norm == math.inf else rows.norms
-            ends = np.searchsorted(rows.groups, np.arange(n_groups + 1))
-            for group in np.flatnonzero(np.diff(ends)).tolist():
-                own = slice(ends[group], ends[group + 1])
-                totals[group] += model.clipped_gradient(
-                    params,
-                    rows.X[own],
-                    dlogits[:, own],
-                    clip_norm,
-                    activations=(*(layer[own] for layer in hidden), logits[:, own]),
-                    row_norms=None if norms is None else norms[own],
-                )
-        return totals
-
-    @ignore_float_warnings
-    def sum_moments(
-        self, batch: Drawn, query: MomentQuery, bound: float, norm: int, n_blocks: int = 1
-    ) -> NDArray[np.float64]:
-        """Return first and second moments as one flat vector, to which each row adds at most `bound` in L1 or L2."""
-        shape = (query.n_cells, query.n_tables, query.n_values)
-        total = np.zeros(flat_length(*shape))
-        for rows in self.blocks(batch, n_blocks):
-            answers = query.moments_of(rows)
-            shapes = [(len(rows), query.n_values), *[(len(rows),)] * 4]
-            if [answer.shape for answer in answers] != shapes:
-                raise UnplannedReleaseError(NOT_ONE_ANSWER)
-            bounded = bounded_rows(answers, shape, MOMENT_SAFETY * bound, norm)
-            total += pack(*sum_rows(bounded, shape), norm)
+            total += part
         return total
 
     @ignore_float_warnings
@@ -279,26 +180,3 @@ class MemoryRecords:
 _NOT_ONE_ANSWER = (
     "Expected a query to answer each row once, got more or fewer answers."  # else nothing is bounded
 )
-
-
-def _by_cell(
-    values: NDArray[np.float64], cells: NDArray[np.integer], n_cells: int, bound: float, norm: int
-) -> NDArray[np.float64]:
-    """Return the sums of the clipped columns of `values` by cell, shape (n_values, n_cells)."""
-    # read as unsigned, a negative cell is a huge one: all rows without a cell share an extra last slot
-    slots = np.minimum(cells.astype(np.int64, copy=False).view(np.uint64), n_cells).view(np.int64)
-    limit = bound * PROBABILITY_SLACK
-    sizes = np.add.reduce(np.abs(values) if norm == 1 else values * values, axis=0)
-    if not np.maximum.reduce(sizes, initial=0.0) <= limit**norm:
-        norms = sizes if norm == 1 else np.sqrt(sizes)
-        values = values * (limit / np.maximum(norms, limit))
-        slots = np.where(np.isfinite(norms), slots, n_cells)
-    places = slots + _first_slots(len(values), n_cells + 1)
-    n_slots = (n_cells + 1) * len(values)
-    sums: NDArray[np.float64] = np.bincount(places.ravel(), values.ravel(), n_slots)  # type: ignore[assignment]
-    return sums.reshape(len(values), n_cells + 1)[:, :-1]
-
-
-@lru_cache(maxsize=32)
-def _first_slots(n_values: int, n_slots: int) -> NDArray[np.int64]:
-    return np.arange(0, n_values * n_slots, n_slots)[:, None]

@@ -19,8 +19,8 @@ from fairveil.accounting.events import BestOfRuns, Charge, Event, NonPrivateRele
 from fairveil.accounting.pricing import count_uses
 from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.privacy.ledger import Ledger, Receipt
-from fairveil.privacy.plan import Plan, Stage, cost_by_itself
-from fairveil.privacy.veil import Records, Veil, debit_plan, open_veils
+from fairveil.privacy.plan import Plan, Stage, cost_by_itself, debit_plan
+from fairveil.privacy.veil import Records, Veil, open_veils
 
 FIT, HOLDOUT = "fit", "holdout"
 """The piece of the people that runs train and score on, and the one that only the best run is counted on."""

@@ -6,7 +6,6 @@ itself, and adds the planned noise. Everything computed from the answers is post
 """
 
 import math
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -16,16 +15,26 @@ from numpy.typing import NDArray
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
 from fairveil._validation import check_positive
-from fairveil.accounting.events import Charge
 from fairveil.errors import UnplannedReleaseError
 from fairveil.models.base import Model
 from fairveil.privacy.attribute import AttributeRecords, PublicRows, hides_attribute
 from fairveil.privacy.ledger import Ledger, Receipt
 from fairveil.privacy.moments import Moments
-from fairveil.privacy.noise import Total, noise_distribution
+from fairveil.privacy.noise import noise_distribution
 from fairveil.privacy.output_perturbation import RidgeSoftmax
-from fairveil.privacy.plan import Plan, Release, Stage, only_nonprivate
-from fairveil.privacy.queries import Count, MomentQuery, Objective, Sum, check_registered
+from fairveil.privacy.plan import Plan, Release, Stage, debit_plan
+from fairveil.privacy.queries import (
+    Bound,
+    Count,
+    GradientSum,
+    GroupGradientSum,
+    MomentFunction,
+    MomentSum,
+    Objective,
+    Query,
+    Sum,
+    check_registered,
+)
 
 BLOCK_ROWS = 2048
 """About the largest number of rows that are multiplied and summed at once in single precision."""
@@ -38,7 +47,7 @@ largest such change found with crafted rows is below 0.003 bounds in a block of 
 class Records(Protocol):
     """Where rows are kept: in memory, on disk, or on workers. Only a veil may query them.
 
-    A batch is whatever `draw` yields or `blocks` returns; every answer is an exact sum over the rows of the batch.
+    A batch is what `draw` yields, or what `blocks` makes of it.
     """
 
     def split(self, shares: Mapping[str, float], coins: Coins) -> Mapping[str, "Records"]:
@@ -53,75 +62,15 @@ class Records(Protocol):
     def blocks(self, batch: Any, n_blocks: int) -> Any:
         """Return the batch as blocks that gather their rows once for all releases."""
 
-    def count(self, batch: Any, query: Count, n_blocks: int) -> NDArray[np.int64]:
-        """Return exact counts."""
-
-    def sum(self, batch: Any, query: Sum, bound: float, norm: int, n_blocks: int) -> NDArray[np.float64]:
-        """Return the sum of bounded vectors by cell."""
-
-    def sum_gradients(
-        self,
-        batch: Any,
-        model: Model,
-        params: Float32Array,
-        objective: Objective,
-        clip_norm: float | Float32Array,
-        n_blocks: int,
-    ) -> NDArray[np.float64]:
-        """Return the sum of clipped gradients."""
-
-    def sum_group_gradients(
-        self,
-        batch: Any,
-        model: Model,
-        params: Float32Array,
-        objective: Objective,
-        clip_norm: float,
-        n_groups: int,
-        n_blocks: int,
-    ) -> NDArray[np.float64]:
-        """Return the sum of clipped gradients of each group."""
-
-    def sum_moments(
-        self, batch: Any, query: MomentQuery, bound: float, norm: int, n_blocks: int
-    ) -> NDArray[np.float64]:
-        """Return bounded first and second moments as one flat vector."""
+    def answer(self, batch: Any, query: Query, bound: Any, norm: int, n_blocks: int) -> NDArray[np.float64]:
+        """Return the exact sum over the batch, to which each unit adds at most `bound` in this norm."""
 
     def minimize(self, batch: Any, ridge: RidgeSoftmax) -> NDArray[np.float64]:
-        """Return the minimizer of a regularized loss."""
+        """Return the minimizer of a regularized loss over the batch."""
 
 
 AnyRecords = Records | AttributeRecords
 """Records that are secret as a whole, or whose sensitive attribute alone is secret."""
-
-
-class PublicPlan(Protocol):
-    """The public numbers of a plan, which are debited before it is carried out."""
-
-    @property
-    def epsilon(self) -> float:
-        """The epsilon that it was calibrated to."""
-
-    @property
-    def delta(self) -> float:
-        """The delta that it is stated at."""
-
-    @property
-    def is_private(self) -> bool:
-        """Whether it claims any guarantee."""
-
-    def charges(self, split: str) -> tuple[Charge, ...]:
-        """Return what the ledger debits."""
-
-
-def debit_plan(plan: PublicPlan, ledger: Ledger, coins: Coins, purpose: str) -> Receipt:
-    """Debit a plan under a new split name; with coins that are not secret, it is debited as not private."""
-    split = uuid.uuid4().hex[:12]
-    charges = plan.charges(split)
-    if plan.is_private and not coins.is_secret:
-        charges = only_nonprivate(charges, "seeded coins")
-    details = {"epsilon": plan.epsilon if plan.is_private else None, "delta": plan.delta}
-    return ledger.debit(charges, purpose, details, split)
 
 
 def open_veils(
@@ -233,17 +182,11 @@ class Batch:
         model: Model,
         params: Float32Array,
         objective: Objective,
-        clip_norm: float | Float32Array,
+        clip_norm: Bound,
         name: str = "gradient",
     ) -> NDArray[np.float64]:
         """Return the noisy sum of clipped gradients; noise follows the largest clip norm."""
-        check_registered(objective)
-        release = self._use(name, norm=2)
-        clip_norm = clip_norm if isinstance(clip_norm, np.ndarray) else float(clip_norm)
-        largest = clip_norm if isinstance(clip_norm, float) else float(np.max(clip_norm))
-        bound = check_positive("clip_norm", largest, infinite=release.noise_multiplier == 0)
-        total = self._records.sum_gradients(self._drawn, model, params, objective, clip_norm, self._n_blocks)
-        return self._noisy(total, release, bound * ROUNDING)
+        return self._release(GradientSum(model, params, objective), clip_norm, name, norm=2)
 
     def release_group_gradients(
         self,
@@ -258,76 +201,72 @@ class Batch:
 
         A record adds its gradient to one group at most, so all sums together move by at most the clip norm.
         """
-        check_registered(objective)
-        release = self._use(name, norm=2)
-        bound = check_positive("clip_norm", float(clip_norm), infinite=release.noise_multiplier == 0)
-        total = self._records.sum_group_gradients(
-            self._drawn, model, params, objective, bound, n_groups, self._n_blocks
-        )
-        return self._noisy(total, release, bound * ROUNDING)
+        return self._release(GroupGradientSum(model, params, objective, n_groups), clip_norm, name, norm=2)
 
     def release_counts(self, query: Count, name: str = "counts") -> NDArray[np.float64]:
         """Return noisy counts: a record adds 1 to one count at most."""
-        check_registered(query)
-        release = self._use(name, is_whole=True, is_by_group=True)
-        return self._noisy(self._records.count(self._drawn, query, self._n_blocks), release, 1.0)
+        return self._release(query, 1.0, name, is_whole=True, is_by_group=True, rounding=1.0)
 
     def release_sums(self, query: Sum, bound: float, name: str = "histogram") -> NDArray[np.float64]:
         """Return noisy sums of vectors, shape (n_cells, n_values): a record adds its vector to one cell at most.
 
         The vector is clipped to `bound`, in the norm of the planned noise (Gaussian L2, Laplace L1).
         """
-        check_registered(query)
-        release = self._use(name, is_by_group=not query.values.depends_on_group)
-        bound = check_positive("bound", bound)
-        norm = noise_distribution(release.law).norm
-        total = self._records.sum(self._drawn, query, bound, norm, self._n_blocks)
-        return self._noisy(total, release, bound * ROUNDING)
+        return self._release(query, bound, name, is_by_group=not query.values.depends_on_group)
 
-    def release_moments(self, query: MomentQuery, bound: float, name: str = "moments") -> Moments:
-        """Return noisy sums of u z in each cell and of v z z^T in each table; a record is in one of each at most.
+    def release_moments(self, function: MomentFunction, bound: float, name: str = "moments") -> Moments:
+        """Return noisy sums of u z in each cell and of v z z^T in each matrix; a record is in one of each at most.
 
         What a record adds to both together is bounded by `bound`, in the norm of the planned noise: Gaussian L2 with
         the Frobenius norm of z z^T, Laplace L1 of the coefficients of its polynomial.
         """
-        check_registered(query)
-        release = self._use(name)
-        bound = check_positive("bound", bound)
-        law = noise_distribution(release.law)
-        total = self._records.sum_moments(self._drawn, query, bound, law.norm, self._n_blocks)
-        noisy = self._noisy(total, release, bound)
-        std = release.noise_multiplier * bound * math.sqrt(law.spread)
-        return Moments.unpacked(noisy, (query.n_cells, query.n_tables, query.n_values), law.norm, std)
+        planned = dict(self._open)
+        noisy = self._release(MomentSum(function), bound, name, rounding=1.0)
+        law = noise_distribution(planned[name].law)
+        std = planned[name].noise_multiplier * bound * math.sqrt(law.spread)
+        return Moments.unpacked(noisy, function.shape, law.norm, std)
 
     def release_minimizer(self, ridge: RidgeSoftmax, name: str = "minimiser") -> NDArray[np.float64]:
         """Return the noisy minimizer of a strongly convex loss; its sensitivity follows from the ridge."""
-        release = self._use(name, norm=2)
-        weights = self._records.minimize(self._drawn, ridge)
-        return self._noisy(weights, release, ridge.sensitivity)
+        return self._release(ridge, ridge.sensitivity, name, norm=2, rounding=1.0)
 
-    def _noisy(self, total: Total, release: Release, sensitivity: float) -> NDArray[np.float64]:
-        if release.noise_multiplier == 0:
-            return total.astype(np.float64)
-        return noise_distribution(release.law).add(total, release.noise_multiplier * sensitivity, self._coins)
+    def _release(
+        self,
+        query: Query | RidgeSoftmax,
+        bound: Bound,
+        name: str,
+        *,
+        norm: int | None = None,
+        is_whole: bool = False,
+        is_by_group: bool = False,
+        rounding: float = ROUNDING,
+    ) -> NDArray[np.float64]:
+        """Take a release off the plan, answer the query exactly, and add noise of the planned multiple of the bound.
 
-    def _use(
-        self, name: str, *, norm: int | None = None, is_whole: bool = False, is_by_group: bool = False
-    ) -> Release:
-        """Take a release off the plan; its noise must fit the norm that was bounded, and sums that are not whole.
-
-        Where the plan prices sums by group, a release must be one: sums in cells, of vectors that no attribute changes.
+        The planned noise must fit the norm that is bounded, and sums that are not whole. Where the plan prices sums by
+        group, a release must be one: sums in cells, of vectors that no attribute changes.
         """
+        if not isinstance(query, RidgeSoftmax):
+            check_registered(query)
         if self._by_group and not is_by_group:
-            raise UnplannedReleaseError(
-                f"Expected sums that are kept apart by group, got others for {name!r}."
-            )
+            raise UnplannedReleaseError(f"Expected sums that keep groups apart, got others for {name!r}.")
         release = self._open.pop(name, None)
         if release is None:
             raise UnplannedReleaseError(
                 f"Expected one of the planned releases {sorted(self._open)}, got {name!r}."
             )
-        law = noise_distribution(release.law)
+        law, noise_multiplier = noise_distribution(release.law), release.noise_multiplier
         if norm not in {None, law.norm} or law.is_whole > is_whole:
             fitting = "gaussian" if norm == 2 else "gaussian or laplace"
             raise UnplannedReleaseError(f"Expected noise for {name!r} such as {fitting}, got {release.law}.")
-        return release
+        bound = bound if isinstance(bound, np.ndarray) else float(bound)
+        largest = bound if isinstance(bound, float) else float(np.max(bound))
+        what = "bound" if norm is None else "clip_norm"
+        check_positive(what, largest, infinite=what == "clip_norm" and noise_multiplier == 0)
+        if isinstance(query, RidgeSoftmax):
+            total = self._records.minimize(self._drawn, query)
+        else:
+            total = self._records.answer(self._drawn, query, bound, law.norm, self._n_blocks)
+        if noise_multiplier == 0:
+            return total
+        return law.add(total, noise_multiplier * largest * rounding, self._coins)

@@ -300,5 +300,5 @@ def test_smooth_rates_are_of_class_1_and_stand_in_the_cell_of_their_own_record()
     )
     for is_row_stable in (True, False):
         rates = Sum(all_cells(3, 2), 2 * 3, NoisyMarginRate(model, params, 0.01, is_row_stable=is_row_stable))
-        sums = people.sum(np.arange(4), rates, 0.5, 2).reshape(3, 2)
+        sums = people.answer(np.arange(4), rates, 0.5, 2).reshape(3, 2)
         np.testing.assert_allclose(sums, [[0.0, 0.5], [-0.5, 0.5], [0.0, 0.0]], atol=1e-6)

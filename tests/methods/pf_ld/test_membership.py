@@ -91,7 +91,7 @@ def test_what_is_summed_behind_the_veil_is_what_is_reckoned_with(rng):
     records = MemoryRecords(X.astype(np.float32), np.zeros(200, np.int16), groups)
     public = AttributeRecords(records).public
     sums = basis_of(public)
-    veiled = records.sum(np.arange(200), Sum(EVERYONE, 2, sums), 0.2, 2)
+    veiled = records.answer(np.arange(200), Sum(EVERYONE, 2, sums), 0.2, 2)
     held = held_vectors(public, sums, 0.2)
     np.testing.assert_allclose(veiled, [held[groups == one].sum(axis=0) for one in (0, 1)], atol=1e-4)
     slopes = DecisionGradient.slopes_of(sums.model.logits(sums.params, public.X))
@@ -110,7 +110,7 @@ def test_under_huge_noise_every_row_has_the_plain_share(rng, share, noise):
     sums = basis_of(public)
     plain = np.array([[share], [1 - share]]) @ np.ones((1, 400))
     for _ in range(10):
-        released = noise * rng.normal(size=(2, sums.n_values(2)))
+        released = noise * rng.normal(size=(2, sums.axes.shape[1] + 1))
         found = memberships(public, sums, released, noise, 0.2, 400 * plain[:, 0], ANY_LABEL)
         np.testing.assert_allclose(found, plain, atol=0.1)
 
@@ -147,7 +147,7 @@ def test_less_noise_tells_more_of_adult(adult, rng):
 def found_of(public, noise, rng, sizes=None, cells=EVERYONE, labels=ANY_LABEL):
     n_cells = len(labels)
     sums = basis_of(public)
-    released = 5 * rng.normal(size=(n_cells, sums.n_values(2)))
+    released = 5 * rng.normal(size=(n_cells, sums.axes.shape[1] + 1))
     sizes = np.full(n_cells, len(public.y) / 2) if sizes is None else sizes
     return memberships(public, sums, released, noise, 0.3, sizes, labels)
 

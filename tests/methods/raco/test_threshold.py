@@ -34,7 +34,7 @@ from fairveil.methods.raco.threshold import (
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import Count, CrossEntropy, MarginBin
+from fairveil.privacy.queries import Bin, Count, CrossEntropy, Margin
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 from fairveil.training.recipe import Task
@@ -229,7 +229,7 @@ def test_margins_on_an_edge_lie_below_it_and_who_is_not_counted_is_in_no_bin(rng
     y, group = rng.integers(0, 2, len(margins)), rng.integers(-1, 3, len(margins))
     records = MemoryRecords(margins[:, None], y.astype(np.int16), group.astype(np.int16))
     cells = np.array([[0, -1], [-1, 1], [-1, 0]])  # of group x label; the last row is also that of no group
-    function = Count(cells, 2, MarginBin(LinearSoftmax(1, 2), np.array([0, 1, 0, 0], np.float32), EDGES))
+    function = Count(cells, 2, Bin(Margin(LinearSoftmax(1, 2), np.array([0, 1, 0, 0], np.float32)), EDGES))
     plan = Plan((adjustment_stage(0.0, steps_of(1.0), 2),), math.inf, 1e-5)
     veil = open_veils(records, plan, Ledger(), reproducible_coins(0), "test")["look"]
     counts = veil.draw().release_counts(function, "margins").reshape(2, -1)

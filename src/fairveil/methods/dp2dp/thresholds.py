@@ -25,7 +25,7 @@ from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
 from fairveil.methods.dp2dp.recipe import FittedRule, RuleProblem, aims_for, check_denominators
 from fairveil.models.rules import RandomizedThresholds
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Count, MarginBin
+from fairveil.privacy.queries import Bin, Count, Margin
 from fairveil.privacy.veil import Veil
 from fairveil.training.multipliers import minimum_size
 from fairveil.training.recipe import Task
@@ -227,7 +227,7 @@ class ScoreHistogram:
         cells, rule, codes = problem.group_cells, problem.plain_rule(), problem.task.people.codes
         first = np.unique(cells.ravel(), return_index=True)[1]  # the first (group, label) of each cell, flat
         n_cells, groups_of, coarse_of = len(first), first // 2, bounds.cells.ravel()[first]
-        margins = Count(cells, n_cells, MarginBin(problem.model, problem.params, EDGES, problem.jitter))
+        margins = Count(cells, n_cells, Bin(Margin(problem.model, problem.params, problem.jitter), EDGES))
         bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
         noise = noise_of(stage, "histogram")
         known = [[Observation(np.eye(bins.shape[1]), row, noise)] for row in bins]

@@ -21,7 +21,7 @@ from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_positive
 from fairveil.methods.functional.quadratic import CellRates, CellSums, Quadratic
 from fairveil.models import LinearSoftmax
-from fairveil.privacy.queries import Count, ScoreBin
+from fairveil.privacy.queries import Bin, BinPair, Count, Score
 from fairveil.training.multipliers import aims_below
 
 MIDDLE = 0.75
@@ -111,10 +111,10 @@ class ScorePath:
 
     def query(self, cells: NDArray[np.int64], places: NDArray[np.int64], norm: float, clips: bool) -> Count:
         """Return the query for both scores of each record, in bins that are merged into `places` (cells, bins)."""
-        edges = SCORES[1:-1] * self.unit, MOVES[1:-1] * self.width
-        return Count(
-            cells, len(places), ScoreBin(self.binned, edges, self.centers[cells], norm, clips), places
-        )
+        first, second = self.binned
+        scores = Bin(Score(first, norm, clips), SCORES[1:-1] * self.unit)
+        moves = Bin(Score(second, norm, clips, self.centers[cells]), MOVES[1:-1] * self.width)
+        return Count(cells, len(places), BinPair(scores, moves), places)
 
     def weights_at(self, shift: float) -> Float64Array:
         """Return the weights at a point of the line."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fairveil._typing import Float64Array
 from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
 from fairveil.privacy.moments import Moments, coefficient_sensitivity
-from fairveil.privacy.queries import MomentsAroundWeights, MomentsAtZero
+from fairveil.privacy.queries import LogisticMoments
 from fairveil.training.multipliers import minimum_size
 
 START_SENSITIVITY = coefficient_sensitivity(1.0, 1.0)
@@ -86,17 +86,17 @@ class Quadratic:
 
     @classmethod
     def at_zero(
-        cls, moments: Moments, shares: Float64Array, cell_tables: NDArray[np.int64], step: MomentsAtZero
+        cls, moments: Moments, shares: Float64Array, cell_tables: NDArray[np.int64], step: LogisticMoments
     ) -> "Quadratic":
         """Return the expansion at 0 of the tables' losses, each times its share."""
-        by_table = _by_table(moments.first, cell_tables, step.n_tables)
+        by_table = _by_table(moments.first, cell_tables, step.shape[1])
         slope = shares @ by_table / (2 * step.slope)
-        return cls._of(moments, shares, slope, 1 / (4 * step.weight), np.zeros(step.n_values))
+        return cls._of(moments, shares, slope, 1 / (4 * step.weight), np.zeros(step.shape[2]))
 
     @classmethod
-    def around(cls, moments: Moments, shares: Float64Array, step: MomentsAroundWeights) -> "Quadratic":
+    def around(cls, moments: Moments, shares: Float64Array, center: Float64Array) -> "Quadratic":
         """Return the Newton quadratic around released weights."""
-        return cls._of(moments, shares, shares @ moments.first, 0.25, step.weights)
+        return cls._of(moments, shares, shares @ moments.first, 0.25, center)
 
     @classmethod
     def _of(
@@ -266,7 +266,7 @@ def without_empty_cells(moments: Moments, norm: float) -> Moments:
     return replace(moments, first=np.where(sizes[:, None] > EMPTY_CELL_Z * noise, moments.first, 0.0))
 
 
-def known_from(moments: Moments, start: MomentsAtZero, layout: CellLayout, size: float) -> CellSums:
+def known_from(moments: Moments, start: LogisticMoments, layout: CellLayout, size: float) -> CellSums:
     """Return the sums of z in cells (first moments have the sign of the label) and of z z^T over everyone."""
     sums = moments.first * (1 - 2 * layout.labels)[:, None] / start.slope
     squares = moments.second.sum(axis=0) / start.weight

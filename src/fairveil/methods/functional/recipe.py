@@ -57,8 +57,7 @@ from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import (
     Count,
     Decision,
-    MomentsAroundWeights,
-    MomentsAtZero,
+    LogisticMoments,
     SeveralDecisions,
     Sum,
     all_cells,
@@ -255,9 +254,11 @@ class Functional:
                 shares = self._shares(known, layout)
                 quadratic = Quadratic.at_zero(moments, shares, layout.cell_tables, start)
             else:
-                around = MomentsAroundWeights(start.norm, quadratic.minimizer, layout.tables, layout.n_tables)
+                shape = (layout.n_tables, layout.n_tables, task.n_features + 1)
+                center = quadratic.minimizer
+                around = LogisticMoments(start.norm, shape, layout.tables, layout.tables, center)
                 moments = batch.release_moments(around, NEWTON_SENSITIVITY, _name(step))
-                quadratic = Quadratic.around(moments, shares, around)
+                quadratic = Quadratic.around(moments, shares, center)
             quadratic = quadratic.regularized(self.regularization)
         model = self.model_for(task)
         if bounds is None:
@@ -288,12 +289,14 @@ class Functional:
         """Return what one record may add to the first release, in the norm of its law."""
         return laplace_bound(task.n_features + 1) if self.law == "laplace" else START_SENSITIVITY
 
-    def _start_for(self, task: Task, layout: CellLayout) -> MomentsAtZero:
+    def _start_for(self, task: Task, layout: CellLayout) -> LogisticMoments:
         """Return the expansion at 0, in the scale of the paper under its law."""
-        where = (task.n_features + 1, layout.cells, layout.tables, len(layout.labels), layout.n_tables)
+        shape = (len(layout.labels), layout.n_tables, task.n_features + 1)
         if self.law == "laplace":
-            return MomentsAtZero(1.0, *where, slope=0.5, weight=0.125, clips=True)
-        return MomentsAtZero(task.input_norm, *where)
+            return LogisticMoments(
+                1.0, shape, layout.cells, layout.tables, slope=0.5, weight=0.125, clips=True
+            )
+        return LogisticMoments(task.input_norm, shape, layout.cells, layout.tables)
 
     def layout_for(self, task: Task, bounds: HistogramConstraints | None) -> CellLayout:
         """Return cells no finer than bounds and weighting need: each one adds noise to the pooled slope."""

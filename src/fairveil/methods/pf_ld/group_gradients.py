@@ -28,14 +28,14 @@ from fairveil.models.losses import softmax
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.queries import (
+    Bin,
     Count,
     Decision,
     DecisionGradient,
-    DecisionGradientBin,
+    DecisionGradientNorm,
     DecisionPrice,
     SoftDecision,
     Sum,
-    decision_gradient_norms,
 )
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.multipliers import SmoothedCounts
@@ -389,14 +389,14 @@ class NoisyGroupGradients:
 
         By noisy counts of long gradients in each cell where the plan has them, else by those of all rows.
         """
-        lengths = decision_gradient_norms(self.model, params, self.public.X, SHARPNESS)
+        norms = DecisionGradientNorm(self.model, params, SHARPNESS)
+        lengths = norms.norms_of(self.public.X)
         edges = GRID * max(float(lengths.max(initial=0.0)), SHORTEST)
         bins = np.searchsorted(edges, lengths, side="left")
         counts = np.bincount(bins, self.public.weights, len(edges) + 1)[None].astype(np.float64)
         sizes = counts.sum() / self.sides.n_cells
         if "lengths" in self.veils:
-            norms = DecisionGradientBin(self.model, params, edges, SHARPNESS)
-            query = Count(self.sides.groups.cells, self.sides.n_cells, norms)
+            query = Count(self.sides.groups.cells, self.sides.n_cells, Bin(norms, edges))
             released = self.veils["lengths"].draw().release_counts(query, "lengths")
             counts = released.reshape(-1, len(edges) + 1)
             noise = self.veils["lengths"].stage.releases[0].noise_multiplier * math.sqrt(len(edges) + 1)

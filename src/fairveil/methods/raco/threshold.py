@@ -18,7 +18,7 @@ from fairveil.fairness.groups import Rate
 from fairveil.fairness.histogram import Bound, HistogramConstraints
 from fairveil.models.base import Model
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Count, Decision, GradientNormBin, MarginBin, Objective, one_cell
+from fairveil.privacy.queries import Bin, Count, Decision, GradientNorm, Margin, Objective, one_cell
 from fairveil.privacy.veil import Batch
 from fairveil.training.multipliers import aims_below, minimum_size
 from fairveil.training.run import noise_of
@@ -103,7 +103,7 @@ class ThresholdAdjustment:
         clipped = clipped_error = 0.0
         if not math.isinf(clip_norm):
             edges = np.array([clip_norm], dtype=np.float32)
-            is_clipped = GradientNormBin(self.model, self.params, objective, edges)
+            is_clipped = Bin(GradientNorm(self.model, self.params, objective), edges)
             query = Count(one_cell(self.model.n_classes), 1, is_clipped)
             within, beyond = self.batch.release_counts(query, "clipped")
             everyone = max(within + beyond, minimum)
@@ -134,7 +134,7 @@ class ThresholdAdjustment:
         broken = self.watched.violation(counts, minimum) - width * errors
         if not (broken[is_known] > 0).any():
             return 0.0
-        margins = Count(self.watched.cells, self.watched.n_cells, MarginBin(self.model, self.params, EDGES))
+        margins = Count(self.watched.cells, self.watched.n_cells, Bin(Margin(self.model, self.params), EDGES))
         bins = self.batch.release_counts(margins, "margins").reshape(self.watched.n_cells, -1)
         noises = noise_of(self.stage, "margins"), noise_of(self.stage, "decisions")
         sides = np.stack([WIDTHS * (EDGE_ABOVE <= 0), WIDTHS * (EDGE_ABOVE > 0)])
