@@ -172,10 +172,18 @@ def test_nobody_is_a_histogram_of_noise():
 
 @row_function
 class Twice(Inputs):
-    """Answers with one row of values, which would be added to every value."""
+    """Answers with two vectors for each row."""
 
     def values_of(self, rows):
-        return rows.X.T[:1]
+        return np.repeat(rows.X.T, 2, axis=1)
+
+
+@row_function
+class Uneven(Inputs):
+    """Answers with fewer values in blocks of few rows, which would be added to every value of the others."""
+
+    def values_of(self, rows):
+        return rows.X.T if len(rows) > 100 else rows.X.T[:1]
 
 
 @dataclass(frozen=True)
@@ -198,6 +206,13 @@ def test_values_that_do_not_answer_each_row_once_are_refused(rng):
     batch = open_batch(random_records(rng), Release("histogram", "gaussian", 1.0))
     with pytest.raises(UnplannedReleaseError, match="each row once"):
         batch.release_sums(Sum(TABLE, N_CELLS, Twice()), 1.0)
+
+
+def test_blocks_that_answer_with_different_shapes_are_refused(rng):
+    records = random_records(rng).arranged(secret_coins())
+    with pytest.raises(UnplannedReleaseError, match="each row once"):
+        blocks = [*records.blocks(np.arange(150), 1), *records.blocks(np.arange(150, 200), 1)]
+        records.answer(blocks, Sum(TABLE, N_CELLS, Uneven()), 1.0, 2)
 
 
 def test_codes_that_do_not_answer_each_row_once_are_refused(rng):

@@ -1,6 +1,6 @@
 """The veil: what comes through is bounded, noisy, planned and paid for."""
 
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -147,9 +147,13 @@ def test_an_unregistered_row_function_is_refused(rng):
         Count(one_cell(2), 1, Stranger())
 
 
-def test_only_frozen_dataclasses_register():
-    with pytest.raises(TypeError, match="frozen"):
-        row_function(type("Loose", (), {}))
+def test_registered_classes_are_frozen():
+    class Loose:
+        factor: float = 1.0
+
+    one = row_function(Loose)(2.0)
+    with pytest.raises(FrozenInstanceError):
+        one.factor = 3.0
 
 
 def test_an_infinite_clip_norm_needs_an_unnoised_plan(rng):

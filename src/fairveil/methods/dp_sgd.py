@@ -177,7 +177,7 @@ class Descent:
         n_steps, clip_norm = numbers.n_steps, numbers.clip_norm
         expected_batch, n_groups = numbers.sampling_rate * size, task.people.n_groups
         optimizer = Sgd(self.learning_rate_for(task, size, numbers), numbers.momentum)
-        loss: Objective = CrossEntropy()
+        loss = CrossEntropy()
         rule: DecisionRule = Argmax()
         if task.predicts == "joint":
             # a joint model's outputs are added up over groups to decide for the most likely label
