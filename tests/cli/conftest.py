@@ -8,12 +8,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from threadpoolctl import threadpool_limits
 
+from _support.processes import Launched, forkserver
 from fairveil.cli import main
 from fairveil.data.datasets import dataset_schema, load_dataset
 from fairveil.data.schema import Schema
@@ -102,6 +104,20 @@ def shell(program: list[str]) -> Callable[..., Said]:
         return Said(result.returncode, result.stdout.decode(), result.stderr.decode())
 
     return call
+
+
+@pytest.fixture(scope="session")
+def start() -> Iterator[ForkServerContext]:
+    """A way to start processes in which the command line is loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")
+        yield forkserver()
+
+
+@pytest.fixture
+def launch(start: ForkServerContext, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Launched]:
+    """Start the program in the current folder, as a process of its own that has its imports done."""
+    return lambda *words: Launched(start, words, tmp_path_factory.mktemp("said"))
 
 
 @pytest.fixture(scope="session")

@@ -6,22 +6,19 @@ here can fail by chance.
 """
 
 import json
-import multiprocessing
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
+from _support.processes import PATIENCE_SECONDS, PAUSE_SECONDS, Launched
 from fairveil import FairClassifier
-from fairveil.cli.app import TrainOptions
-from fairveil.cli.train import train
 from fairveil.privacy.ledger import Ledger
 
-PATIENCE = 60.0
+TRAIN = ("train", "adult", "--aware", "--tolerance", "0.02", "--json", "--out")
 Moment = Callable[[Path, float], bool]
 
 
@@ -69,7 +66,7 @@ WARM = [
     after(0.15),
     when(".fairveil-*/model"),
     when("model/*"),
-    after(PATIENCE),  # from here on a result is there to be replaced
+    after(PATIENCE_SECONDS),  # from here on a result is there to be replaced
     when_booked(),
     after(0.3),
     when(".fairveil-*/model"),
@@ -79,38 +76,27 @@ WARM = [
 ]
 
 
-def wait_for(moment: Moment, folder: Path, is_running: Callable[[], bool]) -> None:
-    started = time.monotonic()
-    while is_running() and not moment(folder, time.monotonic() - started):
-        assert time.monotonic() - started < PATIENCE
-        time.sleep(0.001)
-
-
 def finishes_cold(program: list[str], folder: Path, moment: Moment) -> bool:
     """Start the program, kill it at the moment, say whether it had finished."""
     moment(folder, 0.0)
-    command = [*program, "train", "adult", "--aware", "--tolerance", "0.02", "--out", str(folder)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    command = [*program, *TRAIN, str(folder)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-        wait_for(moment, folder, lambda: process.poll() is None)
+        started = time.monotonic()
+        while process.poll() is None and not moment(folder, time.monotonic() - started):
+            assert time.monotonic() - started < PATIENCE_SECONDS
+            time.sleep(PAUSE_SECONDS)
         process.kill()
     return process.returncode == 0
 
 
-def finishes_warm(start: multiprocessing.context.ForkServerContext, folder: Path, moment: Moment) -> bool:
+def finishes_warm(launch: Callable[..., Launched], folder: Path, moment: Moment) -> bool:
     """The same with all modules loaded beforehand."""
     moment(folder, 0.0)
-    process = start.Process(target=train, args=(options(folder),))
-    process.start()
-    wait_for(moment, folder, process.is_alive)
-    process.kill()
-    process.join()
-    return process.exitcode == 0
-
-
-def options(folder: Path) -> TrainOptions:
-    """What `fairveil train adult --aware --tolerance 0.02 --out FOLDER --json` requests."""
-    return TrainOptions(data="adult", tolerance=0.02, aware=True, out=folder, as_json=True)
+    run, started = launch(*TRAIN, folder), time.monotonic()
+    run.wait_for(lambda: moment(folder, time.monotonic() - started))
+    code, _, _ = run.strike(signal.SIGKILL)
+    return code == 0
 
 
 def weights_in(folder: Path) -> bytes | None:
@@ -123,20 +109,11 @@ def weights_in(folder: Path) -> bytes | None:
     return (folder / "model" / "params.safetensors").read_bytes()
 
 
-@pytest.fixture
-def start(monkeypatch) -> multiprocessing.context.ForkServerContext:
-    """A way to start processes in which the command line is loaded."""
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fairveil.cli.train"])
-    return context
-
-
-def test_a_kill_never_under_counts_and_leaves_nothing_half_written(tmp_path, program, start):
+def test_a_kill_never_under_counts_and_leaves_nothing_half_written(tmp_path, program, launch):
     folder = tmp_path / "results"
     books, released = Ledger(folder / "ledger.jsonl"), set()
     runs = [lambda moment=moment: finishes_cold(program, folder, moment) for moment in COLD]
-    runs += [lambda moment=moment: finishes_warm(start, folder, moment) for moment in WARM]
+    runs += [lambda moment=moment: finishes_warm(launch, folder, moment) for moment in WARM]
     finished = 0
     for run in runs:
         finished += run()
@@ -144,7 +121,7 @@ def test_a_kill_never_under_counts_and_leaves_nothing_half_written(tmp_path, pro
         assert len(books.entries) >= max(len(released - {None}), finished)
         assert books.epsilon(1e-5) >= 0
     assert finished < len(runs), "nothing was killed"
-    assert finishes_cold(program, folder, after(PATIENCE))
+    assert finishes_cold(program, folder, after(PATIENCE_SECONDS))
     assert weights_in(folder) not in released
     assert len(books.entries) >= len(released - {None}) + 1
     summary = json.loads((folder / "summary.json").read_text())

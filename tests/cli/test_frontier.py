@@ -2,12 +2,9 @@
 
 import csv
 import json
-import os
 import shlex
 import shutil
-import subprocess
-import time
-from collections.abc import Callable
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,16 +17,15 @@ GRID = ("--epsilons", "1,2", "--tolerances", "0.2", "--methods", "dp2dp,dpsgd")
 TABLE = ("people.csv", "--schema", "schema.toml", "--aware")
 SWEEP = ("frontier", *TABLE, *GRID, "--out", "sweep")
 PLANNED = [("dp2dp", 1.0, 0.2), ("dp2dp", 2.0, 0.2), ("dpsgd", 1.0, None), ("dpsgd", 2.0, None)]
-PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory, people, facts, shell) -> Path:
-    """A folder in which a real process has finished a sweep."""
+def done(tmp_path_factory, people, facts, inside) -> Path:
+    """A folder in which a sweep has finished."""
     place = tmp_path_factory.mktemp("frontier")
     people.to_csv(place / "people.csv", index=False)
     facts.write(place / "schema.toml")
-    said = shell(*SWEEP, "--json", cwd=place)
+    said = inside(*SWEEP, "--json", cwd=place)
     assert (said.code, said.err) == (0, "")
     (place / "said.json").write_text(said.out)
     return place
@@ -188,22 +184,6 @@ def test_a_wider_grid_adds_points(swept, say, contents):
     assert {name: after[name] for name in before} == before
 
 
-def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    started = time.monotonic()
-    while process.poll() is None and not is_so():
-        assert time.monotonic() - started < PATIENCE
-        time.sleep(0.001)
-
-
-def kill_when(program: list[str], is_so: Callable[[], bool]) -> None:
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        [*program, *SWEEP], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        wait_until(is_so, process)
-        process.kill()
-
-
 def whole() -> dict[str, dict[str, bytes | None]]:
     """What finished points hold."""
     finished = [path.parent for path in Path("sweep").glob("points/*/summary.json")]
@@ -213,16 +193,22 @@ def whole() -> dict[str, dict[str, bytes | None]]:
     }
 
 
-def test_a_sweep_that_was_killed_goes_on(folder, program, say):
+def n_finished() -> int:
+    return len(list(Path("sweep").glob("points/*/summary.json")))
+
+
+def test_a_sweep_that_was_killed_goes_on(folder, launch, say):
     """Killed while nothing is there, in the middle of a point, and while a point's model is being written."""
     moments = [
         lambda: any(Path("sweep").glob("points/*/.fairveil-*")),
-        lambda: len(whole()) == 1 and len(folders()) == 2,
-        lambda: len(whole()) == 2 and any(Path("sweep").glob("points/*/.fairveil-*/model")),
+        lambda: n_finished() == 1 and len(folders()) == 2,
+        lambda: n_finished() == 2 and any(Path("sweep").glob("points/*/.fairveil-*/model")),
     ]
     kept: dict[str, dict[str, bytes | None]] = {}
     for moment in moments:
-        kill_when(program, moment)
+        run = launch(*SWEEP)
+        run.wait_for(moment)
+        run.strike(signal.SIGKILL)
         found = whole()
         assert {name: found[name] for name in kept} == kept
         assert len(Ledger(BOOKS).entries) >= len(found)

@@ -5,15 +5,14 @@ slow machine let a run finish first, it must have finished whole.
 """
 
 import json
-import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from _support.processes import Launched
 from fairveil import FairClassifier
 from fairveil.privacy.ledger import Ledger
 
@@ -21,7 +20,6 @@ BOOKS = "people.csv.ledger.jsonl"
 TABLE = ("people.csv", "--schema", "schema.toml", "--aware")
 TRAIN = ("train", *TABLE, "--tolerance", "0.2", "--model", "mlp", "--out", "results")
 SWEEP = ("frontier", *TABLE, "--epsilons", "1,2", "--tolerances", "0.2", "--out", "sweep")
-PATIENCE = 60.0
 
 
 def appears(pattern: str, number: int = 1) -> Callable[[], bool]:
@@ -41,26 +39,15 @@ MOMENTS = {
 
 
 @pytest.fixture
-def struck(folder: Path, program: list[str]) -> Callable[..., tuple[int, str, str]]:
+def struck(folder: Path, launch: Callable[..., Launched]) -> Callable[..., tuple[int, str, str]]:
     """Run the program, send it a signal at a moment, and return exit code, output and errors."""
 
     def call(
         words: tuple[str, ...], number: signal.Signals, moment: Callable[[], bool]
     ) -> tuple[int, str, str]:
-        process = subprocess.Popen(
-            [*program, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        )
-        started = time.monotonic()
-        while process.poll() is None and not moment():
-            assert time.monotonic() - started < PATIENCE
-            time.sleep(0.001)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=PATIENCE)
-        return process.returncode, out, err
+        run = launch(*words)
+        run.wait_for(moment)
+        return run.strike(number)
 
     return call
 
