@@ -207,17 +207,19 @@ def test_what_does_not_fit_is_one_sentence_and_costs_nothing(folder, is_refused,
     assert words in is_refused(folder, (command, *TABLE, *out, *options))
 
 
-def test_an_aware_rule_needs_the_column_in_the_schema(folder, is_refused):
-    facts = dataset_schema("adult").without("sex")
-    facts.write(folder / "hidden.toml")
-    arguments = (
-        "train",
-        "people.csv",
-        "--schema",
-        "hidden.toml",
-        "--out",
-        "results",
-        *METHODS["parity"],
-        *TIGHT,
-    )
-    assert "use --unaware" in is_refused(folder, arguments)
+def test_an_aware_rule_reads_a_group_that_is_no_feature(folder, strangers, say):
+    """The rule takes the group from its own column; a model that reads it must have it among its features."""
+    dataset_schema("adult").without("sex").write(folder / "hidden.toml")
+    hidden = ("train", "people.csv", "--schema", "hidden.toml", "--out", "results", *TIGHT)
+    assert say(*hidden, *METHODS["parity"]).code == 0
+    strangers.to_csv("new.csv", index=False)
+    said = say("predict", "results/model", "new.csv", "--out", "decisions.csv")
+    assert (said.code, said.err) == (0, "")
+    strangers.drop(columns="sex").to_csv("new.csv", index=False)
+    assert '"sex"' in say("predict", "results/model", "new.csv", "--out", "decisions.csv").err
+
+
+def test_an_aware_model_needs_the_column_among_its_features(folder, is_refused):
+    dataset_schema("adult").without("sex").write(folder / "hidden.toml")
+    hidden = ("train", "people.csv", "--schema", "hidden.toml", "--out", "results", *TIGHT)
+    assert "--unaware" in is_refused(folder, (*hidden, "--aware", "--method", "raco"))
