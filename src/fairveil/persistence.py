@@ -132,35 +132,7 @@ def read_folder(folder: Path, name: str) -> dict[str, Any]:
             f"Expected the weights that {FACTS} names, got other ones in {folder}; save it again."
         )
     try:
-        params, schema = tensors["params"], Schema(**tomllib.loads(facts["schema"]))
-        model, rule = model_from_dict(facts["model"]), _rule(facts["rule"], tensors)
-        budget = (facts["epsilon"] or math.inf, facts["delta"], facts["unit"])
-        if isinstance(facts["plan"], dict):
-            plan: Plan | TunedPlan = TunedPlan.from_dict(facts["plan"], *budget)
-        else:
-            plan = Plan(tuple(Stage.from_dict(stage) for stage in facts["plan"]), *budget)
-        classes = np.array(facts["classes"], dtype=facts["classes_dtype"])
-        names, predicts = facts["sensitive"], facts["predicts"]
-        if not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
-            raise TypeError("sensitive")
-        groups, n_classes = (
-            [len(schema.sensitive_named(each).groups) for each in names],
-            len(schema.target.classes),
-        )
-        n_outputs = n_classes * (math.prod(groups) if predicts == "joint" else 1)
-        # what does not fit together would fail on some rows and not on others
-        is_sound = (
-            params.ndim == 1
-            and params.dtype == np.float32
-            and bool(np.isfinite(params).all())
-            and classes.shape == (n_classes,)
-            and model.n_classes == n_outputs
-            and rule.fits(math.prod(n + 1 for n in groups), n_classes, n_outputs)
-            and isinstance(facts["delta"], (int, float))
-            and not isinstance(facts["delta"], bool)
-            and math.isfinite(facts["delta"])
-        )
-        spent = facts["epsilon_spent"] or math.inf
+        fitted, is_sound = _restored(facts, tensors)
     except (
         ValueError,
         KeyError,
@@ -173,15 +145,46 @@ def read_folder(folder: Path, name: str) -> dict[str, Any]:
         raise BadStructureError(
             f"Expected a sound {FACTS}, got a damaged one ({type(problem).__name__}); save the model again."
         ) from None
-    if len(params) != model.n_params:
-        raise BadStructureError(
-            f"Expected {model.n_params} weights, got {len(params)}; save the model again."
-        )
+    n_weights, n_expected = len(fitted["params_"]), fitted["model_"].n_params
+    if n_weights != n_expected:
+        raise BadStructureError(f"Expected {n_expected} weights, got {n_weights}; save the model again.")
     if not is_sound:
         raise BadStructureError(
             "Expected a model, a rule and a schema that fit together, got others; save the model again."
         )
-    return {
+    return fitted
+
+
+def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> tuple[dict[str, Any], bool]:
+    """Return the fitted attributes, and whether model, rule and schema fit together."""
+    params, schema = tensors["params"], Schema(**tomllib.loads(facts["schema"]))
+    model, rule = model_from_dict(facts["model"]), _rule(facts["rule"], tensors)
+    budget = (facts["epsilon"] or math.inf, facts["delta"], facts["unit"])
+    if isinstance(facts["plan"], dict):
+        plan: Plan | TunedPlan = TunedPlan.from_dict(facts["plan"], *budget)
+    else:
+        plan = Plan(tuple(Stage.from_dict(stage) for stage in facts["plan"]), *budget)
+    classes = np.array(facts["classes"], dtype=facts["classes_dtype"])
+    names, predicts = facts["sensitive"], facts["predicts"]
+    if not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
+        raise TypeError("sensitive")
+    groups = [len(schema.sensitive_named(each).groups) for each in names]
+    n_classes = len(schema.target.classes)
+    n_outputs = n_classes * (math.prod(groups) if predicts == "joint" else 1)
+    # what does not fit together would fail on some rows and not on others
+    is_sound = (
+        params.ndim == 1
+        and params.dtype == np.float32
+        and bool(np.isfinite(params).all())
+        and classes.shape == (n_classes,)
+        and model.n_classes == n_outputs
+        and rule.fits(math.prod(n + 1 for n in groups), n_classes, n_outputs)
+        and isinstance(facts["delta"], (int, float))
+        and not isinstance(facts["delta"], bool)
+        and math.isfinite(facts["delta"])
+    )
+    spent = facts["epsilon_spent"] or math.inf
+    fitted = {
         "schema_": schema,
         "model_": model,
         "params_": params,
@@ -196,6 +199,7 @@ def read_folder(folder: Path, name: str) -> dict[str, Any]:
         "n_features_in_": len(schema.columns),
         "feature_names_in_": np.array(schema.feature_names, dtype=object),
     }
+    return fitted, is_sound
 
 
 def _rule(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairveil import __version__
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
@@ -25,9 +25,6 @@ from fairveil.report.privacy_text import (
     total_sentence,
 )
 from fairveil.request import FitRequest
-
-if TYPE_CHECKING:
-    from fairveil.fair_classifier import FairClassifier
 
 NOBODY_SELECTED = (
     "Practically nobody of any group is selected, so a small gap says nothing. Request less, or loosen what holds the "
@@ -111,7 +108,7 @@ def _expected_tolerance(request: FitRequest, plan: AnyPlan, people: Population) 
     return expected_tolerance(sizes, release.noise_multiplier, measured, n_cells=people.n_classes**2)
 
 
-def summary_of(clf: "FairClassifier", request: FitRequest, confidence: float) -> dict[str, Any]:
+def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any]:
     """Return the guarantee with what was measured, certified and ever spent."""
     estimator, evaluation, ledger = clf.estimator_, clf.evaluation_, clf.ledger_
     model, schema = estimator.model_, estimator.schema_
@@ -154,7 +151,7 @@ def summary_of(clf: "FairClassifier", request: FitRequest, confidence: float) ->
     }
 
 
-def _measured(clf: "FairClassifier", request: FitRequest, confidence: float) -> dict[str, Any]:
+def _measured(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any]:
     """Return accuracy, gap, ratio, rates of groups and the certificate; all unknown without a hold-out."""
     evaluation, certificate = clf.evaluation_, clf.certificate_
     if evaluation is None:

@@ -1,4 +1,4 @@
-"""The public side of a user's table: what the schema says about it, and how its rows become encoded records.
+"""The public side of a user's table: what the schema says about it, how its rows become records, and decisions.
 
 An `InputSpec` is built from public facts alone (schema, sensitive columns, budget). It is asked for records only after
 the ledger has accepted the plan.
@@ -17,6 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fairveil._keys import Key, uniforms_of_rows
+from fairveil._typing import Float32Array
 from fairveil._validation import check_delta, check_epsilon
 from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.readers import load_encoded
@@ -24,6 +26,8 @@ from fairveil.data.schema import Category, Schema, Sensitive
 from fairveil.data.values import IGNORE, canonical_text
 from fairveil.errors import BadStructureError, InvalidParameterError, MissingPublicFactError
 from fairveil.fairness.groups import Attribute, Population
+from fairveil.models.base import Model
+from fairveil.models.rules import DecisionRule, label_probabilities
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task
@@ -345,3 +349,69 @@ class FileSource:
 
 
 Source = TableSource | FileSource
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """Everything that a decision depends on; all of it is public except the key."""
+
+    inputs: InputSpec
+    model: Model
+    params: Float32Array
+    rule: DecisionRule
+    key: Key | None = None
+
+    def decide(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> NDArray[np.integer]:
+        """Return a class code for each row; the same record and key always get the same decision."""
+        groups, logits = self._groups_and_logits(X, sensitive_features)
+        uniforms = np.zeros((2, len(groups)))
+        if self.rule.needs_uniforms:
+            uniforms = self._uniforms(X, record_ids)
+        return self.rule.decide(logits, groups, uniforms)
+
+    def probabilities(self, X: Any, sensitive_features: Any = None) -> NDArray[np.float64]:
+        """Return the distribution of a randomized rule, else the model's class probabilities; shape (n, n_classes)."""
+        groups, logits = self._groups_and_logits(X, sensitive_features)
+        if self.rule.is_random:
+            return self.rule.distribution(logits, groups)
+        return label_probabilities(logits, self.inputs.people.n_classes).T
+
+    def distribution(self, X: Any, sensitive_features: Any = None) -> NDArray[np.float64]:
+        """Return the probability of each decision, shape (n, n_classes)."""
+        groups, logits = self._groups_and_logits(X, sensitive_features)
+        return self.rule.distribution(logits, groups)
+
+    def _groups_and_logits(self, X: Any, sensitive_features: Any) -> tuple[NDArray[np.integer], NDArray[Any]]:
+        groups: NDArray[Any] = np.zeros(len(X), dtype=np.int64)
+        if self.rule.reads_group or self.inputs.predicts == "decoupled":
+            groups = self.inputs.groups(X, sensitive_features)
+        # In double precision a row's decision does not depend on how many rows are decided with it.
+        params: Any = self.params.astype(np.float64)
+        return groups, self.model.logits(params, self.inputs.rows(X, groups).astype(np.float64))
+
+    def _uniforms(self, X: Any, record_ids: Any) -> NDArray[np.float64]:
+        """Return two keyed uniform numbers per row: of its id if there is one, else of what the schema reads of it."""
+        if self.key is None:
+            raise InvalidParameterError(
+                "Expected the key of this randomized rule, got none; pass its file with use_key(path) or --key, or "
+                "make one with Key.create(path)."
+            )
+        encoder, name = self.inputs.encoder, self.inputs.schema.id_column
+        codes, numbers = encoder.codes(X), encoder.numbers(X) + np.float32(0)  # 0 and -0 are one number
+        content = [
+            np.ascontiguousarray(block)
+            .view(np.uint8)
+            .reshape(len(codes), block.shape[1] * block.dtype.itemsize)
+            for block in (codes, numbers)
+        ]
+        uniforms = uniforms_of_rows(self.key, np.hstack(content))
+        if record_ids is None and name is not None and isinstance(X, pd.DataFrame) and name in X.columns:
+            record_ids = X[name]
+        if record_ids is None:
+            return uniforms
+        persons = encoder.persons(record_ids)
+        if len(persons) != uniforms.shape[1]:
+            raise BadStructureError(
+                f"Expected one id for each of {uniforms.shape[1]} rows, got {len(persons)}; name every record."
+            )
+        return np.where(persons >= 0, uniforms_of_rows(self.key, persons[:, None]), uniforms)
