@@ -382,7 +382,7 @@ def test_the_private_primal_bound_is_paid_for_and_follows_the_noise(rng, seeded)
     records = make_records(rng, 2000)
     recipe = LagrangianDual(DemographicParity(), QUICK, primal="gradients", primal_bound="private")
     bounds = []
-    for epsilon in (0.05, 100.0):
+    for epsilon in (0.01, 100.0):  # at 0.05 chance alone may still pick a large bound
         task = replace(TASK, epsilon=epsilon)
         assert planned(recipe, task, 0.0).stage("lengths").subset == "train"
         bounds.append(run(recipe, records, task, secret_coins()).fit.clip_norm)
@@ -396,7 +396,7 @@ def test_a_dual_bound_holds_for_each_person(rng):
     model, _, _, released = sides_of(records, DemographicParity)
     bounded = replace(released, dual_bound=0.5).before(0, np.zeros(model.n_params, np.float32))
     np.testing.assert_allclose(
-        np.linalg.norm(bounded.total, axis=1), 0.5 * np.bincount(records.groups), rtol=1e-5
+        np.linalg.norm(bounded.smoothed.total, axis=1), 0.5 * np.bincount(records.groups), rtol=1e-5
     )
 
 
