@@ -41,7 +41,7 @@ import numpy as np
 import peers
 from fairveil import DemographicParity, FunctionalClassifier, Groupwise, LagrangianDual, load_dataset
 from fairveil._random import secret_coins
-from fairveil.accounting.calibration import calibrate
+from fairveil.accounting.composition import calibrate
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.fairness.constraints import Parity, constrain
 from fairveil.fairness.groups import Attribute, Population

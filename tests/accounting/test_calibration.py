@@ -6,8 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairveil.accounting.calibration import calibrate
-from fairveil.accounting.composition import Compositions, NeighboringRelation, epsilon_of
+from fairveil.accounting.composition import Compositions, NeighboringRelation, calibrate, epsilon_of
 from fairveil.accounting.events import (
     Charge,
     DiscreteGaussianRelease,

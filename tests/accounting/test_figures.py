@@ -7,8 +7,13 @@ import math
 
 import pytest
 
-from fairveil.accounting.calibration import calibrate
-from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of, two_step_epsilon
+from fairveil.accounting.composition import (
+    NeighboringRelation,
+    calibrate,
+    delta_of,
+    epsilon_of,
+    two_step_epsilon,
+)
 from fairveil.accounting.events import Event, GaussianRelease, Joint, LaplaceRelease, PoissonSampled, Repeated
 from fairveil.accounting.pld import Losses
 from fairveil.accounting.pricing import composed, count_uses

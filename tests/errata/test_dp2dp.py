@@ -14,8 +14,7 @@ from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 
 from fairveil._random import reproducible_coins
-from fairveil.accounting.calibration import calibrate
-from fairveil.accounting.composition import NeighboringRelation, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, calibrate, epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population

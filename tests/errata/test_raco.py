@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2, poisson
 
-from fairveil.accounting.calibration import calibrate
-from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, calibrate, delta_of, epsilon_of
 from fairveil.accounting.events import GaussianRelease, Joint, LaplaceRelease, PoissonSampled, Repeated
 from fairveil.cli import main
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, constrain

@@ -9,8 +9,7 @@ import math
 
 import pytest
 
-from fairveil.accounting.calibration import calibrate
-from fairveil.accounting.composition import delta_of, epsilon_of
+from fairveil.accounting.composition import calibrate, delta_of, epsilon_of
 from fairveil.accounting.events import GaussianRelease, Joint, LaplaceRelease, PoissonSampled, Repeated
 
 DELTA = 1e-5

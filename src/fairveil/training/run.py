@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
-from fairveil.accounting.calibration import calibrate
+from fairveil.accounting.composition import calibrate
 from fairveil.accounting.events import Event
 from fairveil.errors import InvalidParameterError
 from fairveil.models.base import Model

@@ -16,8 +16,7 @@ from threadpoolctl import threadpool_limits
 from fairveil._random import Coins
 from fairveil._typing import Float64Array
 from fairveil._validation import check_positive
-from fairveil.accounting.calibration import calibrate
-from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.composition import calibrate, epsilon_of
 from fairveil.accounting.events import BestOfRuns, Event, GaussianRelease
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
