@@ -30,7 +30,7 @@ from fairveil.data.encoding import Encoder
 from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES
 from measuring import FIRST_SEED, Splits, numbers, read_bench, rounded
-from rivals import NOTIONS, ReleasedStatistics, sheet_of
+from rivals import NOTIONS, ReleasedStatistics, statistics_of
 
 HIGHEST_PRICE, N_PRICES = 1.5, {1: 151, 2: 41}
 """Of a unit of accuracy for a unit of the difference; how many are tried, by the number of differences."""
@@ -86,7 +86,7 @@ def sweep(splits: Splits, rows: np.ndarray, name: str, options: argparse.Namespa
     found: dict[tuple[float, ...], list[tuple[float, float, float]]] = {}
     for run in range(options.runs):
         train, test = splits(run)
-        sheet = sheet_of(bench, rows, train)
+        sheet = statistics_of(bench, rows, train)
         if sheet.n_groups != 2:
             raise BadStructureError(f"Expected two groups, got {sheet.n_groups}; choose another data set.")
         joint, prices = chances(learners()[name], sheet, rows[test]), unit_prices(sheet, options.constraint)

@@ -279,7 +279,7 @@ def figures_of(
 ) -> dict[str, float]:
     bench, (train, test) = splits.bench, splits(run)
     seed, positive = splits.first_seed + run, bench.people.positive
-    answer = RIVALS[name](sheet_of(bench, rows, train), rows[test], options.constraint, options.epsilon, seed)
+    answer = RIVALS[name](statistics_of(bench, rows, train), rows[test], options.constraint, options.epsilon, seed)
     coded = Answer(np.where(answer.decisions == 1, positive, 1 - positive), answer.scores)
     found = bench.figures(coded, test)
     asked = CONSTRAINT_TYPES[options.constraint](0.0)
@@ -291,7 +291,7 @@ def figures_of(
     }
 
 
-def sheet_of(bench: Bench, rows: np.ndarray, train: np.ndarray) -> ReleasedStatistics:
+def statistics_of(bench: Bench, rows: np.ndarray, train: np.ndarray) -> ReleasedStatistics:
     """Return the training rows with groups counted from 0, whatever their codes."""
     numbers = np.full(max(bench.groups.max(), bench.people.codes.max()) + 1, -1)
     numbers[bench.people.codes] = np.arange(len(bench.people.codes))

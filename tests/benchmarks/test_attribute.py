@@ -187,9 +187,11 @@ def test_both_sides_of_the_speed_make_the_same_step_but_for_privacy():
     assert pfld.ms() > 0
 
 
-def test_a_row_of_quality_tells_both_epsilons_the_floor_and_the_rivals(data_folder):
+def test_a_row_of_quality_tells_both_epsilons_the_floor_and_the_rivals(data_folder, compas_rivals, tmp_path):
+    (tmp_path / "rivals.json").write_text(json.dumps({"rows": compas_rivals}))
     command = "--method pfld --dataset compas --model linear --constraint error_rate_parity --runs 2"
-    (row,) = last_line(quality, *command.split(), "--first-seed", "0", "--rivals")["rows"]
+    options = ("--first-seed", "0", "--rivals", str(tmp_path / "rivals.json"))
+    (row,) = last_line(quality, *command.split(), *options)["rows"]
     assert row["epsilon"] == 1 and 0.4 < row["epsilon_known_unknown"] < 0.75
     assert row["lambda_max"] == LagrangianDual().lambda_max and row["sensitive"] == ["race"]
     assert 0.5 < row["accuracy_mean"] < 0.8 and row["accuracy_sd"] > 0 and row["gap_sd"] > 0
@@ -204,7 +206,19 @@ def drawn(found):
     return [path.suffix for path in paths if path.stat().st_size > 10_000] == [".png", ".svg"]
 
 
-def test_figure_2_is_measured_and_drawn(data_folder, tmp_path):
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Train for a hundred steps."""
+    whole = attribute_figures.recipe_of
+
+    def short(*arguments):
+        recipe = whole(*arguments)
+        return replace(recipe, descent=replace(recipe.descent, n_steps=100))
+
+    monkeypatch.setattr(attribute_figures, "recipe_of", short)
+
+
+def test_figure_2_is_measured_and_drawn(data_folder, tmp_path, few_steps):
     command = "--dataset compas --model linear --runs 1 --notions error_rate_parity --epsilons 1,5"
     command = f"--paper pfld --figures 2 {command} --out {tmp_path}"
     found = last_line(figures, *command.split())["figure_2"]
@@ -213,7 +227,7 @@ def test_figure_2_is_measured_and_drawn(data_folder, tmp_path):
         assert all(0.5 < row[name]["accuracy"] < 0.8 for name in ("PF-LD", "M"))
 
 
-def test_figure_3_is_measured_and_drawn(data_folder, tmp_path, monkeypatch):
+def test_figure_3_is_measured_and_drawn(data_folder, tmp_path, monkeypatch, few_steps):
     monkeypatch.setattr(attribute_figures, "FACTORS", (0.25, 1.0))
     parser = argparse.ArgumentParser()
     attribute_figures.add_options(parser)
