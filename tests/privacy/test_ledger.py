@@ -160,15 +160,17 @@ def test_kill_at_any_moment_never_under_counts(tmp_path, rng):
     path, releases = tmp_path / "ledger", tmp_path / "releases"
     releases.touch()
     for n_kills in range(1, 61):
-        child = os.fork()
+        n_before, child = releases.stat().st_size, os.fork()
         if child == 0:
             release_for_ever(path, releases)
-        time.sleep(rng.uniform(0.005, 0.03))
+        while releases.stat().st_size <= n_before:  # on a busy machine the process may start late
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0.0, 0.025))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         n_released, n_booked = releases.stat().st_size, len(Ledger(path).entries)
         assert n_released <= n_booked <= n_released + n_kills
-    assert n_released > 60
+    assert n_released >= 60
 
 
 def test_the_journal_is_plain_json_lines(tmp_path):
