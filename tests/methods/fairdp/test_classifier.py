@@ -185,7 +185,7 @@ def test_looks_are_told(people, few):
     training = Groupwise(Descent(n_steps=12), stopping=EarlyStopping(DemographicParity(0.9), n_checks=3))
     clf = groupwise(people, training=training, holdout=0.3).fit(*few)
     assert 1 <= len(clf.stopping_checks_) <= 3
-    assert clf.stopping_checks_ == clf.last_step_.looks
+    assert clf.stopping_checks_ == clf.last_step_.checks
     assert clf.plan_.stage("looks").n_steps == 3
     assert 0.98 < clf.epsilon_spent_ <= 1.0
 

@@ -435,7 +435,7 @@ def test_the_last_step_is_told_in_public_numbers(rng, seeded):
     assert last.noise_std == pytest.approx(noise * ROUNDING * last.reach)
     assert last.margin_std == pytest.approx(math.sqrt(2) * 0.9 * last.noise_std)
     assert (last.learning_rate, last.sampling_rate, last.size) == (0.9, 0.25, 400)
-    assert last.is_unwatched and last.several == () and last.looks == ()
+    assert last.is_unwatched and last.several == () and last.checks == ()
     assert np.isfinite(last.before).all()
 
 
