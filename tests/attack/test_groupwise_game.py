@@ -138,7 +138,7 @@ def test_weights_that_the_clip_norm_does_not_know_are_caught(seeded):
         heavy = CrossEntropy(np.array([2, 1, 0], np.float32))
         bound = np.array([1.0, 0.5, 0.0], np.float32)
         query = GradientSum(model, np.zeros(4, np.float32), heavy)
-        total = batch._records.answer(batch._drawn, query, bound, n_blocks=batch._n_blocks)
-        return add_gaussian(total, 0.5 * batch._open["gradient"].noise_multiplier, batch._coins) @ OWN
+        total = batch._veil._records.answer(batch._drawn, query, bound, n_blocks=batch._veil._n_blocks)
+        return add_gaussian(total, 0.5 * batch._open["gradient"].noise_multiplier, batch._veil._coins) @ OWN
 
     assert play(ask, "gradient", 1.0) > claim(1.0)

@@ -7,6 +7,7 @@ sqrt 2: its noise is 2.7 times too small, and its true epsilon about 5 times the
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,13 +15,19 @@ import pytest
 from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
-from fairveil.methods.functional.quadratic import NEWTON_SENSITIVITY, START_SENSITIVITY
+from fairveil.methods.functional.quadratic import (
+    NEWTON_SENSITIVITY,
+    START_SENSITIVITY,
+    coefficient_sensitivity,
+)
+from fairveil.privacy import noise
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.moments import coefficient_sensitivity, pack
+from fairveil.privacy.moments import pack
+from fairveil.privacy.noise import noise_distribution
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import LogisticMoments, MomentSum
 from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.veil import Batch, open_veils
+from fairveil.privacy.veil import open_veils
 
 N_DRAWS = 6_000
 DELTA = 1e-2
@@ -86,11 +93,8 @@ def test_the_claim_of_laplace_noise_stands(seeded):
 
 def test_the_sensitivity_of_another_scale_is_caught(seeded, monkeypatch):
     """A twin that adds noise for coefficients (1/2 - y) x and x x^T / 8 to sums of x and x x^T."""
-    plain = Batch._noisy
-
-    def too_quiet(self, total, release, sensitivity):
-        return plain(self, total, release, sensitivity * coefficient_sensitivity() / START_SENSITIVITY)
-
-    monkeypatch.setattr(Batch, "_noisy", too_quiet)
+    law, ratio = noise_distribution("gaussian"), coefficient_sensitivity() / START_SENSITIVITY
+    too_quiet = replace(law, add=lambda total, scale, coins: law.add(total, ratio * scale, coins))
+    monkeypatch.setitem(noise._laws, "gaussian", too_quiet)
     bound, claim = bound_and_claim("at zero", n_draws=3_000)
     assert bound > claim

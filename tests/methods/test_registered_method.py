@@ -17,7 +17,7 @@ from fairveil.methods.base import ConstrainedClassifier, Method, training_of
 from fairveil.methods.registry import METHODS, register
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Count, Present, all_cells
+from fairveil.privacy.queries import Count, all_cells
 from fairveil.privacy.veil import Veil
 from fairveil.report.frontier import frontier_of, frontier_page
 from fairveil.report.page import report_page
@@ -49,7 +49,7 @@ class MajorityVote:
         progress=no_progress,
     ) -> Fit:
         shape = (task.people.n_groups, task.n_classes)
-        query = Count(all_cells(*shape), shape[0] * shape[1], Present())
+        query = Count(all_cells(*shape), shape[0] * shape[1])
         counts = veils["train"].draw().release_counts(query, "labels").reshape(shape).sum(axis=0)
         biases = self.certainty * (np.arange(task.n_classes) == counts.argmax())
         return Fit(self.model_for(task).pack(np.zeros((task.n_classes, task.n_features)), biases))

@@ -6,8 +6,10 @@ import math
 import numpy as np
 import pytest
 
+from _support.norms import row_norms
 from fairveil.errors import InvalidParameterError
-from fairveil.models import MODELS, LinearSoftmax, Perceptron, row_norms
+from fairveil.models import MODELS, LinearSoftmax, Perceptron
+from fairveil.models.base import Known
 
 
 def test_every_registered_model_is_tried(all_models):
@@ -104,20 +106,20 @@ def test_what_is_passed_in_is_left_alone(model, a_batch, rng):
     given = (params, X, dlogits, norms, *activations)
     before = [array.copy() for array in given]
     for clip_norm in (0.1, np.full(len(X), 0.1, np.float32), math.inf):
-        model.clipped_gradient(params, X, dlogits, clip_norm, activations=activations, row_norms=norms)
-    model.gradient_norms(params, X, dlogits, activations=activations, row_norms=norms)
+        model.clipped_gradient(params, X, dlogits, clip_norm, Known(activations, norms))
+    model.gradient_norms(params, X, dlogits, Known(activations, norms))
     for array, copy in zip(given, before, strict=True):
         assert np.array_equal(array, copy)
 
 
 def test_given_activations_and_norms_change_nothing(model, a_batch, rng):
     params, X, dlogits = a_batch(model, rng)
-    known = {"activations": model.forward(params, X), "row_norms": row_norms(X)}
+    known = Known(model.forward(params, X), row_norms(X))
     plain = model.clipped_gradient(params, X, dlogits, 0.7)
     assert plain.dtype == np.float32
-    np.testing.assert_allclose(model.clipped_gradient(params, X, dlogits, 0.7, **known), plain, atol=1e-5)
+    np.testing.assert_allclose(model.clipped_gradient(params, X, dlogits, 0.7, known), plain, atol=1e-5)
     np.testing.assert_allclose(
-        model.gradient_norms(params, X, dlogits, **known),
+        model.gradient_norms(params, X, dlogits, known),
         model.gradient_norms(params, X, dlogits),
         rtol=1e-5,
     )
@@ -127,7 +129,9 @@ def test_an_infinite_clip_norm_does_no_norm_work(model, a_batch, rng):
     params, X, dlogits = a_batch(model, rng)
     poisoned = np.full(len(X), np.nan, np.float32)
     plain = model.clipped_gradient(params, X, dlogits, math.inf)
-    assert np.array_equal(model.clipped_gradient(params, X, dlogits, math.inf, row_norms=poisoned), plain)
+    assert np.array_equal(
+        model.clipped_gradient(params, X, dlogits, math.inf, Known(row_norms=poisoned)), plain
+    )
     assert np.isfinite(plain).all()
 
 

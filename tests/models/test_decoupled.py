@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from _support.norms import row_norms
 from fairveil.errors import InvalidParameterError
-from fairveil.models import Decoupled, LinearSoftmax, Perceptron, row_norms
+from fairveil.models import Decoupled, LinearSoftmax, Perceptron
+from fairveil.models.base import Known
 
 BASES = {
     "linear": LinearSoftmax(n_features=4, n_classes=2),
@@ -132,11 +134,11 @@ def test_a_bound_that_is_no_bound_is_refused(copies, rng, clip_norm):
 def test_given_activations_and_norms_of_whole_rows_change_nothing(copies, rng):
     """The norms that records keep include the group's code; believing them would clip too much."""
     params, X, dlogits = a_batch(copies, rng)
-    known = {"activations": copies.forward(params, X), "row_norms": row_norms(X)}
+    known = Known(copies.forward(params, X), row_norms(X))
     plain = copies.clipped_gradient(params, X, dlogits, 0.7)
-    assert np.array_equal(copies.clipped_gradient(params, X, dlogits, 0.7, **known), plain)
+    assert np.array_equal(copies.clipped_gradient(params, X, dlogits, 0.7, known), plain)
     norms = copies.gradient_norms(params, X, dlogits)
-    assert np.array_equal(copies.gradient_norms(params, X, dlogits, **known), norms)
+    assert np.array_equal(copies.gradient_norms(params, X, dlogits, known), norms)
 
 
 # --- logits -----------------------------------------------------------------------------------------------

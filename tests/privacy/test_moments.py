@@ -13,9 +13,14 @@ from scipy.optimize import minimize
 
 from fairveil._random import secret_coins
 from fairveil.errors import InvalidParameterError, UnplannedReleaseError
-from fairveil.methods.functional.quadratic import NEWTON_SENSITIVITY, START_SENSITIVITY, laplace_bound
+from fairveil.methods.functional.quadratic import (
+    NEWTON_SENSITIVITY,
+    START_SENSITIVITY,
+    coefficient_sensitivity,
+    laplace_bound,
+)
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.moments import Moments, RowMoments, coefficient_sensitivity, pack
+from fairveil.privacy.moments import Moments, RowMoments, pack
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import LogisticMoments, MomentSum, row_function
 from fairveil.privacy.records import MemoryRecords

@@ -95,7 +95,7 @@ def test_a_law_whose_cost_nobody_knows_opens_nothing():
 
 def test_a_name_means_one_law_for_good():
     assert register_noise_distribution(DOUBLED) is noise_distribution("doubled")
-    with pytest.raises(InvalidParameterError, match="no other law has, got 'gaussian'"):
+    with pytest.raises(InvalidParameterError, match="no other noise distribution has, got 'gaussian'"):
         register_noise_distribution(replace(DOUBLED, name="gaussian"))
     assert noise_distribution("gaussian").event(1.0) == GaussianRelease(1.0)
 

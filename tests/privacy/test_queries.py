@@ -227,7 +227,7 @@ def test_soft_decisions_are_those_of_a_loop_over_rows(rng, n_classes, smoothing)
     rows, (model, params) = make_rows(rng, n_classes), make_model(rng, n_classes)
     cells, rule = rng.integers(-1, 4, size=(N_GROUPS, n_classes)), TiltedArgmax(tables(rng, n_classes))
     function = Sum(cells, 4, RuleDecision(model, params, rule, cells.shape[1], smoothing))
-    values, found = function.values.values_of(rows), function.cells_of(rows)
+    values, found = function.values.values_of(rows), Count(function.table, function.n_cells).counts_of(rows)
     assert values.shape == (n_classes, N)
     for i, (logits, group, label, _) in enumerate(each(rows, model, params)):
         assert found[i] == cells[group, label]
@@ -287,7 +287,7 @@ def test_signed_decisions_are_those_of_a_loop_over_rows(rng, n_classes):
     rule = TiltedArgmax(tables(rng, n_classes))
     function = Sum(one_cell(n_classes), 1, RuleDecision(model, params, rule, n_classes, 0.2, SIGNS))
     assert function.n_cells == 1
-    assert not function.cells_of(rows).any()
+    assert not Count(function.table, function.n_cells).counts_of(rows).any()
     values = function.values.values_of(rows)
     assert values.shape == (n_classes, N)
     for i, (logits, group, _, _) in enumerate(each(rows, model, params)):
@@ -316,7 +316,7 @@ def test_weighted_decisions_are_those_of_a_loop_over_rows(rng):
     cells, rule = rng.integers(-1, 4, size=(N_GROUPS, 2)), TiltedArgmax(tables(rng, 2))
     weights = rng.uniform(size=N_GROUPS)
     function = Sum(cells, 4, WeightedDecision(model, params, rule, weights))
-    values, places = function.values.values_of(rows), function.cells_of(rows)
+    values, places = function.values.values_of(rows), Count(function.table, function.n_cells).counts_of(rows)
     assert values.shape == (1, N)
     for i, (logits, group, label, _) in enumerate(each(rows, model, params)):
         scores = scores_by(rule, logits, group)
@@ -449,7 +449,11 @@ def test_all_of_them_pass_the_veil_and_add_up_to_what_a_loop_adds_up_to(rng, see
     )
     for function, name, bound in ((soft, "soft", 1.0), (signed, "signed", 2**1.5)):
         expected = np.zeros((function.n_cells, 2))
-        for cell, values in zip(function.cells_of(rows), function.values.values_of(rows).T, strict=True):
+        for cell, values in zip(
+            Count(function.table, function.n_cells).counts_of(rows),
+            function.values.values_of(rows).T,
+            strict=True,
+        ):
             if cell >= 0:
                 expected[cell] += values
         np.testing.assert_allclose(batch.release_sums(function, bound, name), expected, atol=1e-4)

@@ -22,7 +22,6 @@ from types import MappingProxyType
 
 from fairveil._typing import Float32Array
 from fairveil.models.base import Model
-from fairveil.models.clipping import row_norms
 from fairveil.models.decoupled import Decoupled
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax, tilted_pull
@@ -45,7 +44,6 @@ __all__ = [
     "Sgd",
     "cross_entropy_pull",
     "logits_pull",
-    "row_norms",
     "softmax",
     "tilted_pull",
 ]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,20 @@ from fairveil._typing import Float32Array
 # Values never steer: whether a floating-point warning appears would depend on single records. As a decorator
 # it costs half a microsecond, as a context manager twice that.
 ignore_float_warnings = np.errstate(all="ignore")
+
+
+Bound = float | Float32Array
+"""A clip norm for all records, or an array of shape (n_rows,); infinity clips nothing."""
+
+
+class Known(NamedTuple):
+    """What is already known of a batch and need not be computed again: its activations, and the norms of its rows."""
+
+    activations: tuple[Float32Array, ...] | None = None
+    row_norms: Float32Array | None = None
+
+
+NONE = Known()
 
 
 class Model(Protocol):
@@ -55,25 +69,12 @@ class Model(Protocol):
         """Return parameters whose logits are higher by one offset a class, for every row."""
 
     def clipped_gradient(
-        self,
-        params: Float32Array,
-        X: Float32Array,
-        dlogits: Float32Array,
-        clip_norm: float | Float32Array,
-        *,
-        activations: tuple[Float32Array, ...] | None = None,
-        row_norms: Float32Array | None = None,
+        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE
     ) -> Float32Array:
         """Return the sum over records of gradients clipped to `clip_norm`; infinity: the plain sum."""
 
     def gradient_norms(
-        self,
-        params: Float32Array,
-        X: Float32Array,
-        dlogits: Float32Array,
-        *,
-        activations: tuple[Float32Array, ...] | None = None,
-        row_norms: Float32Array | None = None,
+        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known = NONE
     ) -> Float32Array:
         """Return each record's gradient norm (B,); infinity where it is not a finite float32."""
 
@@ -97,7 +98,7 @@ def model_kind(name: str) -> Callable[[T], T]:
 
 def model_to_dict(model: Any) -> dict[str, Any]:
     """Return the public facts of a model, without its parameters, for JSON."""
-    fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model) if field.init}
     kinds = {cls: name for name, cls in _classes.items()}
     return {
         "kind": kinds[type(model)],

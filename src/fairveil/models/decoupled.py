@@ -1,6 +1,6 @@
 """One model for each group, trained side by side: a record moves the parameters of its own group only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_integer
-from fairveil.models.base import ignore_float_warnings, model_kind
+from fairveil.models.base import NONE, Bound, Known, ignore_float_warnings, model_kind
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
 
@@ -21,33 +21,21 @@ class Decoupled:
     The flat vector holds the copies one after the other. Since a record's gradient lies in one copy's part, its norm is
     that copy's, and training all of them costs what training one does: the largest cost of any group, not the sum.
     A row of no group (a code outside 0 .. n_groups - 1) adds no gradient and gets the mean logits of all copies.
-
-    Parameters
-    ----------
-    base : LinearSoftmax or Perceptron
-    n_groups : int
     """
 
     base: LinearSoftmax | Perceptron
     n_groups: int
+    n_features: int = field(init=False, repr=False, compare=False)
+    n_classes: int = field(init=False, repr=False, compare=False)
+    n_params: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_integer("n_groups", self.n_groups)
-
-    @property
-    def n_features(self) -> int:
-        """The base's columns and the group's code."""
-        return self.base.n_features + 1
-
-    @property
-    def n_classes(self) -> int:
-        """Rows of the class-major logits."""
-        return self.base.n_classes
-
-    @property
-    def n_params(self) -> int:
-        """Length of the flat parameter vector."""
-        return self.n_groups * self.base.n_params
+        object.__setattr__(
+            self, "n_features", self.base.n_features + 1
+        )  # the last column is the group's code
+        object.__setattr__(self, "n_classes", self.base.n_classes)
+        object.__setattr__(self, "n_params", self.n_groups * self.base.n_params)
 
     def initial(self, rng: np.random.Generator) -> Float32Array:
         """Return the same start for every copy."""
@@ -61,7 +49,7 @@ class Decoupled:
     def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
         """Return the logits of each row's own copy, class-major (n_classes, B)."""
         rows, members = self._members(X)
-        everyone = [self.base.logits(copy, rows) for copy in self._copies(params)]
+        everyone = [self.base.logits(copy, rows) for copy in params.reshape(self.n_groups, -1)]
         logits: Float32Array = np.asarray(np.mean(everyone, axis=0, dtype=np.float64), dtype=X.dtype)
         for own, is_member in zip(everyone, members, strict=True):
             np.copyto(logits, own, where=is_member)
@@ -69,44 +57,30 @@ class Decoupled:
 
     def shifted(self, params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
         """Return parameters whose logits are higher by one offset a class, for every row."""
-        return np.concatenate([self.base.shifted(copy, offsets) for copy in self._copies(params)])
+        return np.concatenate(
+            [self.base.shifted(copy, offsets) for copy in params.reshape(self.n_groups, -1)]
+        )
 
     def clipped_gradient(
-        self,
-        params: Float32Array,
-        X: Float32Array,
-        dlogits: Float32Array,
-        clip_norm: float | Float32Array,
-        *,
-        activations: tuple[Float32Array, ...] | None = None,
-        row_norms: Float32Array | None = None,
+        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE
     ) -> Float32Array:
         """Return the sum of clipped gradients, each in its own copy's part."""
         rows, members = self._members(X)
         parts = []
-        for copy, is_member in zip(self._copies(params), members, strict=True):
-            bound = clip_norm[is_member] if isinstance(clip_norm, np.ndarray) else float(clip_norm)
-            parts.append(self.base.clipped_gradient(copy, rows[is_member], dlogits[:, is_member], bound))
+        for copy, is_member in zip(params.reshape(self.n_groups, -1), members, strict=True):
+            own = bound[is_member] if isinstance(bound, np.ndarray) else float(bound)
+            parts.append(self.base.clipped_gradient(copy, rows[is_member], dlogits[:, is_member], own))
         return np.concatenate(parts)
 
     def gradient_norms(
-        self,
-        params: Float32Array,
-        X: Float32Array,
-        dlogits: Float32Array,
-        *,
-        activations: tuple[Float32Array, ...] | None = None,
-        row_norms: Float32Array | None = None,
+        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known = NONE
     ) -> Float32Array:
         """Return each record's gradient norm (B,), 0 for rows of no group."""
         rows, members = self._members(X)
         norms = np.zeros(len(X), dtype=np.float32)
-        for copy, is_member in zip(self._copies(params), members, strict=True):
+        for copy, is_member in zip(params.reshape(self.n_groups, -1), members, strict=True):
             norms[is_member] = self.base.gradient_norms(copy, rows[is_member], dlogits[:, is_member])
         return norms
-
-    def _copies(self, params: Float32Array) -> list[Float32Array]:
-        return list(params.reshape(self.n_groups, -1))
 
     def _members(self, X: Float32Array) -> tuple[Float32Array, Any]:
         """Return the base's columns, and for each copy which rows are its own."""

@@ -1,13 +1,10 @@
 """The linear softmax model: rows -> logits -> clipped gradient sums, in closed form.
 
-Products of rows with a few classes, class-major, around a trap of BLAS.
-
-With two or three classes a general matrix product wastes most of its width: one matrix-vector product per
-class is up to twice as fast, and writes class-major output directly.
+With two or three classes a general matrix product wastes most of its width: one matrix-vector product per class is up
+to twice as fast, and its result has the shape (n_classes, n_rows) that everything here uses.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,22 +12,16 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array
 from fairveil._validation import check_integer
 from fairveil.errors import InvalidParameterError
-from fairveil.models.base import ignore_float_warnings, model_kind, with_higher_biases
-from fairveil.models.clipping import (
-    FLOOR,
-    blank,
-    clip_bound,
-    clip_factors,
-    squares_by_column,
-    squares_by_row,
-)
+from fairveil.models.base import NONE, Bound, Known, ignore_float_warnings, model_kind, with_higher_biases
+from fairveil.models.clipping import SQUARE_SLACK, clip_bound, clip_factors, squares_by_column, without
 
-_FEW = 3
+FEW_CLASSES = 3
+"""Up to so many classes, one matrix-vector product per class is faster than a matrix product."""
 
 
 def class_scores(weights: Float32Array, rows: Float32Array) -> Float32Array:
     """Return `weights @ rows.T`, (K, B) C-contiguous, for weights (K, d) and rows (B, d)."""
-    if len(weights) > _FEW:
+    if len(weights) > FEW_CLASSES:
         return np.ascontiguousarray(weights @ rows.T)
     scores = np.empty((len(weights), len(rows)), dtype=np.result_type(weights, rows))
     for weight, score in zip(weights, scores, strict=True):
@@ -40,14 +31,11 @@ def class_scores(weights: Float32Array, rows: Float32Array) -> Float32Array:
 
 def class_sums(deltas: Float32Array, rows: Float32Array, out: Float32Array) -> None:
     """Write `deltas @ rows` to `out` (K, d), for deltas (K, B) and rows (B, d)."""
-    if len(deltas) > _FEW:
+    if len(deltas) > FEW_CLASSES:
         out[...] = deltas @ rows
         return
     for delta, total in zip(deltas, out, strict=True):
         np.matmul(delta, rows, out=total)
-
-
-_ONE = np.float32(1)
 
 
 @model_kind("linear")
@@ -55,14 +43,7 @@ _ONE = np.float32(1)
 class LinearSoftmax:
     """Multinomial logistic regression on a flat vector: class weights (n_classes, n_features), then biases.
 
-    Class-major weights let both products be one matrix-vector product per class when classes are few.
-
-    Parameters
-    ----------
-    n_features, n_classes : int
-        Sizes, public.
-    bias : bool
-        Whether each class has an intercept; without it the flat vector holds the weights only.
+    Without `bias`, classes have no intercept and the flat vector holds the weights only.
 
     Examples
     --------
@@ -75,15 +56,12 @@ class LinearSoftmax:
     n_features: int
     n_classes: int = 2
     bias: bool = True
+    n_params: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_integer("n_features", self.n_features)
         check_integer("n_classes", self.n_classes, at_least=2)
-
-    @cached_property
-    def n_params(self) -> int:
-        """Length of the flat parameter vector."""
-        return self.n_classes * (self.n_features + bool(self.bias))
+        object.__setattr__(self, "n_params", self.n_classes * (self.n_features + bool(self.bias)))
 
     def pack(self, weights: NDArray[np.floating], biases: NDArray[np.floating] | None = None) -> Float32Array:
         """Return the flat vector that holds these class weights (n_classes, n_features) and biases."""
@@ -101,18 +79,18 @@ class LinearSoftmax:
         """Return zeros: the problem is convex, the start carries no information."""
         return np.zeros(self.n_params, dtype=np.float32)
 
-    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
-        """Return the logits alone: a linear model has no hidden activations."""
-        return (self.logits(params, X),)
-
     @ignore_float_warnings
-    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
-        """Return the logits, class-major (n_classes, B)."""
+    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+        """Return the logits alone, shape (n_classes, n_rows): a linear model has no hidden activations."""
         n_weights = self.n_classes * self.n_features
         scores = class_scores(params[:n_weights].reshape(self.n_classes, self.n_features), X)
         if self.bias:
             scores += params[n_weights:, None]
-        return scores
+        return (scores,)
+
+    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
+        """Return the logits, shape (n_classes, n_rows)."""
+        return self.forward(params, X)[0]
 
     def shifted(self, params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
         """Return parameters whose logits are higher by one offset a class, for every row."""
@@ -122,57 +100,38 @@ class LinearSoftmax:
 
     @ignore_float_warnings
     def clipped_gradient(
-        self,
-        params: Float32Array,
-        X: Float32Array,
-        dlogits: Float32Array,
-        clip_norm: float | Float32Array,
-        *,
-        activations: tuple[Float32Array, ...] | None = None,
-        row_norms: Float32Array | None = None,
+        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE
     ) -> Float32Array:
-        """Return the sum over records of `dlogits_i (x) [x_i, 1]`, each clipped to `clip_norm`."""
-        bound = clip_bound(clip_norm, self._width)
-        if bound is not None:
-            factors, broken = clip_factors(self._squares(X, dlogits, row_norms), bound)
+        """Return the sum over records of `dlogits_i (x) [x_i, 1]`, each clipped to `bound`."""
+        n_weights = self.n_classes * self.n_features
+        # The squares of a column of dlogits are added one by one, not in four lanes.
+        limit = clip_bound(bound, self.n_features + 4 * self.n_classes)
+        if limit is not None:
+            factors, broken = clip_factors(self._squares(X, dlogits, known.row_norms), limit)
             dlogits = dlogits * factors
             if broken is not None:
-                X, dlogits = blank(broken, X), np.where(broken, np.float32(0), dlogits)
-        return self._gradient(X, dlogits)
-
-    @ignore_float_warnings
-    def gradient_norms(
-        self,
-        params: Float32Array,
-        X: Float32Array,
-        dlogits: Float32Array,
-        *,
-        activations: tuple[Float32Array, ...] | None = None,
-        row_norms: Float32Array | None = None,
-    ) -> Float32Array:
-        """Return each record's gradient norm (B,); infinity where it is not a finite float32."""
-        norms = np.sqrt(self._squares(X, dlogits, row_norms))
-        return np.where(np.isnan(norms), np.float32(np.inf), norms)
-
-    @cached_property
-    def _width(self) -> int:
-        # The squares of a class-major column are added one by one, not in four lanes.
-        return self.n_features + 4 * self.n_classes
-
-    def _squares(
-        self, X: Float32Array, dlogits: Float32Array, row_norms: Float32Array | None
-    ) -> Float32Array:
-        squares = squares_by_row(X) if row_norms is None else row_norms * row_norms
-        squares += _ONE if self.bias else FLOOR
-        deltas = squares_by_column(dlogits)
-        deltas += FLOOR
-        squares *= deltas
-        return squares
-
-    def _gradient(self, X: Float32Array, dlogits: Float32Array) -> Float32Array:
+                X, dlogits = without(broken, X), np.where(broken, np.float32(0), dlogits)
         gradient = np.empty(self.n_params, dtype=np.float32)
-        n_weights = self.n_classes * self.n_features
         class_sums(dlogits, X, gradient[:n_weights].reshape(self.n_classes, self.n_features))
         if self.bias:
             np.add.reduce(dlogits, axis=1, out=gradient[n_weights:])
         return gradient
+
+    @ignore_float_warnings
+    def gradient_norms(
+        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known = NONE
+    ) -> Float32Array:
+        """Return each record's gradient norm, shape (n_rows,); infinity where it is not a finite float32."""
+        norms = np.sqrt(self._squares(X, dlogits, known.row_norms))
+        return np.where(np.isnan(norms), np.float32(np.inf), norms)
+
+    def _squares(
+        self, X: Float32Array, dlogits: Float32Array, row_norms: Float32Array | None
+    ) -> Float32Array:
+        """Return the squared norm of each record's gradient: (||x||^2 + 1) ||dlogits||^2."""
+        squares = np.einsum("ij,ij->i", X, X) if row_norms is None else row_norms * row_norms
+        squares += np.float32(1) if self.bias else SQUARE_SLACK
+        deltas = squares_by_column(dlogits)
+        deltas += SQUARE_SLACK
+        squares *= deltas
+        return squares

@@ -1,6 +1,6 @@
-"""First and second moments of people: how a symmetric table is laid flat, bounded per record, and unpacked again.
+"""First and second moments: how symmetric matrices become a flat vector, are bounded per record, and unpacked.
 
-A record adds (u z) to one cell and (v z z^T) to one table. Laid flat, a table is its upper triangle with off-diagonal
+A record adds (u z) to one cell and (v z z^T) to one matrix. A matrix becomes its upper triangle with off-diagonal
 entries times sqrt 2, so that its Euclidean norm is the Frobenius norm (Gaussian noise), or times 2, so that its L1 norm
 is that of the coefficients of the polynomial (Laplace noise). The proof is in docs/proofs/moments.md.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fairveil._typing import Float64Array
 
 TINY = 1e-280
-"""Added to squared lengths: a square that underflows must not make a record look shorter than it is."""
+"""Added to squared lengths: a square that underflows must not make a record seem shorter than it is."""
 
 
 class RowMoments(NamedTuple):
@@ -65,19 +65,6 @@ class Moments:
         return cls(first.copy(), second, noise, noise)
 
 
-def coefficient_sensitivity(first: float = 0.5, second: float = 0.125) -> float:
-    """Return how far one record with ||x||_2 <= 1 moves (first x, second x x^T) together, in L2.
-
-    The defaults are the coefficients of the logistic loss expanded at 0: (1/2 - y) x and x x^T / 8.
-
-    Examples
-    --------
-    >>> round(coefficient_sensitivity(), 4), round(coefficient_sensitivity(1.0, 1.0), 4)
-    (0.5154, 1.4142)
-    """
-    return math.hypot(first, second)
-
-
 def pack(first: Float64Array, second: Float64Array, norm: int) -> Float64Array:
     """Return first moments and the triangles of second moments as one flat vector, to which noise is added."""
     upper, factors = _triangle(first.shape[1], norm)
@@ -93,40 +80,33 @@ def _triangle(n_values: int, norm: int) -> tuple[tuple[NDArray[np.intp], NDArray
 
 
 def bounded_rows(rows: RowMoments, shape: tuple[int, int, int], bound: float, norm: int) -> RowMoments:
-    """Return rows each of which moves the flat vector by at most `bound` in L1 or L2; a non-finite one adds nothing.
+    """Return rows each of which moves the flat vector by at most `bound` in L1 or L2; one not finite adds nothing.
 
-    Cells and tables come back as slots: those outside 0 .. n - 1 are the last one, to be cut off.
+    Cells and matrices outside 0 ... n - 1 come back as an extra last one, which is cut off.
     """
-    n_cells, n_tables, _ = shape
     design = np.asarray(rows.design, dtype=np.float64)
-    cells, tables = _slots(rows.cells, n_cells), _slots(rows.tables, n_tables)
-    pulls = np.where(cells < n_cells, rows.slopes, 0.0).astype(np.float64)
-    weights = np.where(tables < n_tables, rows.weights, 0.0).astype(np.float64)
-    sizes = _joint_norms(design, pulls, weights, norm)
-    is_finite = np.isfinite(sizes)
-    scale = np.where(is_finite, bound / np.maximum(sizes, bound), 0.0)
-    blank = ~is_finite[:, None]
-    return RowMoments(
-        np.where(blank, 0.0, design),
-        cells,
-        tables,
-        np.where(is_finite, pulls, 0.0) * scale,
-        np.where(is_finite, weights, 0.0) * scale,
-    )
-
-
-def _joint_norms(design: Float64Array, pulls: Float64Array, weights: Float64Array, norm: int) -> Float64Array:
-    """Return |(u z, v z z^T)| of each row, never too small: a table has the squared norm of z, in L1 and in L2."""
+    places, factors = [], []
+    for place, factor, n_places in zip(rows[1:3], rows[3:], shape[:2], strict=True):
+        wide = np.asarray(place).astype(np.int64)
+        places.append(np.where((wide >= 0) & (wide < n_places), wide, n_places))
+        factors.append(np.where(places[-1] < n_places, factor, 0.0).astype(np.float64))
+    slopes, weights = factors
+    # the norm of (u z, v z z^T): a matrix z z^T has the squared norm of z, in L1 and in L2
     if norm == 1:
         lengths = np.abs(design).sum(axis=1) + TINY
-        return np.abs(pulls) * lengths + np.abs(weights) * lengths * lengths
-    squares = np.einsum("ij,ij->i", design, design) + TINY
-    return np.hypot(pulls * np.sqrt(squares), weights * squares)
-
-
-def _slots(places: NDArray[np.integer], n_places: int) -> NDArray[np.int64]:
-    wide = np.asarray(places).astype(np.int64)
-    return np.where((wide >= 0) & (wide < n_places), wide, n_places)
+        sizes = np.abs(slopes) * lengths + np.abs(weights) * lengths * lengths
+    else:
+        squares = np.einsum("ij,ij->i", design, design) + TINY
+        sizes = np.hypot(slopes * np.sqrt(squares), weights * squares)
+    is_finite = np.isfinite(sizes)
+    scale = np.where(is_finite, bound / np.maximum(sizes, bound), 0.0)
+    return RowMoments(
+        np.where(is_finite[:, None], design, 0.0),
+        places[0],
+        places[1],
+        np.where(is_finite, slopes, 0.0) * scale,
+        np.where(is_finite, weights, 0.0) * scale,
+    )
 
 
 def sum_rows(rows: RowMoments, shape: tuple[int, int, int]) -> tuple[Float64Array, Float64Array]:
@@ -136,7 +116,7 @@ def sum_rows(rows: RowMoments, shape: tuple[int, int, int]) -> tuple[Float64Arra
     shares[rows.cells, np.arange(len(rows.cells))] = rows.slopes
     first = (shares @ rows.design)[:-1]
     second = np.zeros((n_tables, n_values, n_values))
-    # a matrix times its own transpose is half the work, and in place no memory is asked for
+    # a matrix times its own transpose is half the work, and in place it needs no memory
     scaled = np.multiply(rows.design, np.sqrt(np.abs(rows.weights))[:, None], out=rows.design)
     for table in range(n_tables):
         # those who are in no table have weight 0

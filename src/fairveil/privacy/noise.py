@@ -1,14 +1,11 @@
-"""The laws of noise by name: what a use costs, which norm of a record must be bounded, how noise is added.
+"""Noise distributions by name: what one use costs, which norm of a record must be bounded, how noise is added.
 
-Plan, ledger and veil know no law but these, so a further one (Remark 2 of RaCO-DP: any private histogram) is one
-`register_noise_distribution` away.
-A law belongs to the trusted base: nothing checks that `add` draws what `event` charges for.
-
-The noise itself: what a noisy sum is made of.
+Plan, ledger and veil know a distribution by its name only; `register_noise_distribution` adds a further one. It belongs
+to the trusted base: nothing checks that `add` draws what `event` charges for.
 
 Gaussian and Laplace noise is floating point from secret coins; the noisy sum is then rounded to a public grid, so that
-the low bits of the un-noised sum do not show. Counts get exact discrete noise by integer arithmetic only (rejection
-from uniform whole numbers; no logarithm, no float), after the samplers of Canonne, Kamath and Steinke (2020).
+the low bits of the exact sum do not show. Counts can have exact discrete noise by integer arithmetic only (rejection
+from uniform whole numbers; no logarithm, no float), with the samplers of Canonne, Kamath and Steinke (2020).
 """
 
 import math
@@ -33,16 +30,17 @@ from fairveil.errors import InvalidParameterError
 Total = NDArray[np.floating] | NDArray[np.integer]
 
 GRID_BITS = 12
-"""A noisy sum lies on a grid of at most its noise's scale over 2**12."""
+"""Noisy sums are multiples of a power of two that is at most the scale of their noise over 2**12."""
 
 SCALE_DENOMINATOR = 2**20
+"""Scales of discrete noise are rounded up to multiples of 1 over this."""
 
 
 def add_gaussian(total: Total, std: float, coins: Coins) -> NDArray[np.float64]:
     """Return `total` plus independent Gaussian noise, on a public grid; `std` 0 leaves it as it is."""
     if std == 0:
         return total.astype(np.float64)
-    return _on_grid(total, coins.normals(total.size).reshape(total.shape) * std, std)
+    return _sum_on_grid(total, coins.normals(total.size).reshape(total.shape) * std, std)
 
 
 def add_laplace(total: Total, scale: float, coins: Coins) -> NDArray[np.float64]:
@@ -51,11 +49,11 @@ def add_laplace(total: Total, scale: float, coins: Coins) -> NDArray[np.float64]
         return total.astype(np.float64)
     # the difference of two exponentials: its tail reaches beyond what the logarithm of one uniform double can
     one, other = coins.generator.standard_exponential((2, *total.shape))
-    return _on_grid(total, (one - other) * scale, scale)
+    return _sum_on_grid(total, (one - other) * scale, scale)
 
 
-def _on_grid(total: Total, noise: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """Add up in place of `noise` and round to the grid of its scale."""
+def _sum_on_grid(total: Total, noise: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    """Return total + noise, written over `noise` and rounded to the grid of its scale."""
     noise += total
     grid = math.ldexp(1.0, math.frexp(scale)[1] - 1 - GRID_BITS)
     noise *= 1 / grid  # exact: the grid is a power of two
@@ -72,7 +70,7 @@ def public_scale(scale: float) -> Fraction:
 def add_integers(
     counts: Total, sampler: Callable[[Fraction, Coins], int], scale: float, coins: Coins
 ) -> NDArray[np.int64]:
-    """Return whole counts plus exact discrete noise of the given scale, one draw a count."""
+    """Return whole counts plus exact discrete noise of this scale, one draw for each count."""
     exact = public_scale(scale)
     noise = [sampler(exact, coins) for _ in range(counts.size)]
     return counts.astype(np.int64) + np.array(noise, dtype=np.int64).reshape(counts.shape)
@@ -106,7 +104,7 @@ def discrete_gaussian(std: Fraction, coins: Coins) -> int:
 
 
 def _happens(gamma: Fraction, coins: Coins) -> bool:
-    """Toss a coin that shows True with probability exp(-gamma), exactly, for a rational gamma >= 0."""
+    """Return True with probability exp(-gamma), exactly, for a rational gamma >= 0."""
     while gamma > 1:
         if not _happens(Fraction(1), coins):
             return False
@@ -125,20 +123,18 @@ _laws: dict[str, "NoiseDistribution"] = {}
 
 @dataclass(frozen=True)
 class NoiseDistribution:
-    """One kind of noise.
+    """A kind of noise and its name in a plan.
 
     Parameters
     ----------
-    name : str
-        What a plan calls it.
     event : callable
         What one use costs, from the noise multiplier: the noise's scale over the bound on a record.
     norm : {1, 2}
-        The norm in which that bound is meant, L1 or L2; a one-hot count has norm 1 in both.
+        The norm of that bound, L1 or L2; a one-hot count has norm 1 in both.
     add : callable
         Takes a sum, a scale and coins, and returns the noisy sum.
     is_whole : bool
-        Whether the noise is whole numbers, which hide nothing but counts.
+        Whether the noise is whole numbers, which can hide counts only.
     spread : float
         The variance of the noise over its squared scale.
     """
@@ -152,50 +148,40 @@ class NoiseDistribution:
 
     def __post_init__(self) -> None:
         if self.norm not in {1, 2}:
-            raise InvalidParameterError(f"Expected the norm of a law to be 1 or 2, got {self.norm!r}.")
+            raise InvalidParameterError(
+                f"Expected the norm of a noise distribution to be 1 or 2, got {self.norm!r}."
+            )
 
 
 def noise_distribution(name: str) -> NoiseDistribution:
-    """Return the law that goes by this name."""
+    """Return the noise distribution of this name."""
     law = _laws.get(name)
     return _laws[check_choice("law", name, _laws)] if law is None else law
 
 
 def register_noise_distribution(law: NoiseDistribution) -> NoiseDistribution:
-    """Make a law known to plans and veils; a name means one law for good.
-
-    Examples
-    --------
-    >>> from fairveil.privacy.plan import Release
-    >>> loud = NoiseDistribution("loud", lambda noise: GaussianRelease(2 * noise), 2,
-    ...            lambda total, scale, coins: add_gaussian(total, 2 * scale, coins), spread=4.0)
-    >>> _ = register_noise_distribution(loud)
-    >>> Release("counts", "loud", 3.0).event
-    GaussianRelease(noise_multiplier=6.0)
-    """
+    """Register a noise distribution for plans and veils; a name cannot be registered again for another one."""
     if _laws.get(law.name, law) != law:
-        raise InvalidParameterError(f"Expected a name that no other law has, got {law.name!r}.")
+        raise InvalidParameterError(
+            f"Expected a name that no other noise distribution has, got {law.name!r}."
+        )
     _laws[law.name] = law
     return law
 
 
-def _whole(sampler: Callable[[Fraction, Coins], int]) -> Add:
-    def add(counts: Total, scale: float, coins: Coins) -> NDArray[np.float64]:
-        return add_integers(counts, sampler, scale, coins).astype(np.float64)
-
-    return add
+def _add_discrete_laplace(counts: Total, scale: float, coins: Coins) -> NDArray[np.float64]:
+    return add_integers(counts, discrete_laplace, scale, coins).astype(np.float64)
 
 
-register_noise_distribution(NoiseDistribution("gaussian", GaussianRelease, 2, add_gaussian))
-register_noise_distribution(NoiseDistribution("laplace", LaplaceRelease, 1, add_laplace, spread=2.0))
-register_noise_distribution(
-    NoiseDistribution(
-        "discrete_laplace", DiscreteLaplaceRelease, 1, _whole(discrete_laplace), is_whole=True, spread=2.0
-    )
-)
-# A count moves by whole numbers, so the bound of a discrete Gaussian is meant in L1 (see its event).
-register_noise_distribution(
-    NoiseDistribution(
-        "discrete_gaussian", DiscreteGaussianRelease, 1, _whole(discrete_gaussian), is_whole=True
-    )
-)
+def _add_discrete_gaussian(counts: Total, scale: float, coins: Coins) -> NDArray[np.float64]:
+    return add_integers(counts, discrete_gaussian, scale, coins).astype(np.float64)
+
+
+for _law in (
+    NoiseDistribution("gaussian", GaussianRelease, 2, add_gaussian),
+    NoiseDistribution("laplace", LaplaceRelease, 1, add_laplace, spread=2.0),
+    NoiseDistribution("discrete_laplace", DiscreteLaplaceRelease, 1, _add_discrete_laplace, True, 2.0),
+    # A count moves by whole numbers, so the bound of a discrete Gaussian is meant in L1 (see its event).
+    NoiseDistribution("discrete_gaussian", DiscreteGaussianRelease, 1, _add_discrete_gaussian, True),
+):
+    register_noise_distribution(_law)

@@ -14,7 +14,7 @@ rounding of another row's answer.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from scipy.special import expit
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import UnplannedReleaseError
-from fairveil.models.base import Model
+from fairveil.models.base import Bound, Known, Model
 from fairveil.models.last_layer import LayeredModel, last_inputs, margin_weights, positive_probability
 from fairveil.models.losses import logits_pull, soft_decision_pull, softmax, tempered_softmax, tilted_pull
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
@@ -32,8 +32,6 @@ from fairveil.privacy.rows import Rows
 
 T = TypeVar("T", bound=type)
 Table = NDArray[np.int64]
-Bound = float | Float32Array
-"""A clip norm, or one for each group code."""
 
 PROBABILITY_SLACK = 1 + 1e-6
 """Vectors are clipped to this multiple of their bound, so that probabilities, whose sum differs from 1 by rounding, are
@@ -95,64 +93,46 @@ class Values:
         raise NotImplementedError
 
 
-class Objective(Protocol):
-    """What training minimizes, as the derivative of each row's objective by its own logits."""
+@dataclass(frozen=True, eq=False)
+class OfModel:
+    """A part of a query about a model with released parameters."""
 
-    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return the derivatives, shape (n_outputs, n_rows)."""
-
-
-class MomentFunction(Protocol):
-    """Answers each row with a vector z, a slope u, a weight v, and the cell and the matrix that they are added to."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """The numbers of cells, of matrices, and of entries of z."""
-
-    def moments_of(self, rows: Rows) -> RowMoments:
-        """Return what each row adds, and where."""
-
-
-@row_function
-class Present(Code):
-    """Code 0 for each row."""
-
-    def n_codes(self, n_labels: int) -> int:
-        return 1
-
-    def codes_of(self, rows: Rows) -> NDArray[Any]:
-        return np.zeros(len(rows), dtype=np.int64)
+    model: Model
+    params: Float32Array
 
 
 @row_function
 class Count:
-    """How many records fall into each (cell, code); a record is counted once at most.
+    """How many records fall into each (cell, code), or into each cell; a record is counted once at most.
 
     `merged`, shape (n_cells, n_codes), may add several pairs up in one count: it holds the count of each pair.
     """
 
     table: Table
     n_cells: int
-    code: Code = Present()
+    code: Code | None = None
     merged: Table | None = None
 
     def __post_init__(self) -> None:
-        check_registered(self.code)
+        if self.code is not None:
+            check_registered(self.code)
 
     @property
     def n_counts(self) -> int:
-        if self.merged is not None:
-            return int(self.merged.max()) + 1
-        return self.n_cells * self.code.n_codes(self.table.shape[1])
+        n_codes = 1 if self.code is None else self.code.n_codes(self.table.shape[1])
+        return self.n_cells * n_codes if self.merged is None else int(self.merged.max()) + 1
 
     def counts_of(self, rows: Rows) -> NDArray[np.int64]:
         """Return the number of the count that each row is added to, negative for none."""
         n_labels = self.table.shape[1]
-        counted = (self.code.n_codes(n_labels) * self.table).take(rows.joint(n_labels), mode="wrap")
-        codes = self.code.codes_of(rows)
-        if codes.shape != counted.shape:
-            raise UnplannedReleaseError(NOT_ONE_ANSWER)
-        counted += codes
+        if self.code is None:
+            counted = self.table.take(rows.joint(n_labels), mode="wrap")
+        else:
+            counted = (self.code.n_codes(n_labels) * self.table).take(rows.joint(n_labels), mode="wrap")
+            codes = self.code.codes_of(rows)
+            if codes.shape != counted.shape:
+                raise UnplannedReleaseError(NOT_ONE_ANSWER)
+            counted += codes
         if self.merged is not None:
             counted = np.where(counted < 0, -1, self.merged.take(counted, mode="wrap"))
         return counted.astype(np.int64, copy=False)
@@ -177,10 +157,6 @@ class Sum:
     def __post_init__(self) -> None:
         check_registered(self.values)
 
-    def cells_of(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the cell that each row adds to, negative for none."""
-        return self.table.take(rows.joint(self.table.shape[1]), mode="wrap").astype(np.int64, copy=False)
-
     def total(self, rows: Rows, bound: float, norm: int) -> Float64Array:
         """Return the sums of vectors clipped in L1 or L2, shape (n_cells, n_values); one not finite adds nothing."""
         values = np.asarray(self.values.values_of(rows), dtype=np.float64)
@@ -188,7 +164,8 @@ class Sum:
             raise UnplannedReleaseError(NOT_ONE_ANSWER)
         n_values, n_slots = len(values), self.n_cells + 1
         # read as unsigned, a negative cell is a huge one: all rows without a cell share an extra last slot
-        slots = np.minimum(self.cells_of(rows).view(np.uint64), self.n_cells).view(np.int64)
+        cells = self.table.take(rows.joint(self.table.shape[1]), mode="wrap").astype(np.int64, copy=False)
+        slots = np.minimum(cells.view(np.uint64), self.n_cells).view(np.int64)
         limit = bound * PROBABILITY_SLACK
         sizes = np.add.reduce(np.abs(values) if norm == 1 else values * values, axis=0)
         if not np.maximum.reduce(sizes, initial=0.0) <= limit**norm:
@@ -206,12 +183,10 @@ def _first_slots(n_values: int, n_slots: int) -> NDArray[np.int64]:
 
 
 @row_function
-class GradientSum:
+class GradientSum(OfModel):
     """The sum of clipped gradients of an objective; an array of clip norms holds one for each group code."""
 
-    model: Model
-    params: Float32Array
-    objective: Objective
+    objective: "Objective"
 
     def __post_init__(self) -> None:
         check_registered(self.objective)
@@ -224,9 +199,7 @@ class GradientSum:
             norms = None if bound == math.inf else rows.norms
         else:
             bound, norms = bound.take(rows.groups), rows.norms
-        return model.clipped_gradient(
-            params, rows.X, dlogits, bound, activations=activations, row_norms=norms
-        )
+        return model.clipped_gradient(params, rows.X, dlogits, bound, Known(activations, norms))
 
 
 @row_function
@@ -247,7 +220,7 @@ class GroupGradientSum(GradientSum):
             activations = (*(layer[own] for layer in hidden), logits[:, own])
             norms = None if bound == math.inf else rows.norms[own]
             totals[group] = model.clipped_gradient(
-                params, rows.X[own], dlogits[:, own], bound, activations=activations, row_norms=norms
+                params, rows.X[own], dlogits[:, own], bound, Known(activations, norms)
             )
         return totals
 
@@ -256,7 +229,7 @@ class GroupGradientSum(GradientSum):
 class MomentSum:
     """First moments u z by cell and second moments v z z^T by matrix, as one flat vector (see `moments`)."""
 
-    function: MomentFunction
+    function: "LogisticMoments"
 
     def __post_init__(self) -> None:
         check_registered(self.function)
@@ -273,11 +246,9 @@ Query = Count | Sum | GradientSum | MomentSum
 
 
 @row_function
-class Decision(Code):
+class Decision(Code, OfModel):
     """The class that a released model, with or without a decision rule, decides for."""
 
-    model: Model
-    params: Float32Array
     rule: DecisionRule | None = None
     is_row_stable: bool = False
 
@@ -323,11 +294,9 @@ class BinPair(Code):
 
 
 @row_function
-class Margin(Values):
+class Margin(Values, OfModel):
     """The margin logit_1 - logit_0, plus a uniform number of width `jitter` around 0."""
 
-    model: Model
-    params: Float32Array
     jitter: float = 0.0
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
@@ -337,12 +306,10 @@ class Margin(Values):
 
 
 @row_function
-class GradientNorm(Values):
+class GradientNorm(Values, OfModel):
     """The norm of the gradient of an objective, infinite where it is not finite."""
 
-    model: Model
-    params: Float32Array
-    objective: Objective
+    objective: "Objective"
 
     def __post_init__(self) -> None:
         check_registered(self.objective)
@@ -350,16 +317,14 @@ class GradientNorm(Values):
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
         model, params, activations = self.model, self.params, rows.forward(self.model, self.params)
         dlogits = self.objective.dlogits(activations[-1], rows)
-        norms = model.gradient_norms(params, rows.X, dlogits, activations=activations, row_norms=rows.norms)
+        norms = model.gradient_norms(params, rows.X, dlogits, Known(activations, rows.norms))
         return norms[None]
 
 
 @row_function
-class DecisionGradientNorm(Values):
+class DecisionGradientNorm(Values, OfModel):
     """The norm of the gradient of a soft decision, for the class where it is largest; each row in its own batch."""
 
-    model: Model
-    params: Float32Array
     sharpness: float
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
@@ -374,7 +339,7 @@ class DecisionGradientNorm(Values):
             tilts = np.zeros_like(logits)
             tilts[k] = 1.0
             pull = soft_decision_pull(logits, tilts, self.sharpness)
-            own = self.model.gradient_norms(self.params, X, pull, activations=activations)
+            own = self.model.gradient_norms(self.params, X, pull, Known(activations))
             norms = np.maximum(norms, own)
         return norms
 
@@ -396,11 +361,9 @@ class Score(Values):
 
 
 @row_function
-class SoftDecision(Values):
+class SoftDecision(Values, OfModel):
     """The probabilities softmax(temperature x logits), which add up to 1 (soft histogram of RaCO-DP, Equation 8)."""
 
-    model: Model
-    params: Float32Array
     temperature: float = 1.0
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
@@ -408,14 +371,12 @@ class SoftDecision(Values):
 
 
 @row_function
-class RuleDecision(Values):
+class RuleDecision(Values, OfModel):
     """The one-hot decision of a rule or, with `smoothing`, softmax(scores / smoothing); never longer than 1.
 
     With `signs`, one public number for each group code, a row's vector is 2 sign (vector - 1 / n_classes).
     """
 
-    model: Model
-    params: Float32Array
     rule: TiltedArgmax
     n_classes: int
     smoothing: float = 0.0
@@ -432,14 +393,12 @@ class RuleDecision(Values):
 
 
 @row_function
-class WeightedDecision(Values):
+class WeightedDecision(Values, OfModel):
     """The public weight of a row's group if the rule decides for class 1, else 0.
 
     Under noise of one scale, a group of weight w is counted as if the noise had scale 1 / w.
     """
 
-    model: Model
-    params: Float32Array
     rule: DecisionRule
     weights: Float64Array
 
@@ -449,7 +408,7 @@ class WeightedDecision(Values):
 
 
 @row_function
-class NoisyMarginRate(Values):
+class NoisyMarginRate(Values, OfModel):
     """The probability that Gaussian noise on the released margin weights decides for class 1, less 1/2.
 
     It is at most 1/2 (Equation 5 of FairDP). The paper evaluates it around the weights before their noise was added,
@@ -457,7 +416,6 @@ class NoisyMarginRate(Values):
     """
 
     model: LayeredModel
-    params: Float32Array
     std: float
     threshold: float = 0.0
     is_row_stable: bool = True
@@ -492,7 +450,7 @@ class SeveralDecisions(Values):
 
 
 @row_function
-class DecisionGradient(Values):
+class DecisionGradient(Values, OfModel):
     """The gradient of a row's soft decision in a public basis, the same vector whatever the row's group.
 
     By the weights of a linear score the gradient is the slope of the decision times the features; `axes` turns
@@ -501,8 +459,6 @@ class DecisionGradient(Values):
 
     depends_on_group: ClassVar[bool] = False
 
-    model: Model
-    params: Float32Array
     center: Float64Array
     axes: Float64Array
     constant: float
@@ -579,6 +535,9 @@ class DecisionPrice:
     def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
         tilts = self.pull.T.take(rows.joint(self.pull.shape[1]), axis=1, mode="wrap")
         return soft_decision_pull(logits, tilts * (rows.groups >= 0), self.sharpness)
+
+
+Objective = CrossEntropy | Lagrangian | DecisionPrice
 
 
 def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Float64Array:

@@ -1,7 +1,7 @@
-"""Who is in: secret-coin parts and Poisson batches, each unit by its own independent coin.
+"""Random subsets and Poisson batches: each unit is assigned or drawn by its own independent secret coin.
 
 A unit is a record, or a person when the schema names an id column. A drawn person is represented by one of their
-rows, picked by a further coin, so that one person's contribution to anything released is one record's contribution.
+rows, selected by a further coin, so that a person contributes to a release what one record does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,24 +15,24 @@ from fairveil.errors import InvalidParameterError
 
 Index = NDArray[np.int64]
 
-BLOCK_STEPS = 32
-BLOCK_HITS = 2**18
+BLOCK_STEPS, BLOCK_HITS = 32, 2**18
+"""Coins of at most so many steps, and for about so many drawn units, are tossed at once."""
 
 
 def assign_parts(n_units: int, shares: Mapping[str, float], coins: Coins) -> dict[str, Index]:
-    """Return the units of each part; each unit falls into part j with probability `shares[j]`, by its own coin."""
+    """Return the units of each subset; each unit is in subset j with probability `shares[j]`, by its own coin."""
     bounds = np.cumsum(list(shares.values()))
     if min(shares.values()) <= 0 or abs(bounds[-1] - 1) > 1e-9:
         raise InvalidParameterError(f"Expected shares > 0 that add up to 1, got {dict(shares)}.")
-    fallen = np.searchsorted(bounds[:-1], coins.generator.random(n_units), side="right")
-    return {name: np.flatnonzero(fallen == j) for j, name in enumerate(shares)}
+    assigned = np.searchsorted(bounds[:-1], coins.generator.random(n_units), side="right")
+    return {name: np.flatnonzero(assigned == j) for j, name in enumerate(shares)}
 
 
 def poisson_draws(n_units: int, rate: float, coins: Coins) -> Iterator[Index]:
     """Yield batches for ever: every unit is in every batch with probability `rate`, independently.
 
-    The gaps between hits of a coin of bias `rate` are geometric, so a draw costs the batch, not the data; the coins of
-    many steps form one long row and are tossed at once.
+    The gaps between drawn units are geometric, so the cost of a draw is that of the batch, not of the data; the units
+    of many steps are numbered consecutively and drawn at once.
     """
     check_probability("sampling_rate", rate)
     if rate == 1 or n_units == 0:
@@ -41,22 +41,16 @@ def poisson_draws(n_units: int, rate: float, coins: Coins) -> Iterator[Index]:
             yield everyone
     n_steps = max(1, min(BLOCK_STEPS, int(BLOCK_HITS / (rate * n_units))))
     edges = n_units * np.arange(n_steps + 1)
+    expected = float(edges[-1] * rate)
     while True:
-        hits = _hits(int(edges[-1]), rate, coins.generator)
+        n_gaps = int(expected + 6 * np.sqrt(expected) + 16)
+        hits = np.cumsum(coins.generator.geometric(rate, n_gaps)) - 1
+        while hits[-1] < edges[-1]:
+            more = np.cumsum(coins.generator.geometric(rate, n_gaps)) + hits[-1]
+            hits = np.concatenate([hits, more])
         ends = np.searchsorted(hits, edges)
         for step in range(n_steps):
             yield hits[ends[step] : ends[step + 1]] - edges[step]
-
-
-def _hits(length: int, rate: float, generator: np.random.Generator) -> Index:
-    """Return the positions below `length` at which a coin of bias `rate` shows heads."""
-    expected = length * rate
-    n_gaps = int(expected + 6 * np.sqrt(expected) + 16)
-    positions = np.cumsum(generator.geometric(rate, n_gaps)) - 1
-    while positions[-1] < length:
-        more = np.cumsum(generator.geometric(rate, n_gaps)) + positions[-1]
-        positions = np.concatenate([positions, more])
-    return positions[: np.searchsorted(positions, length)]
 
 
 def poisson_batches(strata: Sequence[Index], rates: Sequence[float], coins: Coins) -> Iterator[Index]:

@@ -22,13 +22,13 @@ from fairveil.privacy.ledger import Ledger, Receipt
 from fairveil.privacy.moments import Moments
 from fairveil.privacy.noise import noise_distribution
 from fairveil.privacy.output_perturbation import RidgeSoftmax
-from fairveil.privacy.plan import Plan, Release, Stage, debit_plan
+from fairveil.privacy.plan import Plan, Stage, debit_plan
 from fairveil.privacy.queries import (
     Bound,
     Count,
     GradientSum,
     GroupGradientSum,
-    MomentFunction,
+    LogisticMoments,
     MomentSum,
     Objective,
     Query,
@@ -124,7 +124,6 @@ class Veil:
             )
         self.stage = stage
         self.public = public
-        self._open = {release.name: release for release in stage.releases}
         self._records = records
         self._coins = coins
         self._batches: Iterator[Any] | None = None
@@ -150,7 +149,7 @@ class Veil:
         drawn = next(self._batches)
         if self._keeps:
             drawn = self._records.blocks(drawn, self._n_blocks)
-        return Batch(self._records, drawn, self._n_blocks, self._open, self._coins, self.stage.by_group)
+        return Batch(self, drawn)
 
     def __repr__(self) -> str:
         return f"Veil({self.stage.name!r}, {self._n_left} draws left)"
@@ -159,23 +158,12 @@ class Veil:
 class Batch:
     """One drawn batch: it answers each planned release once."""
 
-    __slots__ = ("_by_group", "_coins", "_drawn", "_n_blocks", "_open", "_records")
+    __slots__ = ("_drawn", "_open", "_veil")
 
-    def __init__(
-        self,
-        records: Records,
-        drawn: Any,
-        n_blocks: int,
-        releases: Mapping[str, Release],
-        coins: Coins,
-        by_group: bool = False,
-    ) -> None:
-        self._by_group = by_group
-        self._records = records
+    def __init__(self, veil: Veil, drawn: Any) -> None:
+        self._veil = veil
         self._drawn = drawn
-        self._n_blocks = n_blocks
-        self._open = dict(releases)
-        self._coins = coins
+        self._open = {release.name: release for release in veil.stage.releases}
 
     def release_gradient(
         self,
@@ -214,7 +202,7 @@ class Batch:
         """
         return self._release(query, bound, name, is_by_group=not query.values.depends_on_group)
 
-    def release_moments(self, function: MomentFunction, bound: float, name: str = "moments") -> Moments:
+    def release_moments(self, function: LogisticMoments, bound: float, name: str = "moments") -> Moments:
         """Return noisy sums of u z in each cell and of v z z^T in each matrix; a record is in one of each at most.
 
         What a record adds to both together is bounded by `bound`, in the norm of the planned noise: Gaussian L2 with
@@ -246,9 +234,10 @@ class Batch:
         The planned noise must fit the norm that is bounded, and sums that are not whole. Where the plan prices sums by
         group, a release must be one: sums in cells, of vectors that no attribute changes.
         """
+        veil = self._veil
         if not isinstance(query, RidgeSoftmax):
             check_registered(query)
-        if self._by_group and not is_by_group:
+        if veil.stage.by_group and not is_by_group:
             raise UnplannedReleaseError(f"Expected sums that keep groups apart, got others for {name!r}.")
         release = self._open.pop(name, None)
         if release is None:
@@ -264,9 +253,9 @@ class Batch:
         what = "bound" if norm is None else "clip_norm"
         check_positive(what, largest, infinite=what == "clip_norm" and noise_multiplier == 0)
         if isinstance(query, RidgeSoftmax):
-            total = self._records.minimize(self._drawn, query)
+            total = veil._records.minimize(self._drawn, query)
         else:
-            total = self._records.answer(self._drawn, query, bound, law.norm, self._n_blocks)
+            total = veil._records.answer(self._drawn, query, bound, law.norm, veil._n_blocks)
         if noise_multiplier == 0:
             return total
-        return law.add(total, noise_multiplier * largest * rounding, self._coins)
+        return law.add(total, noise_multiplier * largest * rounding, veil._coins)

@@ -15,9 +15,23 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float64Array
 from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
-from fairveil.privacy.moments import Moments, coefficient_sensitivity
+from fairveil.privacy.moments import Moments
 from fairveil.privacy.queries import LogisticMoments
 from fairveil.training.multipliers import minimum_size
+
+
+def coefficient_sensitivity(first: float = 0.5, second: float = 0.125) -> float:
+    """Return how far one record with ||x||_2 <= 1 moves (first x, second x x^T) together, in L2.
+
+    The defaults are the coefficients of the logistic loss expanded at 0: (1/2 - y) x and x x^T / 8.
+
+    Examples
+    --------
+    >>> round(coefficient_sensitivity(), 4), round(coefficient_sensitivity(1.0, 1.0), 4)
+    (0.5154, 1.4142)
+    """
+    return math.hypot(first, second)
+
 
 START_SENSITIVITY = coefficient_sensitivity(1.0, 1.0)
 """The L2 norm of what one record adds at 0, with u = 1 - 2y and v = 1."""

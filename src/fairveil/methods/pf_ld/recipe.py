@@ -27,6 +27,7 @@ from fairveil.methods.pf_ld.group_gradients import (
 )
 from fairveil.methods.pf_ld.rates import AgainstAll, against_all
 from fairveil.models import Adam, Average, Model
+from fairveil.models.base import Known
 from fairveil.models.losses import logits_pull, soft_decision_pull
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.plan import Release, Stage
@@ -305,7 +306,7 @@ class _Course:
             dlogits = dlogits + soft_decision_pull(
                 activations[-1], tilts[rows].T.astype(np.float32), SHARPNESS
             )
-        total = self.model.clipped_gradient(params, X, dlogits, math.inf, activations=activations)
+        total = self.model.clipped_gradient(params, X, dlogits, math.inf, Known(activations))
         return total.astype(np.float64) / max(1, len(rows))
 
     def _ascended(
