@@ -48,7 +48,7 @@ TUNING = Tuning((Descent(n_steps=5), Descent(n_steps=5, learning_rate=0.5)), mea
 SELECTION = Rule("selection_rate[sex=Female] >= 0.8 * selection_rate[sex=Male]")
 ODDS = Rule("true_positive_rate[sex=Female] >= true_positive_rate[sex=Male] - 0.1")
 PRECISE = Rule("precision[sex=Female] >= 0.5")
-BANDS = Path(__file__).parents[2] / "benchmarks" / "schemas" / "acs_income_bands.toml"
+BANDS = Path(__file__).parents[1] / "benchmarks" / "schemas" / "acs_income_bands.toml"
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def test_explanations_come_before_any_row_and_come_true(people, few, monkeypatch
     head, _, rest = told.partition("epsilon")
     assert ("may read sex" if aware else "do not read sex") in head and "certifies  probably a gap of" in head
     assert "for one record added or removed" in rest and "for one record replaced by another" in rest
-    for word in ("delta 1e-05", "rate all", "noise", "not hidden timing", "secret coins"):
+    for word in ("delta 1e-05", "rate all", "noise", "not hidden timing", "a secret random"):
         assert word in rest
     for part in plan.stages:
         assert f"stage      {part.name}:" in rest
@@ -141,7 +141,7 @@ def test_a_wrapped_classifier_is_made_fair_and_not_vouched_for(people, tmp_path)
     again = FairClassifier.load(tmp_path / "model", estimator=wrapped, key=clf.key_)
     assert np.array_equal(again.predict(X), clf.predict(X))
     assert again.summary()["statement"]["not_covered"] == summary["statement"]["not_covered"]
-    with pytest.raises(InvalidParameterError, match="hand it over as estimator"):
+    with pytest.raises(InvalidParameterError, match="pass it as estimator"):
         FairClassifier.load(tmp_path / "model")
     assert clf.ledger_.epsilon(1e-5) == clf.epsilon_spent_ <= 1
 

@@ -322,7 +322,7 @@ def test_a_given_classifier_is_flipped_too(people, few, tmp_path):
     clf.save(tmp_path / "model")
     again = RandomizedParityPostprocessor.load(tmp_path / "model", estimator=model, key=KEY)
     assert np.array_equal(again.predict(X), clf.predict(X))
-    with pytest.raises(InvalidParameterError, match="hand it over as estimator"):
+    with pytest.raises(InvalidParameterError, match="pass it as estimator"):
         RandomizedParityPostprocessor.load(tmp_path / "model")
 
 
@@ -335,11 +335,11 @@ def test_a_given_classifier_is_flipped_too(people, few, tmp_path):
         ({"sensitive": "race"}, "parity of two groups"),
         ({"sensitive": ["race", "sex"]}, "parity of two groups"),
         ({"sensitive": None}, "sensitive attribute"),
-        ({"constraint": EqualizedOdds(0.1)}, "ParityPostprocessor takes others"),
-        ({"constraint": Rule("selection_rate <= 0.2")}, "ParityPostprocessor takes others"),
-        ({"fitting": ParityTraining()}, "fitting to be a FlipTraining, got ParityTraining"),
-        ({"fitting": FlipTraining(group_sizes=(0, 5))}, "two group sizes"),
-        ({"fitting": FlipTraining(rule_fraction=0.0)}, "0 < part < 1"),
+        ({"constraint": EqualizedOdds(0.1)}, r"ParityPostprocessor \(--method dp2dp\) takes others"),
+        ({"constraint": Rule("selection_rate <= 0.2")}, r"ParityPostprocessor \(--method dp2dp\) takes others"),
+        ({"training": ParityTraining()}, r"training=FlipTraining\(.*, got ParityTraining"),
+        ({"training": FlipTraining(group_sizes=(0, 5))}, "two group sizes"),
+        ({"training": FlipTraining(rule_fraction=0.0)}, "0 < rule_fraction < 1"),
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])

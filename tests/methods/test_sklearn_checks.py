@@ -34,13 +34,13 @@ def expected_failures(_estimator):
 class SidedGroupwise(GroupwiseClassifier):
     """Groups by the sign of the first column: the checks' plain arrays have no sensitive column, and it needs one."""
 
-    def _front(self, X, y):
+    def _input_spec(self, arrays=None):
         sides = Sensitive(column="side", groups=("left", "right"))
-        return replace(super()._front(X, y), sensitive=(sides,))
+        return replace(super()._input_spec(arrays), sensitive=(sides,))
 
-    def _from_table(self, front, X, y, sensitive_features):
-        side = np.where(np.asarray(X, dtype=float)[:, 0] > 0, "right", "left")
-        return super()._from_table(front, X, y, side)
+    def _checked_arrays(self, source):
+        checked, arrays = super()._checked_arrays(source)
+        return replace(checked, sensitive_features=np.where(checked.X[:, 0] > 0, "right", "left")), arrays
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

@@ -440,15 +440,15 @@ def test_a_classifier_of_this_house_can_be_given(people, few):
         ({"constraint": LOOSE, "sensitive": None}, "sensitive attribute"),
         ({"constraint": Rule("selection_rate[sex=Other] <= 0.2")}, "group of 'sex'"),
         ({"constraint": Rule("selection_rate <= -0.1")}, "rates between 0 and 1 can meet"),
-        ({"fitting": FlipTraining()}, "fitting to be a ParityTraining, got FlipTraining"),
-        ({"fitting": ParityTraining(rule_fraction=1.0)}, "0 < part < 1"),
-        ({"fitting": ParityTraining(budget_share=0.0)}, "0 < slice < 1"),
-        ({"fitting": ParityTraining(jitter=-1.0)}, "jitter >= 0"),
-        ({"fitting": ParityTraining(headroom=math.nan)}, "headroom >= 0"),
-        ({"fitting": ParityTraining(aware=False, solver=NoisyDescent())}, "reads the group"),
-        ({"fitting": ParityTraining(solver=NoisyDescent()), "sensitive": "race"}, "two groups"),
-        ({"fitting": ParityTraining(solver=NoisyDescent()), "constraint": EqualizedOdds(0.1)}, "another"),
-        ({"estimator": Descent(group_clipping=True), "sensitive": None}, "sensitive"),
+        ({"training": FlipTraining()}, r"training=ParityTraining\(.*, got FlipTraining"),
+        ({"training": ParityTraining(rule_fraction=1.0)}, "0 < rule_fraction < 1"),
+        ({"training": ParityTraining(budget_share=0.0)}, "0 < budget_share < 1"),
+        ({"training": ParityTraining(jitter=-1.0)}, "jitter >= 0"),
+        ({"training": ParityTraining(headroom=math.nan)}, "headroom >= 0"),
+        ({"training": ParityTraining(aware=False, solver=NoisyDescent())}, "reads the group"),
+        ({"training": ParityTraining(solver=NoisyDescent()), "sensitive": "race"}, "two groups"),
+        ({"training": ParityTraining(solver=NoisyDescent()), "constraint": EqualizedOdds(0.1)}, "another"),
+        ({"training": Descent(group_clipping=True), "sensitive": None}, "sensitive"),
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
@@ -499,8 +499,8 @@ def test_parameters_come_and_go(people, few):
     clf = quick(people, training=STEPS)
     before = dict(clf.get_params(deep=False))
     assert set(before) == {
-        "estimator", "constraint", "epsilon", "delta", "fitting", "schema", "sensitive", "holdout", "ledger",
-        "random_state",
+        "constraint", "epsilon", "delta", "training", "schema", "sensitive", "holdout", "ledger",
+        "random_state", "estimator",
     }  # fmt: skip
     again = clone(clf)
     assert again.ledger is clf.ledger
@@ -593,7 +593,7 @@ def test_several_sensitive_columns_come_back(people, few, tmp_path):
 def test_a_wrapped_rule_needs_its_classifier_and_its_key(people, few, given, tmp_path):
     clf = parity(people, given).fit(*few)
     clf.save(tmp_path / "model")
-    with pytest.raises(InvalidParameterError, match="hand it over as estimator"):
+    with pytest.raises(InvalidParameterError, match="pass it as estimator"):
         ParityPostprocessor.load(tmp_path / "model")
     with pytest.raises(InvalidParameterError, match="fitted classifier"):
         ParityPostprocessor.load(tmp_path / "model", estimator=LogisticRegression())

@@ -220,17 +220,14 @@ def test_a_missing_schema_is_refused(few):
 class Sided(LagrangianClassifier):
     """Groups by the sign of the first column: the checks' plain arrays have no sensitive column, and it needs one."""
 
-    def _front(self, X, y):
-        wide = PrivateClassifier._front(self._plain(), X, y)
+    def _input_spec(self, arrays=None):
+        wide = PrivateClassifier(self.epsilon, self.delta, schema=self.schema)._input_spec(arrays)
         sides = Sensitive(column="side", groups=("left", "right"))
         return replace(wide, sensitive=(sides,), protects="attribute")
 
-    def _plain(self):
-        return PrivateClassifier(self.epsilon, self.delta, schema=self.schema)
-
-    def _from_table(self, front, X, y, sensitive_features):
-        side = np.where(np.asarray(X, dtype=float)[:, 0] > 0, "right", "left")
-        return super()._from_table(front, X, y, side)
+    def _checked_arrays(self, source):
+        checked, arrays = super()._checked_arrays(source)
+        return replace(checked, sensitive_features=np.where(checked.X[:, 0] > 0, "right", "left")), arrays
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -324,7 +321,7 @@ def test_an_id_column_makes_the_persons_attribute_the_unit(rng, n_rows):
 def door(people, **choices):
     given = {
         "aware": False, "sensitive": "sex", "schema": people.schema, "ledger": Ledger(), "protects": "attribute",
-        "estimator": QUICK, "holdout": 0.3,
+        "training": QUICK, "holdout": 0.3,
     }  # fmt: skip
     return FairClassifier(**(given | choices))
 
@@ -380,16 +377,16 @@ def test_explain_says_it_before_any_row_is_read(people):
 @pytest.mark.parametrize(
     "choices, words",
     [
-        ({"protects": "record", "method": "pfld"}, "the sensitive attribute alone"),
-        ({"method": "dp2dp", "estimator": None}, "whole records"),
-        ({"method": "raco", "estimator": None}, "whole records"),
-        ({"method": "dpsgd", "estimator": None}, "whole records"),
+        ({"protects": "record", "method": "pfld"}, 'protects="attribute"'),
+        ({"method": "dp2dp", "training": None}, 'protects="record"'),
+        ({"method": "raco", "training": None}, 'protects="record"'),
+        ({"method": "dpsgd", "training": None}, 'protects="record"'),
         ({"protects": "label"}, "protects"),
         ({"aware": True}, "aware=False"),
         ({"constraint": DemographicParity(0.05)}, "lambda_max"),
         ({"constraint": FalseNegativeRateCap(0.2)}, "lambda_max"),
-        ({"estimator": Descent()}, "LagrangianDual"),
-        ({"estimator": None, "tune": Tuning((QUICK, replace(QUICK, lambda_max=1.0)))}, "no private choice"),
+        ({"training": Descent()}, "LagrangianDual"),
+        ({"training": None, "tune": Tuning((QUICK, replace(QUICK, lambda_max=1.0)))}, "no private choice"),
     ],
 )
 def test_weaker_privacy_is_nothing_to_slip_into(people, few, choices, words):
