@@ -44,13 +44,13 @@ def learners() -> dict[str, ClassifierMixin]:
     return {"boosted trees": trees, "logistic regression": LogisticRegression(solver="newton-cholesky")}
 
 
-def unit_prices(sheet: ReleasedStatistics, notion: str) -> list[np.ndarray]:
+def unit_prices(statistics: ReleasedStatistics, notion: str) -> list[np.ndarray]:
     """Return for each difference what deciding 1 costs in each cell (groups x labels), at a price of one.
 
     The difference is that of group 1 less group 0; deciding 1 for a person of a cell moves a rate by 1 / its people.
     """
-    known = sheet.groups >= 0
-    groups, y = sheet.groups[known], sheet.y[known]
+    known = statistics.groups >= 0
+    groups, y = statistics.groups[known], statistics.y[known]
     sizes = np.array(
         [[np.sum((groups == a) & (y == label)) for label in (0, 1)] for a in (0, 1)], dtype=float
     )
@@ -64,11 +64,11 @@ def unit_prices(sheet: ReleasedStatistics, notion: str) -> list[np.ndarray]:
     return [within * np.array([[1.0, 0.0]]), within * np.array([[0.0, 1.0]])]
 
 
-def chances(learner: ClassifierMixin, sheet: ReleasedStatistics, X_test: np.ndarray) -> np.ndarray:
+def chances(learner: ClassifierMixin, statistics: ReleasedStatistics, X_test: np.ndarray) -> np.ndarray:
     """Return P(a, y | x) of the test rows, shape (rows, groups, labels)."""
-    known = sheet.groups >= 0
-    cells = 2 * sheet.groups[known] + sheet.y[known]
-    fitted = learner.fit(sheet.X[known].astype(float), cells)
+    known = statistics.groups >= 0
+    cells = 2 * statistics.groups[known] + statistics.y[known]
+    fitted = learner.fit(statistics.X[known].astype(float), cells)
     found = np.zeros((len(X_test), 4))
     found[:, fitted.classes_] = fitted.predict_proba(X_test.astype(float))
     return found.reshape(-1, 2, 2)
@@ -86,10 +86,15 @@ def sweep(splits: Splits, rows: np.ndarray, name: str, options: argparse.Namespa
     found: dict[tuple[float, ...], list[tuple[float, float, float]]] = {}
     for run in range(options.runs):
         train, test = splits(run)
-        sheet = statistics_of(bench, rows, train)
-        if sheet.n_groups != 2:
-            raise BadStructureError(f"Expected two groups, got {sheet.n_groups}; choose another data set.")
-        joint, prices = chances(learners()[name], sheet, rows[test]), unit_prices(sheet, options.constraint)
+        statistics = statistics_of(bench, rows, train)
+        if statistics.n_groups != 2:
+            raise BadStructureError(
+                f"Expected two groups, got {statistics.n_groups}; choose another data set."
+            )
+        joint, prices = (
+            chances(learners()[name], statistics, rows[test]),
+            unit_prices(statistics, options.constraint),
+        )
         grid = np.linspace(-HIGHEST_PRICE, HIGHEST_PRICE, N_PRICES[len(prices)])
         for weights in itertools.product(grid.tolist(), repeat=len(prices)):
             chosen = decisions(joint, prices, weights)

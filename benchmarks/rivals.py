@@ -80,12 +80,14 @@ class ReleasedStatistics:
 Rival = Callable[[ReleasedStatistics, np.ndarray, str, float, int], Answer]
 
 
-def network(sheet: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int) -> Answer:
+def network(
+    statistics: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
+) -> Answer:
     """CLF: answer with a network that knows nothing of groups."""
     clf = MLPClassifier(HIDDEN, alpha=WEIGHT_DECAY, batch_size=BATCH, max_iter=N_EPOCHS, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is stopped before it overfits
-        scores = clf.fit(sheet.X, sheet.y).predict_proba(X_test)[:, 1]
+        scores = clf.fit(statistics.X, statistics.y).predict_proba(X_test)[:, 1]
     return Answer((scores > 0.5).astype(int), scores)
 
 
@@ -93,25 +95,25 @@ def network(sheet: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon:
 class BoundaryProgram:
     """Logistic regression (C = 1) whose covariances between group and distance to the boundary are zero."""
 
-    sheet: ReleasedStatistics
+    statistics: ReleasedStatistics
     notion: str
 
     @cached_property
     def rows(self) -> np.ndarray:
         """The rows with a last column of ones."""
-        return np.column_stack([self.sheet.X, np.ones(len(self.sheet.X))]).astype(np.float32)
+        return np.column_stack([self.statistics.X, np.ones(len(self.statistics.X))]).astype(np.float32)
 
     @cached_property
     def signs(self) -> np.ndarray:
-        return (2 * self.sheet.y - 1).astype(np.float32)
+        return (2 * self.statistics.y - 1).astype(np.float32)
 
     @cached_property
     def contrasts(self) -> list[np.ndarray]:
         """For every event and group but the first, the centred indicator of the group over the rows of the event."""
         found = []
-        for is_in in self.sheet.events(self.notion):
-            for group in range(1, self.sheet.n_groups):
-                is_own = is_in & (self.sheet.groups == group)
+        for is_in in self.statistics.events(self.notion):
+            for group in range(1, self.statistics.n_groups):
+                is_own = is_in & (self.statistics.groups == group)
                 n_in = max(int(is_in.sum()), 1)
                 found.append((is_own - is_in * (np.count_nonzero(is_own) / n_in)) / n_in)
         return [contrast.astype(np.float32) for contrast in found]
@@ -135,7 +137,9 @@ class BoundaryProgram:
 
         Beyond demographic parity the program is not convex: what is found is a stationary point.
         """
-        plain = LogisticRegression(solver="newton-cholesky").fit(self.sheet.X.astype(float), self.sheet.y)
+        plain = LogisticRegression(solver="newton-cholesky").fit(
+            self.statistics.X.astype(float), self.statistics.y
+        )
         start = np.append(plain.coef_[0], plain.intercept_).astype(float)
         zero = {"type": "eq", "fun": lambda theta: self.slopes(theta) @ theta, "jac": self.slopes}
         options = {"maxiter": MOST_STEPS, "ftol": 1e-7}
@@ -143,10 +147,10 @@ class BoundaryProgram:
 
 
 def boundary_covariance(
-    sheet: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
+    statistics: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
 ) -> Answer:
     """Z: answer with the logistic regression whose boundary does not covary with the group."""
-    theta = BoundaryProgram(sheet, notion).solve()
+    theta = BoundaryProgram(statistics, notion).solve()
     scores = expit(X_test @ theta[:-1] + theta[-1])
     return Answer((scores > 0.5).astype(int), scores)
 
@@ -189,16 +193,16 @@ class DebiasedParity(UtilityParity):
 
     def load_data(self, X: np.ndarray, y: pd.Series, *, sensitive_features: pd.Series) -> None:
         """Load rows, labels and answers; a row without an event counts for no constraint."""
-        sheet = ReleasedStatistics(np.asarray(X), np.asarray(y), np.asarray(sensitive_features))
-        event = pd.Series(None, index=range(len(sheet.y)), dtype=object)
-        for number, is_in in enumerate(sheet.events(self.notion)):
+        statistics = ReleasedStatistics(np.asarray(X), np.asarray(y), np.asarray(sensitive_features))
+        event = pd.Series(None, index=range(len(statistics.y)), dtype=object)
+        for number, is_in in enumerate(statistics.events(self.notion)):
             event[is_in] = f"event {number}"
         is_error = self.notion == NOTIONS[2]
-        utilities = np.column_stack([sheet.y, 1 - sheet.y]).astype(float) if is_error else None
-        labels, answers = pd.Series(sheet.y), pd.Series(sheet.groups)
+        utilities = np.column_stack([statistics.y, 1 - statistics.y]).astype(float) if is_error else None
+        labels, answers = pd.Series(statistics.y), pd.Series(statistics.groups)
         super().load_data(X, labels, sensitive_features=answers, event=event, utilities=utilities)
-        for number, is_in in enumerate(sheet.events(self.notion)):
-            self._debias(f"event {number}", is_in, sheet.groups)
+        for number, is_in in enumerate(statistics.events(self.notion)):
+            self._debias(f"event {number}", is_in, statistics.groups)
 
     def _debias(self, event: str, is_in: np.ndarray, answers: np.ndarray) -> None:
         weights = self.inverse[:, answers[is_in]].T
@@ -212,7 +216,7 @@ class DebiasedParity(UtilityParity):
 
 
 def reduced(
-    sheet: ReleasedStatistics,
+    statistics: ReleasedStatistics,
     answers: np.ndarray,
     inverse: np.ndarray,
     X_test: np.ndarray,
@@ -224,30 +228,30 @@ def reduced(
     The base learner is scikit-learn's logistic regression with a solver that reaches the same optimum sooner, in double
     precision because one-hot columns beside a free intercept are nearly dependent.
     """
-    X, learner = sheet.X.astype(float), LogisticRegression(solver="newton-cholesky")
+    X, learner = statistics.X.astype(float), LogisticRegression(solver="newton-cholesky")
     rule = ExponentiatedGradient(learner, DebiasedParity(notion, inverse))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)  # fairlearn's own use of pandas
-        rule.fit(X, pd.Series(sheet.y), sensitive_features=pd.Series(answers))
+        rule.fit(X, pd.Series(statistics.y), sensitive_features=pd.Series(answers))
     scores = np.clip(rule._pmf_predict(X_test)[:, 1], 0, 1)  # the mixture's weights sum to 1 up to rounding
     return Answer(rule.predict(X_test, random_state=seed), scores)
 
 
 def reductions(
-    sheet: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
+    statistics: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
 ) -> Answer:
     """A: answer with reductions that see the groups as they are."""
-    return reduced(sheet, sheet.groups, np.eye(sheet.n_groups), X_test, notion, seed)
+    return reduced(statistics, statistics.groups, np.eye(statistics.n_groups), X_test, notion, seed)
 
 
 def private_reductions(
-    sheet: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
+    statistics: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
 ) -> Answer:
     """M: answer with reductions that see the groups through randomised response, once for each person."""
-    k = sheet.n_groups
+    k = statistics.n_groups
     truth = truth_probability(epsilon, k)
-    told = randomized_response(sheet.groups, truth, k, np.random.default_rng([seed, 1]))
-    return reduced(sheet, told, np.linalg.inv(response_matrix(truth, k)), X_test, notion, seed)
+    told = randomized_response(statistics.groups, truth, k, np.random.default_rng([seed, 1]))
+    return reduced(statistics, told, np.linalg.inv(response_matrix(truth, k)), X_test, notion, seed)
 
 
 RIVALS: dict[str, Rival] = {
@@ -279,7 +283,9 @@ def figures_of(
 ) -> dict[str, float]:
     bench, (train, test) = splits.bench, splits(run)
     seed, positive = splits.first_seed + run, bench.people.positive
-    answer = RIVALS[name](statistics_of(bench, rows, train), rows[test], options.constraint, options.epsilon, seed)
+    answer = RIVALS[name](
+        statistics_of(bench, rows, train), rows[test], options.constraint, options.epsilon, seed
+    )
     coded = Answer(np.where(answer.decisions == 1, positive, 1 - positive), answer.scores)
     found = bench.figures(coded, test)
     asked = CONSTRAINT_TYPES[options.constraint](0.0)

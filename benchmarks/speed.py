@@ -47,7 +47,7 @@ from fairveil.fairness.constraints import Parity, constrain
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.recipe import ADAM_RATE, GroupScale
-from fairveil.methods.inputs import open_front
+from fairveil.methods.inputs import InputSpec
 from fairveil.methods.pf_ld.recipe import DUAL_EVERY
 from fairveil.methods.raco.recipe import PULL_EVERY, RateAscent, RateConstrained
 from fairveil.models import Adam, LinearSoftmax, Model, Perceptron, Sgd
@@ -176,10 +176,10 @@ class OursLagrangian:
         length, rate = DUAL_EVERY * (GROUP + 1), batch / self.size
         own = replace(LagrangianDual().descent, model=model, n_steps=length, sampling_rate=rate)
         self.recipe = LagrangianDual(DemographicParity(), own, primal="gradients")
-        front = open_front(schema, "sex", epsilon, 1e-5, None, None, "attribute")
-        self.task, (part,) = front.task, self.recipe.stages(1.0 if is_private else 0.0, 1.0, front.task)
-        plan = Plan((replace(part, n_steps=10**9),), epsilon, 1e-5, front.unit)
-        records = front.records(people.X, people.y)
+        inputs = InputSpec.of(schema, "sex", epsilon, 1e-5, "attribute")
+        self.task, (part,) = inputs.task, self.recipe.stages(1.0 if is_private else 0.0, 1.0, inputs.task)
+        plan = Plan((replace(part, n_steps=10**9),), epsilon, 1e-5, inputs.task.unit)
+        records = inputs.records(people.X, people.y)
         self.veils = open_veils(records, plan, Ledger(), secret_coins(), "speed")
         self.veils["train"].expect(self.size)
         self.rng = np.random.default_rng(0)

@@ -28,8 +28,8 @@ def people(rng, n_rows, n_groups=2, unknown=0.0):
     return rivals.ReleasedStatistics(X, y, np.where(rng.random(n_rows) < unknown, -1, groups))
 
 
-def loaded(moment, sheet):
-    moment.load_data(sheet.X, pd.Series(sheet.y), sensitive_features=pd.Series(sheet.groups))
+def loaded(moment, statistics):
+    moment.load_data(statistics.X, pd.Series(statistics.y), sensitive_features=pd.Series(statistics.groups))
     return moment
 
 
@@ -40,10 +40,10 @@ def inverse_of(epsilon, k):
 @pytest.mark.parametrize("n_groups", [2, 3])
 @pytest.mark.parametrize("notion", rivals.NOTIONS)
 def test_without_noise_the_constraint_is_that_of_fairlearn(rng, notion, n_groups):
-    sheet = people(rng, 400, n_groups)
-    chosen = (sheet.X[:, 0] > 1).astype(float)
-    ours = loaded(rivals.DebiasedParity(notion, inverse_of(800.0, n_groups)), sheet)
-    theirs = loaded(THEIRS[notion](), sheet)
+    statistics = people(rng, 400, n_groups)
+    chosen = (statistics.X[:, 0] > 1).astype(float)
+    ours = loaded(rivals.DebiasedParity(notion, inverse_of(800.0, n_groups)), statistics)
+    theirs = loaded(THEIRS[notion](), statistics)
     multipliers = rng.random(len(theirs.index))
     for name in ("signed_weights", "project_lambda"):
         found, known = (
@@ -56,10 +56,15 @@ def test_without_noise_the_constraint_is_that_of_fairlearn(rng, notion, n_groups
 
 @pytest.mark.parametrize("notion", rivals.NOTIONS)
 def test_rows_of_unknown_group_weigh_nothing_in_the_constraint(rng, notion):
-    sheet, chosen = people(rng, 500, unknown=0.4), rng.random(500)
-    is_known = sheet.groups >= 0
-    alone = rivals.ReleasedStatistics(sheet.X[is_known], sheet.y[is_known], sheet.groups[is_known])
-    ours, theirs = loaded(rivals.DebiasedParity(notion, np.eye(2)), sheet), loaded(THEIRS[notion](), alone)
+    statistics, chosen = people(rng, 500, unknown=0.4), rng.random(500)
+    is_known = statistics.groups >= 0
+    alone = rivals.ReleasedStatistics(
+        statistics.X[is_known], statistics.y[is_known], statistics.groups[is_known]
+    )
+    ours, theirs = (
+        loaded(rivals.DebiasedParity(notion, np.eye(2)), statistics),
+        loaded(THEIRS[notion](), alone),
+    )
     found, known = ours.gamma(lambda _: chosen), theirs.gamma(lambda _: chosen[is_known])
     assert found.to_numpy() == pytest.approx(known.to_numpy(), abs=1e-12)
     pulls = ours.signed_weights(pd.Series(rng.random(len(ours.index)), index=ours.index)).to_numpy()
@@ -70,16 +75,16 @@ def test_rows_of_unknown_group_weigh_nothing_in_the_constraint(rng, notion):
 @pytest.mark.parametrize("n_groups", [2, 3])
 def test_over_many_responses_the_debiased_constraint_is_the_true_one(rng, notion, n_groups):
     """40 responses of 4000 people at epsilon 1: the plain constraint is off by many standard errors, ours by few."""
-    sheet = people(rng, 4000, n_groups, unknown=0.1)
-    chosen = (sheet.X[:, 0] > 1).astype(float)
-    truth = loaded(rivals.DebiasedParity(notion, np.eye(n_groups)), sheet).gamma(lambda _: chosen)
+    statistics = people(rng, 4000, n_groups, unknown=0.1)
+    chosen = (statistics.X[:, 0] > 1).astype(float)
+    truth = loaded(rivals.DebiasedParity(notion, np.eye(n_groups)), statistics).gamma(lambda _: chosen)
     inverses = {"debiased": inverse_of(1.0, n_groups), "plain": np.eye(n_groups)}
     found = {name: [] for name in inverses}
     for _ in range(40):
         told = rivals.randomized_response(
-            sheet.groups, rivals.truth_probability(1.0, n_groups), n_groups, rng
+            statistics.groups, rivals.truth_probability(1.0, n_groups), n_groups, rng
         )
-        answered = rivals.ReleasedStatistics(sheet.X, sheet.y, told)
+        answered = rivals.ReleasedStatistics(statistics.X, statistics.y, told)
         for name, inverse in inverses.items():
             moment = loaded(rivals.DebiasedParity(notion, inverse), answered)
             found[name].append(moment.gamma(lambda _: chosen).to_numpy())
@@ -93,9 +98,9 @@ def test_over_many_responses_the_debiased_constraint_is_the_true_one(rng, notion
 def test_a_share_below_its_error_is_replaced_by_it_and_shares_still_sum_to_one():
     """Nobody answers with the last group more often than liars do: its raw share is negative."""
     answers = np.repeat([0, 1, 2], [60, 35, 5])
-    sheet = rivals.ReleasedStatistics(np.zeros((100, 1)), np.arange(100) % 2, answers)
+    statistics = rivals.ReleasedStatistics(np.zeros((100, 1)), np.arange(100) % 2, answers)
     inverse = inverse_of(1.0, 3)
-    moment = loaded(rivals.DebiasedParity("demographic_parity", inverse), sheet)
+    moment = loaded(rivals.DebiasedParity("demographic_parity", inverse), statistics)
     raw, shares = inverse[:, answers].mean(axis=1), moment.prob_group_event.to_numpy()
     assert raw.min() < 0 < shares.min() and shares.sum() == pytest.approx(1)
     assert shares[2] / shares[0] == pytest.approx(inverse[2, answers].std() / 10 / raw[0])
@@ -144,8 +149,8 @@ def test_responses_follow_their_law_and_what_is_unknown_stays_so(rng, k):
 
 @pytest.mark.parametrize("notion", rivals.NOTIONS)
 def test_with_a_huge_epsilon_the_private_reductions_are_the_plain_ones(rng, notion):
-    sheet, X_test = people(rng, 600, unknown=0.2), rng.normal(size=(200, 2))
-    plain, private = (rivals.RIVALS[name](sheet, X_test, notion, 800.0, 3) for name in ("A", "M"))
+    statistics, X_test = people(rng, 600, unknown=0.2), rng.normal(size=(200, 2))
+    plain, private = (rivals.RIVALS[name](statistics, X_test, notion, 800.0, 3) for name in ("A", "M"))
     assert np.array_equal(plain.scores, private.scores)
     assert np.array_equal(plain.decisions, private.decisions)
 
@@ -153,30 +158,34 @@ def test_with_a_huge_epsilon_the_private_reductions_are_the_plain_ones(rng, noti
 @pytest.mark.parametrize("n_groups", [2, 3])
 def test_covariance_with_the_boundary_is_removed_exactly_as_by_elimination(rng, n_groups):
     """For demographic parity the bound is linear: logistic regression on what is orthogonal to it is the optimum."""
-    sheet = people(rng, 800, n_groups, unknown=0.2)
-    extra = np.column_stack([sheet.X, rng.normal(size=(800, 2)) + sheet.groups[:, None]])
-    sheet = rivals.ReleasedStatistics(extra, sheet.y, sheet.groups)
-    known = sheet.groups >= 0
-    is_in = sheet.groups[known][:, None] == np.arange(n_groups)
+    statistics = people(rng, 800, n_groups, unknown=0.2)
+    extra = np.column_stack([statistics.X, rng.normal(size=(800, 2)) + statistics.groups[:, None]])
+    statistics = rivals.ReleasedStatistics(extra, statistics.y, statistics.groups)
+    known = statistics.groups >= 0
+    is_in = statistics.groups[known][:, None] == np.arange(n_groups)
     kernel = null_space((is_in - is_in.mean(axis=0)).T @ extra[known])
-    optimum = LogisticRegression(tol=1e-10, max_iter=1000).fit(extra @ kernel, sheet.y)
-    theta = rivals.BoundaryProgram(sheet, "demographic_parity").solve()
+    optimum = LogisticRegression(tol=1e-10, max_iter=1000).fit(extra @ kernel, statistics.y)
+    theta = rivals.BoundaryProgram(statistics, "demographic_parity").solve()
     assert theta[:-1] == pytest.approx(kernel @ optimum.coef_[0], abs=5e-3)
     assert theta[-1] == pytest.approx(optimum.intercept_[0], abs=5e-3)
 
 
 @pytest.mark.parametrize("notion", rivals.NOTIONS[1:])
 def test_distances_of_the_misclassified_do_not_differ_between_groups(rng, notion):
-    sheet = people(rng, 3000, unknown=0.1)
-    plain = LogisticRegression().fit(sheet.X, sheet.y)
+    statistics = people(rng, 3000, unknown=0.1)
+    plain = LogisticRegression().fit(statistics.X, statistics.y)
 
     def differences(coefficients, intercept):
-        shortfalls = np.minimum(0, (2 * sheet.y - 1) * (sheet.X @ coefficients + intercept))
-        parts = [sheet.y == 0, sheet.y == 1] if notion == "equalized_odds" else [np.ones(3000, bool)]
-        means = [[shortfalls[part & (sheet.groups == group)].mean() for group in (0, 1)] for part in parts]
+        shortfalls = np.minimum(0, (2 * statistics.y - 1) * (statistics.X @ coefficients + intercept))
+        parts = (
+            [statistics.y == 0, statistics.y == 1] if notion == "equalized_odds" else [np.ones(3000, bool)]
+        )
+        means = [
+            [shortfalls[part & (statistics.groups == group)].mean() for group in (0, 1)] for part in parts
+        ]
         return np.abs(np.diff(means))
 
-    theta = rivals.BoundaryProgram(sheet, notion).solve()
+    theta = rivals.BoundaryProgram(statistics, notion).solve()
     assert differences(plain.coef_[0], plain.intercept_[0]).max() > 0.03
     assert differences(theta[:-1], theta[-1]).max() < 1e-3
     assert np.linalg.norm(theta[:-1]) > 0.1
@@ -184,8 +193,8 @@ def test_distances_of_the_misclassified_do_not_differ_between_groups(rng, notion
 
 @pytest.mark.parametrize("name", rivals.RIVALS)
 def test_every_rival_answers_repeatably_and_those_that_see_groups_narrow_the_gap(rng, name):
-    sheet, fresh = people(rng, 3000, unknown=0.1), people(rng, 3000)
-    first, second = (rivals.RIVALS[name](sheet, fresh.X, "demographic_parity", 3.0, 5) for _ in range(2))
+    statistics, fresh = people(rng, 3000, unknown=0.1), people(rng, 3000)
+    first, second = (rivals.RIVALS[name](statistics, fresh.X, "demographic_parity", 3.0, 5) for _ in range(2))
     assert np.array_equal(first.decisions, second.decisions) and np.array_equal(first.scores, second.scores)
     assert set(np.unique(first.decisions)) == {0, 1} and 0 <= first.scores.min() <= first.scores.max() <= 1
     rates = [first.decisions[fresh.groups == group].mean() for group in (0, 1)]
@@ -206,11 +215,11 @@ def test_groups_are_counted_from_zero_and_others_are_unknown(data_folder):
     schema = rivals.dataset_schema("compas")
     bench = rivals.read_bench("compas", schema, False, ("race",))
     train, _ = bench.random_split(0, 0.75)
-    sheet = rivals.statistics_of(bench, np.zeros((len(bench.y), 1)), train)
+    statistics = rivals.statistics_of(bench, np.zeros((len(bench.y), 1)), train)
     races = bench.frame["race"].iloc[train]
-    assert set(races[sheet.groups == 0]) == {"African-American"}
-    assert set(races[sheet.groups == 1]) == {"Caucasian"}
-    assert not {"African-American", "Caucasian"} & set(races[sheet.groups == -1])
+    assert set(races[statistics.groups == 0]) == {"African-American"}
+    assert set(races[statistics.groups == 1]) == {"Caucasian"}
+    assert not {"African-American", "Caucasian"} & set(races[statistics.groups == -1])
 
 
 def test_a_stranger_among_the_rivals_is_refused(capsys):

@@ -336,7 +336,10 @@ def test_a_given_classifier_is_flipped_too(people, few, tmp_path):
         ({"sensitive": ["race", "sex"]}, "parity of two groups"),
         ({"sensitive": None}, "sensitive attribute"),
         ({"constraint": EqualizedOdds(0.1)}, r"ParityPostprocessor \(--method dp2dp\) takes others"),
-        ({"constraint": Rule("selection_rate <= 0.2")}, r"ParityPostprocessor \(--method dp2dp\) takes others"),
+        (
+            {"constraint": Rule("selection_rate <= 0.2")},
+            r"ParityPostprocessor \(--method dp2dp\) takes others",
+        ),
         ({"training": ParityTraining()}, r"training=FlipTraining\(.*, got ParityTraining"),
         ({"training": FlipTraining(group_sizes=(0, 5))}, "two group sizes"),
         ({"training": FlipTraining(rule_fraction=0.0)}, "0 < rule_fraction < 1"),
