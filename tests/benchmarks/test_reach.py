@@ -14,26 +14,26 @@ def people(rng, n_rows=3000):
     return reach.ReleasedStatistics(X, y, groups)
 
 
-def differences(sheet, decisions, notion):
+def differences(statistics, decisions, notion):
     """Group 1 less group 0, by the definition of the notion."""
-    hits = (decisions != sheet.y) if notion == "error_rate_parity" else decisions == 1
+    hits = (decisions != statistics.y) if notion == "error_rate_parity" else decisions == 1
     return [
-        hits[is_in & (sheet.groups == 1)].mean() - hits[is_in & (sheet.groups == 0)].mean()
-        for is_in in sheet.events(notion)
+        hits[is_in & (statistics.groups == 1)].mean() - hits[is_in & (statistics.groups == 0)].mean()
+        for is_in in statistics.events(notion)
     ]
 
 
 @pytest.mark.parametrize("notion", reach.NOTIONS)
 def test_prices_are_the_slopes_of_the_differences(rng, notion):
     """Two sets of decisions: the differences move by the mean price of what was changed."""
-    sheet = people(rng)
-    before, after = rng.integers(2, size=(2, len(sheet.y)))
-    moved = np.subtract(differences(sheet, after, notion), differences(sheet, before, notion))
-    prices = reach.unit_prices(sheet, notion)
-    events = sheet.events(notion)
+    statistics = people(rng)
+    before, after = rng.integers(2, size=(2, len(statistics.y)))
+    moved = np.subtract(differences(statistics, after, notion), differences(statistics, before, notion))
+    prices = reach.unit_prices(statistics, notion)
+    events = statistics.events(notion)
     assert len(prices) == len(moved) == len(events)
     for price, event, move in zip(prices, events, moved, strict=True):
-        paid = price[sheet.groups, sheet.y] * (after - before)
+        paid = price[statistics.groups, statistics.y] * (after - before)
         assert paid[event].mean() == pytest.approx(move)
         assert not paid[~event].any()
 
@@ -41,19 +41,19 @@ def test_prices_are_the_slopes_of_the_differences(rng, notion):
 @pytest.mark.parametrize(("notion", "price"), [*zip(reach.NOTIONS, (0.1, 0.1, 0.4), strict=True)])
 def test_a_price_moves_its_difference_down_and_never_buys_accuracy(rng, notion, price):
     """With the true P(a, y | x) of rows that are all alike in law; the dearer, the smaller the difference."""
-    sheet = people(rng, 20_000)
-    joint = reach.chances(reach.LogisticRegression(), sheet, sheet.X)
+    statistics = people(rng, 20_000)
+    joint = reach.chances(reach.LogisticRegression(), statistics, statistics.X)
     np.testing.assert_allclose(joint.sum(axis=(1, 2)), 1.0)
-    prices = reach.unit_prices(sheet, notion)
+    prices = reach.unit_prices(statistics, notion)
     free = reach.decisions(joint, prices, (0.0,) * len(prices))
     for k in range(len(prices)):
         found = [
             reach.decisions(joint, prices, tuple(price * weight * (j == k) for j in range(len(prices))))
             for weight in (-1, 0, 1)
         ]
-        moved = [differences(sheet, one, notion)[k] for one in found]
+        moved = [differences(statistics, one, notion)[k] for one in found]
         assert moved[0] > moved[1] > moved[2]
-        assert all(np.mean(one == sheet.y) <= np.mean(free == sheet.y) + 0.002 for one in found)
+        assert all(np.mean(one == statistics.y) <= np.mean(free == statistics.y) + 0.002 for one in found)
 
 
 def test_the_best_point_within_a_gap():
