@@ -335,16 +335,16 @@ class BasePrivateClassifier(SearchAwareEstimator):
         if self.schema is None and math.isinf(self.epsilon) and isinstance(source, TableSource):
             source, arrays = self._checked_arrays(source)
         inputs = self._input_spec(arrays)
-        if self.schema is not None:
-            self.classes_ = inputs.classes_for(source.y)
-            self.feature_names_in_ = np.array(inputs.schema.feature_names, dtype=object)
-            self.n_features_in_ = len(self.feature_names_in_)
         plan = self._plan(inputs, tuning)
         ledger = session_ledger() if self.ledger is None else self.ledger
         if self._is_candidate and plan.is_private:
             ledger.debit_unpriced("a search that compares fits on private rows outside the accounting")
         ledger.check(plan.charges())
         planned = time.perf_counter()
+        if self.schema is not None:
+            self.classes_ = inputs.classes_for(source.y)
+            self.feature_names_in_ = np.array(inputs.schema.feature_names, dtype=object)
+            self.n_features_in_ = len(self.feature_names_in_)
         records = source.records(inputs)
         loaded = time.perf_counter()
         coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)

@@ -355,7 +355,7 @@ def test_ties_of_a_small_tree_are_broken_by_key(people, tree):
 def test_what_is_not_covered_is_said(people, few, given):
     trained = quick(people).fit(*few).coverage_
     assert trained == (
-        "Covered: training and rule, for one record of the rows handed to fit. Not covered: timing."
+        "Covered: training and rule, for one record of the rows passed to fit. Not covered: timing."
     )
     wrapped = parity(people, given).fit(*few).coverage_
     assert wrapped.startswith("Covered: the rule, for one record")
