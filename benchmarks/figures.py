@@ -46,7 +46,7 @@ from fairveil import (
 from fairveil.data.encoding import Encoder
 from fairveil.fairness.constraints import constrain
 from fairveil.fairness.groups import Attribute, Population
-from fairveil.research.exact_lp import ExactProblem
+from fairveil.research.dp2dp_forms import ExactProblem
 
 N_CLASSES, N_ROWS = 6, 10_000
 FIT, POOL = 8_000, 2_000

@@ -27,7 +27,7 @@ from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.fairdp.recipe import GroupScale
 from fairveil.privacy.queries import CrossEntropy, NoisyMarginRate
 from fairveil.privacy.rows import Rows
-from fairveil.research.exact_lp import ExactProblem
+from fairveil.research.dp2dp_forms import ExactProblem
 
 FIRST_SEED = 1000
 """Seeds below 100 were used while the defaults were set."""

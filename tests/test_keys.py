@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from fairveil._keys import KEY_BYTES, Key, siphash, uniforms_of_rows
+from fairveil._random import KEY_BYTES, Key, siphash, uniforms_of_rows
 from fairveil.errors import BadStructureError
 
 P = 1e-6
@@ -107,7 +107,7 @@ def test_another_process_gives_the_same_uniforms(rng):
     secret = rng.bytes(KEY_BYTES)
     program = (
         "import sys, numpy as np\n"
-        "from fairveil._keys import Key, uniforms_of_rows\n"
+        "from fairveil._random import Key, uniforms_of_rows\n"
         "table = np.stack([np.arange(50), np.arange(50) % 10], axis=1)\n"
         "print(uniforms_of_rows(Key(bytes.fromhex(sys.argv[1])), table).tobytes().hex())\n"
     )

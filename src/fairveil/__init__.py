@@ -2,7 +2,7 @@
 
 Packages, each of which imports only from those above it::
 
-    errors.py _random.py _keys.py _validation.py _typing.py
+    errors.py _random.py _random.py _validation.py _typing.py
     data/          files -> encoded rows, from declared public facts
     accounting/    numbers -> (epsilon, delta); never sees data
     fairness/      counts -> rates -> constraints -> intervals
@@ -12,7 +12,7 @@ Packages, each of which imports only from those above it::
     persistence.py
     methods/       one module or package per method, and the registry
     research/      the papers' own forms and baselines, for comparison
-    certificates/  noisy counts of a released rule -> claims with confidence
+    certificates.py  noisy counts of a released rule -> claims with confidence
     request.py summary.py fair_classifier.py
     report/        summary -> text and HTML
     cli/           one file per command
@@ -24,9 +24,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairveil._keys import Key
+    from fairveil._random import Key
     from fairveil.accounting.composition import NeighboringRelation
-    from fairveil.certificates.holdout import Certificate
+    from fairveil.certificates import Certificate
     from fairveil.data.datasets import Dataset, load_dataset, make_biased_mixture, make_separated_groups
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
     from fairveil.errors import FairveilError, ToleranceNotMetWarning
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from fairveil.privacy.ledger import Budget, Ledger, session_ledger
     from fairveil.report.frontier import frontier_of, frontier_page
     from fairveil.report.page import report_page
+    from fairveil.research.dp2dp_forms import NoisyDescent
     from fairveil.research.fair_smooth import SmoothedClassifier, Smoothing
-    from fairveil.research.noisy_descent import NoisyDescent
     from fairveil.training.tuning import Tuning
 
 __version__ = "0.1.0"
@@ -71,7 +71,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Budget": "privacy.ledger",
     "Category": "data.schema",
-    "Certificate": "certificates.holdout",
+    "Certificate": "certificates",
     "Dataset": "data.datasets",
     "DemographicParity": "fairness.constraints",
     "Descent": "methods.dp_sgd",
@@ -90,12 +90,12 @@ _HOMES = {
     "FunctionalClassifier": "methods.functional",
     "Groupwise": "methods.fairdp.recipe",
     "GroupwiseClassifier": "methods.fairdp",
-    "Key": "_keys",
+    "Key": "_random",
     "LagrangianClassifier": "methods.pf_ld",
     "LagrangianDual": "methods.pf_ld.recipe",
     "Ledger": "privacy.ledger",
     "NeighboringRelation": "accounting.composition",
-    "NoisyDescent": "research.noisy_descent",
+    "NoisyDescent": "research.dp2dp_forms",
     "Number": "data.schema",
     "OutputPerturbation": "methods.output_perturbation",
     "ParityTraining": "methods.dp2dp",
@@ -128,66 +128,7 @@ _HOMES = {
     "smallest_partition": "fairness.groups",
 }
 
-__all__ = [
-    "Budget",
-    "Category",
-    "Certificate",
-    "Dataset",
-    "DemographicParity",
-    "Descent",
-    "DualSteps",
-    "EarlyStopping",
-    "EqualizedOdds",
-    "ErrorRateParity",
-    "FairClassifier",
-    "FairveilError",
-    "FalseNegativeRateCap",
-    "FalseNegativeRateParity",
-    "FalsePositiveRateCap",
-    "FalsePositiveRateParity",
-    "FinalSteps",
-    "FlipTraining",
-    "Functional",
-    "FunctionalClassifier",
-    "Groupwise",
-    "GroupwiseClassifier",
-    "Key",
-    "LagrangianClassifier",
-    "LagrangianDual",
-    "Ledger",
-    "NeighboringRelation",
-    "NoisyDescent",
-    "Number",
-    "OutputPerturbation",
-    "ParityPostprocessor",
-    "ParityTraining",
-    "PrecisionParity",
-    "PrivateClassifier",
-    "RandomizedParityPostprocessor",
-    "RateConstrained",
-    "RateConstrainedClassifier",
-    "Rule",
-    "Schema",
-    "ScoreHistogram",
-    "Sensitive",
-    "SmoothedClassifier",
-    "Smoothing",
-    "Target",
-    "ToleranceNotMetWarning",
-    "TruePositiveRateParity",
-    "Tuning",
-    "Where",
-    "__version__",
-    "fewest_changes",
-    "frontier_of",
-    "frontier_page",
-    "load_dataset",
-    "make_biased_mixture",
-    "make_separated_groups",
-    "report_page",
-    "session_ledger",
-    "smallest_partition",
-]
+__all__ = sorted([*_HOMES, "__version__"])  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:

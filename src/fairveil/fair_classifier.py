@@ -10,9 +10,9 @@ from typing import Any
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from fairveil._keys import Key
+from fairveil._random import Key
 from fairveil._validation import check_delta, check_epsilon
-from fairveil.certificates.holdout import Certificate, check_confidence
+from fairveil.certificates import Certificate, check_confidence
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fairveil._validation import check_choice
-from fairveil.certificates.holdout import Certificate, certify, certify_measured
+from fairveil.certificates import Certificate, certify, certify_measured
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity

@@ -7,7 +7,7 @@ from typing import Any
 
 from fairveil import __version__
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
-from fairveil.certificates.holdout import certify, expected_tolerance
+from fairveil.certificates import certify, expected_tolerance
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.groups import Attribute, Population

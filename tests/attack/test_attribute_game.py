@@ -23,7 +23,7 @@ from fairveil.accounting.pld import normal_delta
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.pf_ld.group_gradients import SHARPNESS
-from fairveil.methods.pf_ld.rates import against_all
+from fairveil.methods.pf_ld.membership import against_all
 from fairveil.models import LinearSoftmax
 from fairveil.privacy import noise as laws
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit

@@ -41,7 +41,7 @@ from fairveil.privacy.queries import (
 )
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Veil, open_veils
-from fairveil.research.noisy_descent import NoisyDescent
+from fairveil.research.dp2dp_forms import NoisyDescent
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan
 

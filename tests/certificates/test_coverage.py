@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fairveil.certificates.holdout import certify
+from fairveil.certificates import certify
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.groups import Attribute, Population, Rate, rate_masks

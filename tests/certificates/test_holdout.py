@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairveil.certificates.holdout import Certificate, certify, expected_tolerance
+from fairveil.certificates import Certificate, certify, expected_tolerance
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, FalseNegativeRateCap
 from fairveil.fairness.evaluation import Evaluation

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairveil._keys import Key, uniforms_of_rows
+from fairveil._random import Key, uniforms_of_rows
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import (
     Charge,
@@ -25,7 +25,7 @@ from fairveil.data.schema import Category, Number, Schema, Sensitive, Target
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips, flipping_rule
-from fairveil.methods.dp2dp.gap_bounds import FlipGapBounds
+from fairveil.methods.dp2dp import FlipGapBounds
 from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp_sgd import Descent
 from fairveil.models import Decoupled, LinearSoftmax, PrefittedProbabilities

@@ -18,8 +18,7 @@ from fairveil.accounting.composition import NeighboringRelation, calibrate, epsi
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
-from fairveil.methods.dp2dp import ParityTraining
-from fairveil.methods.dp2dp.gap_bounds import dkw_mean
+from fairveil.methods.dp2dp import ParityTraining, dkw_mean
 from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.output_perturbation import OutputPerturbation
@@ -31,7 +30,7 @@ from fairveil.privacy.queries import PROBABILITY_SLACK, Count, Decision, RuleDec
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.rows import Rows
 from fairveil.privacy.veil import Batch
-from fairveil.research.noisy_descent import NoisyDescent
+from fairveil.research.dp2dp_forms import NoisyDescent
 from fairveil.research.paper_bounds import printed_gap_bound
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan, run_plan

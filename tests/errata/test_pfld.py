@@ -17,7 +17,7 @@ from fairveil.accounting.pricing import composed, count_uses
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.pf_ld.group_gradients import SHARPNESS
-from fairveil.methods.pf_ld.rates import against_all
+from fairveil.methods.pf_ld.membership import against_all
 from fairveil.models import LinearSoftmax
 from fairveil.models.losses import softmax
 from fairveil.privacy.queries import DecisionPrice, GradientSum

@@ -14,7 +14,7 @@ from fairveil.errors import BudgetExceededError, UnplannedReleaseError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.pf_ld.group_gradients import SHARPNESS
-from fairveil.methods.pf_ld.rates import against_all
+from fairveil.methods.pf_ld.membership import against_all
 from fairveil.methods.pf_ld.recipe import LagrangianDual
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit, hides_attribute

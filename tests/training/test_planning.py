@@ -16,7 +16,7 @@ from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
 from fairveil.privacy.plan import Release, Stage
-from fairveil.research.noisy_descent import NoisyDescent
+from fairveil.research.dp2dp_forms import NoisyDescent
 from fairveil.training.run import make_plan
 
 PARITY = DemographicParity(0.05)

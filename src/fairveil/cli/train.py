@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fairveil._keys import Key
-from fairveil.certificates.holdout import check_confidence
+from fairveil._random import Key
+from fairveil.certificates import check_confidence
 from fairveil.cli._inputs import Source, source_of
 from fairveil.cli._outputs import Folder, progress_bar, say
 from fairveil.cli.app import STARTED, TrainOptions

@@ -19,8 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
-from fairveil._keys import Key
-from fairveil._random import public_coins, reproducible_coins, secret_coins
+from fairveil._random import Key, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_choice, check_delta, check_epsilon
 from fairveil.accounting.composition import epsilon_of
 from fairveil.data.schema import Schema

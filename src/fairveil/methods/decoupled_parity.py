@@ -14,8 +14,7 @@ from fairveil.fairness.constraints import Constraint, DemographicParity, constra
 from fairveil.fairness.groups import Population
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.base import Method
-from fairveil.methods.dp2dp import BasePostprocessor
-from fairveil.methods.dp2dp.gap_bounds import FlipGapBounds
+from fairveil.methods.dp2dp import BasePostprocessor, FlipGapBounds
 from fairveil.methods.dp2dp.recipe import FittedRule, Postprocessed, PrefittedScores, RuleProblem, RuleSolver
 from fairveil.methods.dp2dp.thresholds import WIDTH, ScoreHistogram
 from fairveil.methods.dp_sgd import Descent

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairveil._keys import Key, uniforms_of_rows
+from fairveil._random import Key, uniforms_of_rows
 from fairveil._typing import Float32Array
 from fairveil._validation import check_delta, check_epsilon
 from fairveil.data.encoding import Encoder, columns_of

@@ -1,7 +1,7 @@
 """Decision rules: what a model says of a record, and its group where a rule reads it, in; a decision out.
 
 Every rule publishes its law: the probability of each decision. Lots, two numbers in [0, 1) for each record, come from
-outside: by key when people are decided (`fairveil._keys`), from secret coins where decisions are only counted.
+outside: by key when people are decided (`fairveil._random`), from secret coins where decisions are only counted.
 """
 
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ from fairveil.methods.dp2dp.dual_steps import DualSteps
 from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
-from fairveil.research.noisy_descent import NoisyDescent
+from fairveil.research.dp2dp_forms import NoisyDescent
 from fairveil.training.run import make_plan
 
 FITTINGS = {

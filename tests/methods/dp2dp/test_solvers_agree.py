@@ -16,8 +16,7 @@ from fairveil.methods.dp2dp.dual_steps import DualSteps
 from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.models.losses import softmax
-from fairveil.research.exact_lp import ExactProblem
-from fairveil.research.noisy_descent import NoisyDescent
+from fairveil.research.dp2dp_forms import ExactProblem, NoisyDescent
 
 N = 20_000
 

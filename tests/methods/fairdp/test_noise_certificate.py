@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 from fairveil._random import reproducible_coins
-from fairveil.certificates.holdout import certify, certify_measured
+from fairveil.certificates import certify, certify_measured
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     DemographicParity,
@@ -41,7 +41,7 @@ from fairveil.methods.fairdp.noise_certificate import (
     worst_case_statement,
 )
 from fairveil.models import LinearSoftmax, Perceptron
-from fairveil.models.last_layer import margin_weights
+from fairveil.models.mlp import margin_weights
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan

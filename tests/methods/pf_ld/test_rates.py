@@ -15,7 +15,7 @@ from fairveil.fairness.constraints import (
 )
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.fairness.rule_parser import Rule
-from fairveil.methods.pf_ld.rates import against_all
+from fairveil.methods.pf_ld.membership import against_all
 
 SEX = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
 RACE = Population((Attribute("race", ("a", "b", "c", "d", "e")),), ("no", "yes"))

@@ -27,7 +27,7 @@ from fairveil.methods.pf_ld.group_gradients import (
     NoisyGroupGradients,
     Schedule,
 )
-from fairveil.methods.pf_ld.rates import against_all
+from fairveil.methods.pf_ld.membership import against_all
 from fairveil.methods.pf_ld.recipe import LagrangianDual, _Course
 from fairveil.models.losses import soft_decision_pull, softmax
 from fairveil.privacy.attribute import AttributeRecords, PublicRows, attribute_unit

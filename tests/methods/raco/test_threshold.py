@@ -22,12 +22,12 @@ from fairveil.fairness.groups import Attribute, Population
 from fairveil.fairness.histogram import compile_bounds
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.raco import threshold as look
-from fairveil.methods.raco.recipe import RateConstrained
-from fairveil.methods.raco.threshold import (
+from fairveil.methods.raco.recipe import (
     ACCURACY,
     EDGES,
     NOISES,
     NOISES_OF_TWO,
+    RateConstrained,
     ThresholdAdjustment,
     adjustment_stage,
 )

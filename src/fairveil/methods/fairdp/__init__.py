@@ -6,7 +6,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from fairveil.certificates.holdout import certify_measured, check_confidence
+from fairveil.certificates import certify_measured, check_confidence
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     Constraint,

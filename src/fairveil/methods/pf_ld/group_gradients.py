@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import InvalidParameterError
-from fairveil.methods.pf_ld.membership import basis_for, memberships, public_lengths
-from fairveil.methods.pf_ld.rates import AgainstAll
+from fairveil.methods.pf_ld.membership import AgainstAll, basis_for, memberships, public_lengths
 from fairveil.models.base import Model
 from fairveil.models.losses import softmax
 from fairveil.privacy.attribute import PublicRows

@@ -25,7 +25,7 @@ from fairveil.methods.pf_ld.group_gradients import (
     Rates,
     Schedule,
 )
-from fairveil.methods.pf_ld.rates import AgainstAll, against_all
+from fairveil.methods.pf_ld.membership import AgainstAll, against_all
 from fairveil.models import Adam, Average, Model
 from fairveil.models.base import Known
 from fairveil.models.losses import logits_pull, soft_decision_pull

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fairveil.training.thresholds import Observation, smooth_curve
+from fairveil.methods.dp2dp.thresholds import Observation, smooth_curve
 
 PLACES = np.linspace(-4, 4, 66)
 BELL = 3000 * np.exp(-((PLACES - 1) ** 2) / 4) / np.exp(-((PLACES - 1) ** 2) / 4).sum()
