@@ -51,7 +51,7 @@ from fairveil.methods.inputs import InputSpec
 from fairveil.methods.pf_ld.recipe import DUAL_EVERY
 from fairveil.methods.raco.recipe import PULL_EVERY, RateAscent, RateConstrained
 from fairveil.models import Adam, LinearSoftmax, Model, Perceptron, Sgd
-from fairveil.models.mlp import bounded_last_layer
+from fairveil.models.last_layer import bounded_last_layer
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import CrossEntropy

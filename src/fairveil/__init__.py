@@ -128,7 +128,7 @@ _HOMES = {
     "smallest_partition": "fairness.groups",
 }
 
-__all__ = sorted([*_HOMES, "__version__"])  # noqa: PLE0605
+__all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ from fairveil.methods.fairdp.noise_certificate import (
     monte_carlo_error,
 )
 from fairveil.models import LinearSoftmax
-from fairveil.models.mlp import bounded_last_layer, last_layer_norm
+from fairveil.models.last_layer import bounded_last_layer, last_layer_norm
 from fairveil.privacy.queries import CrossEntropy, NoisyMarginRate, Sum, all_cells
 from fairveil.privacy.records import MemoryRecords
 from fairveil.research.paper_bounds import paper_worst_case_gap

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairveil.errors import InvalidParameterError
 from fairveil.models import Decoupled, LinearSoftmax, Perceptron, PrefittedProbabilities
-from fairveil.models.mlp import (
+from fairveil.models.last_layer import (
     bounded_last_layer,
     check_layered,
     last_inputs,

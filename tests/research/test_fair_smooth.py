@@ -30,7 +30,7 @@ from fairveil.errors import (
     MissingPublicFactError,
     SealedLedgerError,
 )
-from fairveil.models.mlp import margin_weights
+from fairveil.models.last_layer import margin_weights
 from fairveil.models.rules import RandomizedByKey
 from fairveil.research.fair_smooth import Smoothed, smoothed_gap
 

@@ -10,8 +10,8 @@ from scipy.stats import binomtest
 
 from fairveil.errors import InvalidParameterError
 from fairveil.models import LinearSoftmax, Perceptron
+from fairveil.models.last_layer import margin_weights, positive_probability
 from fairveil.models.losses import softmax
-from fairveil.models.mlp import margin_weights, positive_probability
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.models.rules import RandomizedByKey
 from fairveil.research.fair_smooth import SmoothedModel, smoothed_gap

@@ -23,8 +23,8 @@ from scipy.special import expit
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import UnplannedReleaseError
 from fairveil.models.base import Bound, Known, Model
+from fairveil.models.last_layer import LayeredModel, last_inputs, margin_weights, positive_probability
 from fairveil.models.losses import logits_pull, soft_decision_pull, softmax, tempered_softmax, tilted_pull
-from fairveil.models.mlp import LayeredModel, last_inputs, margin_weights, positive_probability
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.models.rules import DecisionRule, TiltedArgmax
 from fairveil.privacy.moments import RowMoments, bounded_rows, pack, sum_rows

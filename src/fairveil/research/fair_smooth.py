@@ -19,8 +19,7 @@ from fairveil.methods.base import BasePrivateClassifier
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.inputs import InputSpec
 from fairveil.models.base import ignore_float_warnings, model_kind
-from fairveil.models.linear import LinearSoftmax
-from fairveil.models.mlp import (
+from fairveil.models.last_layer import (
     LayeredModel,
     bounded_last_layer,
     check_layered,
@@ -28,6 +27,7 @@ from fairveil.models.mlp import (
     margin_weights,
     positive_probability,
 )
+from fairveil.models.linear import LinearSoftmax
 from fairveil.models.row_stable import row_stable_answer, row_stable_inputs
 from fairveil.models.rules import Argmax, RandomizedByKey
 from fairveil.privacy.ledger import Ledger

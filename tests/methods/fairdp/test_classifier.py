@@ -37,7 +37,7 @@ from fairveil.errors import (
     SealedLedgerError,
 )
 from fairveil.methods.fairdp.noise_certificate import OVER_NOISE
-from fairveil.models.mlp import last_layer_norm
+from fairveil.models.last_layer import last_layer_norm
 
 QUICK = Groupwise(Descent(n_steps=10))
 SMALL_NET = Groupwise(Descent("mlp", (4,), 6), finish=FinalSteps(n_models=3))

@@ -16,7 +16,7 @@ from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.early_stopping import REACH, EarlyStopping, EarlyStoppingState
 from fairveil.methods.fairdp.recipe import FinalSteps, Groupwise
 from fairveil.models import LinearSoftmax
-from fairveil.models.mlp import last_layer_norm, margin_weights
+from fairveil.models.last_layer import last_layer_norm, margin_weights
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import NoisyMarginRate, Sum, all_cells

@@ -41,7 +41,7 @@ from fairveil.methods.fairdp.noise_certificate import (
     worst_case_statement,
 )
 from fairveil.models import LinearSoftmax, Perceptron
-from fairveil.models.mlp import margin_weights
+from fairveil.models.last_layer import margin_weights
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan

@@ -19,7 +19,7 @@ from fairveil.methods.fairdp import recipe as groupwise
 from fairveil.methods.fairdp.early_stopping import EarlyStopping
 from fairveil.methods.fairdp.recipe import FinalSteps, GroupScale, Groupwise
 from fairveil.models import Sgd
-from fairveil.models.mlp import bounded_last_layer, last_layer_norm
+from fairveil.models.last_layer import bounded_last_layer, last_layer_norm
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.queries import CrossEntropy

@@ -16,7 +16,7 @@ from fairveil._validation import check_integer
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.histogram import HistogramConstraints
-from fairveil.models.mlp import LayeredModel
+from fairveil.models.last_layer import LayeredModel
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import NoisyMarginRate, Sum, all_cells
 from fairveil.privacy.veil import ROUNDING, Veil

@@ -23,8 +23,8 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.fairdp.early_stopping import REACH, StoppingCheck, largest_gap
+from fairveil.models.last_layer import LayeredModel
 from fairveil.models.linear import LinearSoftmax
-from fairveil.models.mlp import LayeredModel
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import NoisyMarginRate, SeveralDecisions, Sum, all_cells
 from fairveil.privacy.veil import ROUNDING, Veil

@@ -29,7 +29,7 @@ from fairveil.methods.fairdp.noise_certificate import (
     widened,
 )
 from fairveil.models import Adam, Average, Model, Optimizer, Sgd
-from fairveil.models.mlp import LayeredModel, bounded_last_layer, check_layered
+from fairveil.models.last_layer import LayeredModel, bounded_last_layer, check_layered
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, CrossEntropy, all_cells
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
