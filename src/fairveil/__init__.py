@@ -128,7 +128,7 @@ _HOMES = {
     "smallest_partition": "fairness.groups",
 }
 
-__all__ = sorted([*_HOMES, "__version__"])
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
