@@ -21,13 +21,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fairveil._typing import Float32Array
-from fairveil.models.base import Model
+from fairveil.models.base import Model, PrefittedProbabilities
 from fairveil.models.decoupled import Decoupled
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax, tilted_pull
 from fairveil.models.mlp import Perceptron
 from fairveil.models.optimizers import Adam, Average, Optimizer, OptimizerState, Sgd
-from fairveil.models.prefitted import PrefittedProbabilities
 
 __all__ = [
     "MODELS",

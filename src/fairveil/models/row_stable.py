@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array, Float64Array
-from fairveil.models.base import Model, ignore_float_warnings
+from fairveil.models.base import Model, PrefittedProbabilities, ignore_float_warnings
 from fairveil.models.decoupled import Decoupled
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
-from fairveil.models.prefitted import PrefittedProbabilities
 
 CHUNK = 8192
 """Rows at a time, to keep copies small; no answer depends on it."""

@@ -14,8 +14,7 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
 from fairveil.fairness.histogram import HistogramConstraints
-from fairveil.models.base import Model
-from fairveil.models.prefitted import PrefittedProbabilities
+from fairveil.models.base import Model, PrefittedProbabilities
 from fairveil.models.rules import DecisionRule, RandomizedThresholds
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.queries import Count, Decision
