@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fairveil.accounting.composition import Compositions, NeighboringRelation, calibrate, epsilon_of
 from fairveil.accounting.events import (
+    ApproximateDP,
     Charge,
     DiscreteGaussianRelease,
     DiscreteLaplaceRelease,
@@ -16,7 +17,6 @@ from fairveil.accounting.events import (
     LaplaceRelease,
     NonPrivateRelease,
     PoissonSampled,
-    PureDP,
     Repeated,
 )
 from fairveil.errors import InvalidParameterError
@@ -140,7 +140,7 @@ def test_few_evaluations_are_needed(plan: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     "charges_at",
     [
-        lambda scale: [GaussianRelease(scale), PureDP(2.0)],
+        lambda scale: [GaussianRelease(scale), ApproximateDP(2.0)],
         lambda scale: [GaussianRelease(3.0)],
         lambda scale: [DiscreteGaussianRelease(scale), GaussianRelease(3.6)],
         lambda scale: [GaussianRelease(scale), NonPrivateRelease("no noise")],

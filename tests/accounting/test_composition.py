@@ -22,8 +22,6 @@ from fairveil.accounting.events import (
     LaplaceRelease,
     NonPrivateRelease,
     PoissonSampled,
-    PureDP,
-    RandomizedResponse,
     Repeated,
     UnpricedChoice,
 )
@@ -44,8 +42,7 @@ KNOWN = [
     LaplaceRelease(2.0),
     DiscreteLaplaceRelease(2.0, 2),
     DiscreteGaussianRelease(2.0, 2),
-    RandomizedResponse(0.5, 3),
-    PureDP(0.5),
+    ApproximateDP(0.5),
     ApproximateDP(0.5, 1e-7),
     Joint((GaussianRelease(2.0), LaplaceRelease(2.0))),
     Repeated(GaussianRelease(4.0), 3),
@@ -82,23 +79,23 @@ def test_the_closed_form_is_the_textbook_one() -> None:
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.3, 4.0, 900.0])
 def test_boxes_are_what_they_say(epsilon: float) -> None:
-    assert epsilon_of([PureDP(epsilon)], 1e-12) == pytest.approx(epsilon, rel=5e-4, abs=1e-11)
+    assert epsilon_of([ApproximateDP(epsilon)], 1e-12) == pytest.approx(epsilon, rel=5e-4, abs=1e-11)
     assert delta_of([ApproximateDP(epsilon, 1e-3)], epsilon) == pytest.approx(1e-3, rel=5e-3)
     assert epsilon_of([ApproximateDP(epsilon, 1e-3)], DELTA) == math.inf
 
 
 def test_pure_epsilons_never_cost_more_than_their_sum() -> None:
-    assert epsilon_of([PureDP(0.7), PureDP(0.3)], 1e-12) <= 1.0
-    assert epsilon_of([Charge(PureDP(0.7)), Charge(PureDP(0.3), "a", "b")], 1e-12, REPLACE) <= 2.0
+    assert epsilon_of([ApproximateDP(0.7), ApproximateDP(0.3)], 1e-12) <= 1.0
+    assert (
+        epsilon_of([Charge(ApproximateDP(0.7)), Charge(ApproximateDP(0.3), "a", "b")], 1e-12, REPLACE) <= 2.0
+    )
     assert epsilon_of([LaplaceRelease(3.0), DiscreteLaplaceRelease(3.0, 2)], 1e-12) <= 1.0
-    sampled = PoissonSampled(0.3, Joint((PureDP(0.7), Repeated(PureDP(0.1), 3))))
+    sampled = PoissonSampled(0.3, Joint((ApproximateDP(0.7), Repeated(ApproximateDP(0.1), 3))))
     assert epsilon_of([sampled], 1e-12) <= math.log1p(0.3 * math.expm1(1.0)) * (1 + 1e-12)
-    answer = RandomizedResponse(0.3, 4)
-    assert epsilon_of([answer], 1e-12, REPLACE) == pytest.approx(math.log(1 + 4 * 0.7 / 0.3), rel=5e-4)
 
 
 def test_a_tiny_box_is_not_rounded_to_nothing() -> None:
-    assert 1.9e-6 < epsilon_of([PureDP(2.2e-5)], DELTA) < 2.1e-6
+    assert 1.9e-6 < epsilon_of([ApproximateDP(2.2e-5)], DELTA) < 2.1e-6
 
 
 @quietly
@@ -168,11 +165,13 @@ def test_nested_counts_multiply() -> None:
     assert epsilon_of([sampled], DELTA) == pytest.approx(epsilon_of([steps(0.1, 1.0, 1)], DELTA), rel=1e-9)
     thinned = PoissonSampled(0.5, PoissonSampled(0.2, LaplaceRelease(1.0)))
     assert epsilon_of([thinned], DELTA) == pytest.approx(epsilon_of([SAMPLED_LAPLACE], DELTA), rel=1e-3)
-    assert epsilon_of([PoissonSampled(1.0, PureDP(1.0))], DELTA) == epsilon_of([PureDP(1.0)], DELTA)
+    assert epsilon_of([PoissonSampled(1.0, ApproximateDP(1.0))], DELTA) == epsilon_of(
+        [ApproximateDP(1.0)], DELTA
+    )
 
 
 def test_the_same_events_in_any_order_cost_the_same() -> None:
-    charges = [GaussianRelease(3.0), PureDP(0.1), steps(0.1, 2.0, 10), GaussianRelease(3.0)]
+    charges = [GaussianRelease(3.0), ApproximateDP(0.1), steps(0.1, 2.0, 10), GaussianRelease(3.0)]
     assert epsilon_of(charges, DELTA) == pytest.approx(epsilon_of(charges[::-1], DELTA), rel=1e-9)
 
 
@@ -205,7 +204,6 @@ def test_nothing_costs_nothing_and_no_guarantee_costs_everything() -> None:
             assert epsilon_of([GaussianRelease(9.0), charge], DELTA) == math.inf
             assert delta_of([charge], 5.0) == 1
     assert loss_distribution(NonPrivateRelease("no noise"), GRID, ADD).remove.infinite == 1
-    assert epsilon_of([RandomizedResponse(1.0, 3)], DELTA) == 0
 
 
 def test_an_unknown_event_is_refused() -> None:
@@ -224,12 +222,12 @@ def test_an_unknown_event_is_refused() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: epsilon_of([PureDP(1)], 0),
-        lambda: epsilon_of([PureDP(1)], 1.0),
-        lambda: epsilon_of([PureDP(1)], DELTA, "REPLACE_ONE"),  # type: ignore[arg-type]
+        lambda: epsilon_of([ApproximateDP(1)], 0),
+        lambda: epsilon_of([ApproximateDP(1)], 1.0),
+        lambda: epsilon_of([ApproximateDP(1)], DELTA, "REPLACE_ONE"),  # type: ignore[arg-type]
         lambda: epsilon_of(["a mean"], DELTA),  # type: ignore[list-item]
-        lambda: delta_of([PureDP(1)], -0.1),
-        lambda: delta_of([PureDP(1)], math.nan),
+        lambda: delta_of([ApproximateDP(1)], -0.1),
+        lambda: delta_of([ApproximateDP(1)], math.nan),
     ],
 )
 def test_bad_arguments_are_refused(call) -> None:
@@ -258,7 +256,7 @@ def test_extreme_rates_and_counts(rate, noise, count, low, high) -> None:
 
 def test_absurd_noise_ends_at_infinity_and_not_in_an_overflow() -> None:
     assert epsilon_of([GaussianRelease(1e-200)], DELTA) == math.inf
-    assert epsilon_of([PureDP(1e200)], DELTA) == pytest.approx(1e200, rel=1e-4)
+    assert epsilon_of([ApproximateDP(1e200)], DELTA) == pytest.approx(1e200, rel=1e-4)
 
 
 def test_below_the_rounding_nothing_is_claimed() -> None:
@@ -266,7 +264,7 @@ def test_below_the_rounding_nothing_is_claimed() -> None:
 
 
 def test_sequences_compose_to_the_same_law_in_any_grouping() -> None:
-    uses = {GaussianRelease(2.0): 2, PureDP(0.3): 3}
+    uses = {GaussianRelease(2.0): 2, ApproximateDP(0.3): 3}
     whole = composed(uses, GRID, ADD)
     parts = [composed({event: count}, GRID, ADD) for event, count in uses.items()]
     assert whole.hockey_stick(EPSILONS) == pytest.approx(compose(*parts).hockey_stick(EPSILONS), abs=1e-13)

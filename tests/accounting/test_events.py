@@ -22,8 +22,6 @@ from fairveil.accounting.events import (
     LaplaceRelease,
     NonPrivateRelease,
     PoissonSampled,
-    PureDP,
-    RandomizedResponse,
     Repeated,
     UnpricedChoice,
     charge_from_dict,
@@ -43,8 +41,7 @@ plain_events = st.one_of(
     st.builds(LaplaceRelease, sizes),
     st.builds(DiscreteLaplaceRelease, sizes, counts),
     st.builds(DiscreteGaussianRelease, sizes, counts),
-    st.builds(RandomizedResponse, rates, st.integers(min_value=2, max_value=1000)),
-    st.builds(PureDP, sizes),
+    st.builds(ApproximateDP, sizes),
     st.builds(ApproximateDP, sizes, st.floats(min_value=1e-12, max_value=0.5)),
     st.builds(NonPrivateRelease, reasons),
     st.builds(UnpricedChoice, reasons),
@@ -82,18 +79,16 @@ def test_a_charge_survives_json_unchanged(charge: Charge) -> None:
         (lambda: LaplaceRelease(-1), "Expected noise_multiplier > 0 and finite, got -1."),
         (lambda: DiscreteLaplaceRelease(1.0, 0), "Expected sensitivity to be a whole number >= 1, got 0."),
         (lambda: DiscreteGaussianRelease(math.nan), "Expected std > 0 and finite, got nan."),
-        (lambda: RandomizedResponse(0.0, 2), "Expected 0 < noise_parameter <= 1, got 0.0."),
-        (lambda: RandomizedResponse(0.5, 1), "Expected n_buckets to be a whole number >= 2, got 1."),
-        (lambda: PureDP(-0.1), "Expected epsilon > 0 and finite, got -0.1."),
+        (lambda: ApproximateDP(-0.1), "Expected epsilon > 0 and finite, got -0.1."),
         (lambda: ApproximateDP(1.0, 1.0), "Expected 0 < delta < 1, got 1.0."),
         (lambda: NonPrivateRelease(" "), "Expected reason to be a text that is not empty, got ' '."),
         (lambda: UnpricedChoice(3), "Expected reason to be a text that is not empty, got 3."),  # type: ignore[arg-type]
         (lambda: Joint(()), "Expected at least one release in a joint event, got none."),
         (lambda: Joint((1.0,)), "Expected each release to be an event, got float."),  # type: ignore[arg-type]
-        (lambda: PoissonSampled(1.5, PureDP(1)), "Expected 0 < rate <= 1, got 1.5."),
-        (lambda: Repeated(PureDP(1), 0), "Expected count to be a whole number >= 1, got 0."),
+        (lambda: PoissonSampled(1.5, ApproximateDP(1)), "Expected 0 < rate <= 1, got 1.5."),
+        (lambda: Repeated(ApproximateDP(1), 0), "Expected count to be a whole number >= 1, got 0."),
         (
-            lambda: Charge(PureDP(1), "cv"),
+            lambda: Charge(ApproximateDP(1), "cv"),
             "Expected split and part both named or both empty, got 'cv' and ''.",
         ),
     ],
@@ -134,8 +129,16 @@ def test_nobody_inherits_a_price() -> None:
         ({"noise_multiplier": 1.0}, DamagedLedgerError, "event_kind"),
         ("GaussianRelease", DamagedLedgerError, "event_kind"),
         ({"event_kind": "GaussianRelease"}, DamagedLedgerError, "fields noise_multiplier; got none"),
-        ({"event_kind": "PureDP", "epsilon": 1.0, "extra": 2}, DamagedLedgerError, "got epsilon, extra"),
-        ({"event_kind": "PureDP", "epsilon": -1.0}, DamagedLedgerError, "Expected epsilon > 0"),
+        (
+            {"event_kind": "ApproximateDP", "epsilon": 1.0, "extra": 2},
+            DamagedLedgerError,
+            "got epsilon, extra",
+        ),
+        (
+            {"event_kind": "ApproximateDP", "epsilon": -1.0, "delta": 0.0},
+            DamagedLedgerError,
+            "Expected epsilon > 0",
+        ),
         ({"event_kind": "Joint", "releases": 5}, DamagedLedgerError, "Expected a valid Joint"),
         (
             {"event_kind": "Repeated", "count": 2, "event": {"event_kind": "X"}},
@@ -150,7 +153,9 @@ def test_what_the_ledger_cannot_have_written_is_refused(data, error, words) -> N
         event_from_dict(data)
 
 
-@pytest.mark.parametrize("data", [None, {"event": to_dict(PureDP(1))}, {"event": 1, "split": "", "part": ""}])
+@pytest.mark.parametrize(
+    "data", [None, {"event": to_dict(ApproximateDP(1))}, {"event": 1, "split": "", "part": ""}]
+)
 def test_a_damaged_charge_is_refused(data) -> None:
     with pytest.raises(DamagedLedgerError):
         charge_from_dict(data)

@@ -21,8 +21,6 @@ from fairveil.accounting.events import (
     GaussianRelease,
     LaplaceRelease,
     PoissonSampled,
-    PureDP,
-    RandomizedResponse,
     Repeated,
 )
 from fairveil.accounting.pld import is_dominated
@@ -33,8 +31,7 @@ ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 KNOWN = [
     GaussianRelease(2.0),
     DiscreteLaplaceRelease(2.0, 2),
-    RandomizedResponse(0.5, 3),
-    PureDP(0.5),
+    ApproximateDP(0.5),
     ApproximateDP(0.5, 1e-7),
     PoissonSampled(0.1, GaussianRelease(1.0)),
     PoissonSampled(0.1, LaplaceRelease(1.0)),
@@ -55,7 +52,7 @@ def test_parts_of_one_split_cost_the_worst_of_them() -> None:
 
 
 def test_parts_that_no_other_dominates_are_all_tried() -> None:
-    sure, rare = PureDP(0.4), ApproximateDP(0.1, 5e-6)
+    sure, rare = ApproximateDP(0.4), ApproximateDP(0.1, 5e-6)
     parts = [Charge(sure, "split", "a"), Charge(rare, "split", "b")]
     assert len(compositions_of(parts).priced(2.0**-10, ADD)) == 2
     for delta in (6e-6, 1e-2):
@@ -73,7 +70,7 @@ def test_different_splits_compose_in_sequence() -> None:
 def test_too_many_compositions_are_over_counted_and_never_under() -> None:
     def split(n: int) -> list[Charge]:
         return [
-            Charge(PureDP(0.1 + n / 1000), f"split {n}", "a"),
+            Charge(ApproximateDP(0.1 + n / 1000), f"split {n}", "a"),
             Charge(ApproximateDP(0.01, 1e-8 * (n + 1)), f"split {n}", "b"),
         ]
 
@@ -86,7 +83,7 @@ def test_too_many_compositions_are_over_counted_and_never_under() -> None:
 
 def test_each_of_too_many_compositions_is_still_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(composition, "MAX_COMPOSITIONS", 3)
-    parts = {n: (PureDP(0.1 + n / 100), GaussianRelease(10.0 + n)) for n in range(3)}
+    parts = {n: (ApproximateDP(0.1 + n / 100), GaussianRelease(10.0 + n)) for n in range(3)}
     charges = [Charge(event, f"split {n}", str(event)) for n, events in parts.items() for event in events]
     tried = compositions_of(charges).worst_cases()
     assert len(tried) <= 3
@@ -95,7 +92,7 @@ def test_each_of_too_many_compositions_is_still_covered(monkeypatch: pytest.Monk
 
 
 def test_repeating_one_plan_makes_few_compositions() -> None:
-    parts = (PureDP(0.1), ApproximateDP(0.01, 1e-8))
+    parts = (ApproximateDP(0.1), ApproximateDP(0.01, 1e-8))
     charges = [Charge(event, f"run {n}", str(event)) for n in range(20) for event in parts]
     assert len(compositions_of(charges).worst_cases()) == 21
 
@@ -119,6 +116,6 @@ def test_domination_is_decided_at_every_loss() -> None:
     assert is_dominated(weak, strong)
     assert not is_dominated(strong, weak)
     assert is_dominated(strong, strong)
-    box = loss_distribution(PureDP(1.0), 2.0**-10, ADD)
+    box = loss_distribution(ApproximateDP(1.0), 2.0**-10, ADD)
     assert not is_dominated(box, weak)
     assert not is_dominated(weak, box)

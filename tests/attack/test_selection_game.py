@@ -19,7 +19,7 @@ from scipy.stats import norm, poisson
 from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import delta_of, epsilon_of
-from fairveil.accounting.events import BestOfRuns, PureDP
+from fairveil.accounting.events import ApproximateDP, BestOfRuns
 from fairveil.fairness.groups import Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.privacy import noise as laws
@@ -101,7 +101,7 @@ def test_a_third_of_the_noise_is_caught(seeded, monkeypatch):
 
 SMALL = 1e-5
 EXACT_MEAN = 8.0
-BOX = PureDP(0.5)
+BOX = ApproximateDP(0.5)
 TRUTH = 1 / (1 + math.exp(-BOX.epsilon))
 WITH, WITHOUT = np.array([TRUTH, 1 - TRUTH]), np.array([1 - TRUTH, TRUTH])
 """The answers of a run with the record and without it; the second is the better one."""

@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from fairveil.accounting.composition import epsilon_of
-from fairveil.accounting.events import Charge, GaussianRelease, PureDP
+from fairveil.accounting.events import ApproximateDP, Charge, GaussianRelease
 from fairveil.errors import BadStructureError, BudgetExceededError, DamagedLedgerError, SealedLedgerError
 from fairveil.privacy.ledger import Budget, Ledger, session_ledger
 
@@ -32,7 +32,9 @@ def test_total_is_the_composed_total(ledger):
 
 def test_replay_from_disk_equals_the_live_ledger(tmp_path):
     live = Ledger(tmp_path / "ledger")
-    live.debit([Charge(PureDP(0.3), "s", "train"), Charge(PureDP(0.2), "s", "holdout")], "parts")
+    live.debit(
+        [Charge(ApproximateDP(0.3), "s", "train"), Charge(ApproximateDP(0.2), "s", "holdout")], "parts"
+    )
     live.debit(SMALL, "whole")
     again = Ledger(tmp_path / "ledger")
     assert again.entries == live.entries
@@ -41,19 +43,19 @@ def test_replay_from_disk_equals_the_live_ledger(tmp_path):
 
 def test_budget_refuses_before_anything_is_booked(ledger):
     ledger.set_budget(Budget(1.0, 1e-5))
-    ledger.debit([Charge(PureDP(0.7))], "first")
+    ledger.debit([Charge(ApproximateDP(0.7))], "first")
     with pytest.raises(BudgetExceededError, match="at most 1 at delta"):
-        ledger.check([Charge(PureDP(0.7))])
+        ledger.check([Charge(ApproximateDP(0.7))])
     with pytest.raises(BudgetExceededError, match="nothing was released"):
-        ledger.debit([Charge(PureDP(0.7))], "second")
+        ledger.debit([Charge(ApproximateDP(0.7))], "second")
     assert len(ledger.entries) == 1
-    ledger.debit([Charge(PureDP(0.3))], "what is left")
+    ledger.debit([Charge(ApproximateDP(0.3))], "what is left")
 
 
 def test_a_budget_in_a_file_binds_all_later_users(tmp_path):
     Ledger(tmp_path / "ledger", budget=Budget(0.5, 1e-5))
     with pytest.raises(BudgetExceededError):
-        Ledger(tmp_path / "ledger").debit([Charge(PureDP(0.6))], "too much")
+        Ledger(tmp_path / "ledger").debit([Charge(ApproximateDP(0.6))], "too much")
 
 
 def test_an_unpriced_choice_ends_all_claims(ledger):
@@ -180,12 +182,12 @@ def test_the_journal_is_plain_json_lines(tmp_path):
 
 
 def test_different_units_have_no_common_total(ledger):
-    ledger.debit([Charge(PureDP(0.1), unit="person by pid")], "persons")
+    ledger.debit([Charge(ApproximateDP(0.1), unit="person by pid")], "persons")
     assert ledger.epsilon(1e-5) == pytest.approx(0.1, rel=1e-3)
     ledger.debit_unpriced("a look")
     assert ledger.units == ("person by pid",)
-    ledger.debit([Charge(PureDP(0.1), unit="person by visit")], "visits")
+    ledger.debit([Charge(ApproximateDP(0.1), unit="person by visit")], "visits")
     assert ledger.epsilon(1e-5) == float("inf")
     ledger.set_budget(Budget(5.0, 1e-5))
     with pytest.raises(BudgetExceededError, match="person by pid and person by visit"):
-        ledger.check([Charge(PureDP(0.1), unit="person by pid")])
+        ledger.check([Charge(ApproximateDP(0.1), unit="person by pid")])

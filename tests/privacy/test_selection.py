@@ -15,6 +15,7 @@ from scipy import stats
 
 from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of
 from fairveil.accounting.events import (
+    ApproximateDP,
     BestOfRuns,
     Charge,
     DiscreteGaussianRelease,
@@ -22,7 +23,6 @@ from fairveil.accounting.events import (
     LaplaceRelease,
     NonPrivateRelease,
     PoissonSampled,
-    PureDP,
     Repeated,
     charge_from_dict,
     event_from_dict,
@@ -130,7 +130,7 @@ RUNS = {
     "gaussian": GaussianRelease(6.0),
     "weak": GaussianRelease(0.2),
     "sampled": Repeated(PoissonSampled(0.1, GaussianRelease(5.0)), 200),
-    "pure": PureDP(0.4),
+    "pure": ApproximateDP(0.4),
 }
 runs = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 
@@ -160,7 +160,7 @@ def test_the_law_keeps_to_the_bound_and_is_a_law(run, mean, relation):
 def test_the_worst_of_several_is_above_each_and_no_higher():
     several = [
         loss_distribution(event, 2.0**-9, REMOVE)
-        for event in (PureDP(0.4), GaussianRelease(6.0), PoissonSampled(0.3, GaussianRelease(1.0)))
+        for event in (ApproximateDP(0.4), GaussianRelease(6.0), PoissonSampled(0.3, GaussianRelease(1.0)))
     ]
     worst = worst_of(several, 2.0**-9)
     places = np.arange(0, 2000) * 2.0**-9
@@ -229,7 +229,7 @@ def test_replacing_costs_more_than_removing_and_less_than_twice_at_half_the_delt
 
 
 def test_pure_runs_have_a_pure_price():
-    event = best_of(PureDP(0.2), 3.0)
+    event = best_of(ApproximateDP(0.2), 3.0)
     pure = 0.2 + 3 * math.tanh(0.1)
     assert epsilon_of([event], 1e-12) <= pure
     assert epsilon_of([event], 1e-12) == pytest.approx(pure, rel=1e-3)

@@ -4,6 +4,7 @@ import pytest
 
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import (
+    ApproximateDP,
     Charge,
     DiscreteGaussianRelease,
     Event,
@@ -11,7 +12,6 @@ from fairveil.accounting.events import (
     Joint,
     LaplaceRelease,
     PoissonSampled,
-    PureDP,
     Repeated,
 )
 from fairveil.errors import UnsupportedEventError
@@ -55,7 +55,7 @@ def test_the_central_limit_is_exact_for_gaussians_and_too_low_for_samples() -> N
 
 
 @pytest.mark.parametrize(
-    "event", [PureDP(1.0), DiscreteGaussianRelease(2.0), PoissonSampled(0.1, LaplaceRelease(1.0))]
+    "event", [ApproximateDP(1.0), DiscreteGaussianRelease(2.0), PoissonSampled(0.1, LaplaceRelease(1.0))]
 )
 def test_comparisons_refuse_what_they_do_not_know(event: Event) -> None:
     with pytest.raises(UnsupportedEventError):

@@ -69,29 +69,11 @@ class DiscreteGaussianRelease(Event):
 
 
 @dataclass(frozen=True)
-class RandomizedResponse(Event):
-    """One answer per record: the true bucket, or with probability `noise_parameter` a uniform one.
-
-    A record that is absent or unknown answers uniformly.
-    """
-
-    noise_parameter: float
-    n_buckets: int
-
-
-@dataclass(frozen=True)
-class PureDP(Event):
-    """A mechanism known only to be epsilon-private (add or remove one record)."""
-
-    epsilon: float
-
-
-@dataclass(frozen=True)
 class ApproximateDP(Event):
-    """A mechanism known only to be (epsilon, delta)-private (add or remove one record)."""
+    """A mechanism known only to be (epsilon, delta)-private (add or remove one record); pure if delta is 0."""
 
     epsilon: float
-    delta: float
+    delta: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -257,8 +239,8 @@ def _build(kind: type, values: dict[str, Any]) -> Any:
 _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
-        GaussianRelease, LaplaceRelease, DiscreteLaplaceRelease, DiscreteGaussianRelease, RandomizedResponse,
-        PureDP, ApproximateDP, NonPrivateRelease, UnpricedChoice, Joint, PoissonSampled, Repeated, BestOfRuns,
+        GaussianRelease, LaplaceRelease, DiscreteLaplaceRelease, DiscreteGaussianRelease,
+        ApproximateDP, NonPrivateRelease, UnpricedChoice, Joint, PoissonSampled, Repeated, BestOfRuns,
         DisjointCells,
     )
 }  # fmt: skip
@@ -299,12 +281,8 @@ def _check_mean_runs(name: str, value: Any) -> float:
     return mean
 
 
-def _check_buckets(name: str, value: Any) -> int:
-    return check_integer(name, value, at_least=2)
-
-
 def _check_failure(name: str, value: Any) -> float:
-    return check_delta(value, name)
+    return 0.0 if value == 0 and not isinstance(value, bool) else check_delta(value, name)
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -316,8 +294,6 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "sensitivity": check_integer,
     "count": check_integer,
     "rate": check_probability,
-    "noise_parameter": check_probability,
-    "n_buckets": _check_buckets,
     "mean": _check_mean_runs,
     "reason": _check_text,
     "event": _check_event,

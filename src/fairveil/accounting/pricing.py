@@ -136,25 +136,6 @@ def _(event: ev.DiscreteGaussianRelease, grid: float, relation: NeighboringRelat
 
 
 @loss_distribution.register
-def _(event: ev.RandomizedResponse, grid: float, relation: NeighboringRelation) -> Losses:
-    lie = event.noise_parameter / event.n_buckets
-    truth = 1 - event.noise_parameter + lie
-    if relation is NeighboringRelation.REPLACE_ONE:
-        others = 1 - truth - lie
-        losses = math.log(truth / lie) * np.array([1.0, -1.0, 0.0])
-        return _symmetric(split_atoms(losses, np.array([truth, lie, max(others, 0.0)]), 0.0, grid))
-    losses = np.array([math.log(truth * event.n_buckets), math.log(lie * event.n_buckets)])
-    uniform = np.array([1 / event.n_buckets, 1 - 1 / event.n_buckets])
-    remove = split_atoms(losses, np.array([truth, 1 - truth]), 0.0, grid)
-    return Losses(remove, split_atoms(-losses, uniform, 0.0, grid))
-
-
-@loss_distribution.register
-def _(event: ev.PureDP, grid: float, relation: NeighboringRelation) -> Losses:
-    return _symmetric(_worst_approximate(event.epsilon * _n_moves(relation), 0.0, grid))
-
-
-@loss_distribution.register
 def _(event: ev.ApproximateDP, grid: float, relation: NeighboringRelation) -> Losses:
     # two steps of group privacy: delta grows by 1 + e^epsilon
     factor = 1 + math.exp(min(event.epsilon, 700.0)) if relation is NeighboringRelation.REPLACE_ONE else 1.0
@@ -350,18 +331,8 @@ def _(event: ev.DiscreteLaplaceRelease) -> LossMagnitude:
 
 
 @rough_magnitude.register
-def _(event: ev.RandomizedResponse) -> LossMagnitude:
-    return _bounded(math.log1p((1 / event.noise_parameter - 1) * event.n_buckets))
-
-
-@rough_magnitude.register
-def _(event: ev.PureDP) -> LossMagnitude:
-    return _bounded(event.epsilon)
-
-
-@rough_magnitude.register
 def _(event: ev.ApproximateDP) -> LossMagnitude:
-    return replace(_bounded(event.epsilon), pure=math.inf)
+    return replace(_bounded(event.epsilon), pure=math.inf) if event.delta else _bounded(event.epsilon)
 
 
 @rough_magnitude.register(ev.NonPrivateRelease)
