@@ -16,7 +16,7 @@ TABLES = {
         *(f"models/{name}.py" for name in ("clipping", "linear", "mlp", "decoupled")),
     ),
     "answers one row": tuple(
-        f"models/{name}.py" for name in ("losses", "rules", "row_stable", "last_layer", "prefitted")
+        f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")
     ),
     "encodes one row": ("data/encoding.py", "data/values.py", "data/readers.py"),
     "randomness": ("_random.py",),
