@@ -133,7 +133,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("choices", REFUSED)
-def test_a_choice_that_cannot_be_is_refused_in_one_sentence_before_anything_is_booked(people, few, choices):
+def test_an_impossible_choice_is_refused_before_any_debit(people, few, choices):
     clf = fair(people, **choices)
     for call in (clf.planned, clf.explain, lambda: clf.fit(*few)):
         with pytest.raises(FairveilError) as told:

@@ -221,7 +221,7 @@ print(*clf.predict(people), *(number.hex() for number in clf.predict_proba(peopl
 """
 
 
-def test_lots_repeat_in_another_process_and_the_key_stays_outside(people, few, tmp_path):
+def test_uniforms_repeat_in_another_process_without_saving_the_key(people, few, tmp_path):
     key = Key.create(tmp_path / "key")
     clf = fair(people, DemographicParity(0.0), method="parity", epsilon=math.inf, training=None).fit(*few)
     clf.estimator_.use_key(key)

@@ -104,7 +104,7 @@ def own_package(module: str) -> str:
 
 
 @pending("layers")
-def test_imports_look_down_only():
+def test_imports_point_down_only():
     wrong = []
     for source in SOURCES:
         if not source.name:  # the package itself names them all

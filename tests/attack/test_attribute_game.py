@@ -180,18 +180,18 @@ def claim_once(noises, n_looks, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
     "other, relation",
     [(UNKNOWN, NeighboringRelation.ADD_OR_REMOVE_ONE), (OTHER, NeighboringRelation.REPLACE_ONE)],
 )
-def test_the_claim_of_sums_and_looks_stands(other, relation, seeded):
+def test_the_claim_of_sums_and_checks_holds(other, relation, seeded):
     noises = (4.0, 2.4)
     claimed = claim_once(noises, 3, relation)
     assert 0.2 * claimed < play_once(KNOWN, other, noises, 3) <= claimed
 
 
-def test_sums_and_looks_at_half_the_noise_are_caught(seeded, monkeypatch):
+def test_sums_and_checks_at_half_the_noise_are_caught(seeded, monkeypatch):
     halve_noise(monkeypatch)
     assert play_once(KNOWN, UNKNOWN, (4.0, 2.4), 3) > claim_once((4.0, 2.4), 3)
 
 
-def test_looks_booked_once_are_caught(seeded):
+def test_checks_debited_only_once_are_caught(seeded):
     """A twin that counts at four looks and books one of them."""
     assert play_once(KNOWN, UNKNOWN, (2.0, 5.0), 4) > claim_once((2.0, 5.0), 1)
 

@@ -78,7 +78,7 @@ def tables(classifier, row, n, jitter):
     return [records.answer(everyone, function) for function in (counted, bins)]
 
 
-def test_without_a_lot_one_row_more_would_tip_others(aimed):
+def test_without_a_uniform_an_added_row_would_change_other_rows(aimed):
     """The attack itself: where a processor rounds the last rows of a product otherwise, tables move by more than 1."""
     classifier, row = aimed
     if row is None:  # a processor that rounds all rows alike leaves nothing to attack
@@ -88,7 +88,7 @@ def test_without_a_lot_one_row_more_would_tip_others(aimed):
 
 
 @pytest.mark.parametrize("recipe", [FlipTraining(), FlipTraining(mode="scores"), ParityTraining()], ids=str)
-def test_with_the_lot_of_every_recipe_one_row_more_moves_the_tables_by_one(aimed, recipe):
+def test_with_uniforms_an_added_row_changes_the_tables_by_one(aimed, recipe):
     classifier, row = aimed
     row = np.zeros(13) if row is None else row
     jitter = recipe.recipe(PrefittedScores(), DemographicParity(), PEOPLE).jitter

@@ -118,12 +118,12 @@ def test_noise_for_half_the_sensitivity_is_caught(form, seeded, monkeypatch):
     assert play(ask, name, 1.0) > claim(1.0)
 
 
-def test_group_sums_booked_as_their_average_are_caught(seeded):
+def test_group_sums_debited_as_their_average_are_caught(seeded):
     """A twin that releases the sum of each of four groups at noise sigma and books 2 sigma, that of their average."""
     assert play(ask_groups, "gradients", 1.0) > claim(math.sqrt(4) * 1.0)
 
 
-def test_the_noise_of_a_large_group_booked_for_a_small_one_is_caught(seeded):
+def test_the_noise_of_a_large_group_debited_for_a_small_one_is_caught(seeded):
     """A twin that prices z_k of the many (three times as many): the few are seen three times as well."""
     ask, name = ASKS["average, a divisor a group"]
     assert play(ask, name, 1.0, n_draws=4_000) > claim(3.0)

@@ -270,7 +270,7 @@ def plan_of(base, holdout=0.0, **choices):
     return make_plan(Postprocessed(base, ScoreHistogram(), PARITY, **choices), PRICED, holdout)
 
 
-def test_histogram_and_counts_priced_as_of_different_people_would_claim_too_little():
+def test_pricing_histogram_and_counts_as_disjoint_claims_too_little():
     """Sold as pieces of a split, the five releases would claim 0.52 of the 1 that they cost."""
     (part,) = plan_of(PrefittedScores()).stages
     apart = [Charge(release.event, "split", release.name) for release in part.releases]
@@ -278,7 +278,7 @@ def test_histogram_and_counts_priced_as_of_different_people_would_claim_too_litt
     assert epsilon_of(apart, 1e-5) == pytest.approx(0.52, abs=0.02)
 
 
-def test_a_rule_with_the_noise_of_a_piece_of_its_own_would_cost_more_on_the_training_rows():
+def test_a_rule_with_the_noise_of_its_own_subset_costs_more_on_all_rows():
     """Each of two pieces may spend the whole budget; on one set of rows that claims 1 and costs 1.47."""
     apart = plan_of(Descent(n_steps=20), rule_fraction=0.5)
     assert epsilon_of(apart.charges(), 1e-5) == pytest.approx(1.0, abs=1e-3)
@@ -294,7 +294,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("name", sorted(LOOKS))
-def test_a_rule_on_the_training_rows_is_booked_under_their_name(name):
+def test_a_rule_on_the_training_rows_is_debited_under_their_name(name):
     """Booked under a name of its own, as if it met other people, it would seem cheaper than it is."""
     recipe = Postprocessed(Descent(n_steps=20), LOOKS[name], PARITY, budget_share=0.3)
     booked = [charge for charge in make_plan(recipe, PRICED, 0.2).charges() if charge.part != "holdout"]

@@ -148,7 +148,7 @@ def test_telling_the_number_of_runs_is_caught():
     assert exact_delta(one.sum(axis=0), other.sum(axis=0), SOLD) <= SMALL
 
 
-def test_a_score_that_looks_at_the_data_is_caught():
+def test_a_score_that_reads_the_data_is_caught():
     """A score that was not counted: it prefers one answer if the record is there, the other one if not."""
     with_record = best_of_poisson(WITH[::-1])[::-1]
     assert exact_delta(with_record, best_of_poisson(WITHOUT), SOLD) > 1000 * SMALL

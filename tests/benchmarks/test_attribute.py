@@ -30,7 +30,7 @@ def bench():
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("primal", ["memberships", "gradients"])
-def test_the_plan_costs_what_was_asked_for_a_change_of_the_attribute(bench, epsilon, primal):
+def test_the_plan_costs_the_requested_epsilon_per_attribute_change(bench, epsilon, primal):
     how = replace(attribute.recipe_of("linear"), primal=primal)
     clf = attribute.classifier(DemographicParity(0.0), epsilon, 1e-5, how, bench.public(30_000))
     charges = clf.planned().charges()
@@ -108,7 +108,7 @@ OURS = {"accuracy_mean": 0.89, "gap_mean": 0.01, "gap_sd": 0.005, "positive_rate
 RIVAL = {"accuracy_mean": 0.885, "gap_mean": 0.02, "gap_sd": 0.006, "positive_rate": 0.05, "roc_auc": 0.79}
 
 
-def test_claims_are_told_one_by_one():
+def test_claims_are_reported_one_by_one():
     assert attribute.claims("adult", OURS, {"M": RIVAL, "CLF": RIVAL}) == {
         "half_of_m": True,
         "accuracy_not_below_m": True,
@@ -127,7 +127,7 @@ def test_claims_are_told_one_by_one():
         ({"positive_rate": 0.11}, "positive_rate_within_factor_2"),
     ],
 )
-def test_on_bank_a_rule_that_gives_up_is_told(change, broken):
+def test_on_bank_a_rule_that_gives_up_is_reported(change, broken):
     names = ("accuracy_within_01", "auc_within_03", "positive_rate_within_factor_2")
     both = {"M": RIVAL, "CLF": RIVAL}
     assert all(attribute.claims("bank", OURS, both)[name] for name in names)
@@ -187,7 +187,7 @@ def test_both_sides_of_the_speed_make_the_same_step_but_for_privacy():
     assert pfld.ms() > 0
 
 
-def test_a_row_of_quality_tells_both_epsilons_the_floor_and_the_rivals(data_folder, compas_rivals, tmp_path):
+def test_a_row_of_quality_has_both_epsilons_the_minimum_and_rivals(data_folder, compas_rivals, tmp_path):
     (tmp_path / "rivals.json").write_text(json.dumps({"rows": compas_rivals}))
     command = "--method pfld --dataset compas --model linear --constraint error_rate_parity --runs 2"
     options = ("--first-seed", "0", "--rivals", str(tmp_path / "rivals.json"))

@@ -64,7 +64,7 @@ def test_gaps_of_probabilities_are_those_of_the_decisions_they_stand_for():
 
 
 @pytest.mark.parametrize("divisors", ["group", "common"])
-def test_the_papers_tau_without_noise_is_the_gap_of_the_model_on_the_rows_trained_on(bench, divisors):
+def test_the_papers_tau_without_noise_is_the_gap_on_the_training_rows(bench, divisors):
     """With everyone in every batch and no noise, the mean of the last step is the model itself."""
     train, _ = bench.source_split()
     rows, labels = bench.frame.iloc[train], bench.frame["income"].iloc[train]
@@ -164,7 +164,7 @@ def test_a_ratio_cuts_down_the_larger_group_alone(bench, ratio):
     assert bench.full_ratio(kept) == pytest.approx(min(ratio, bench.full_ratio(train)), abs=1e-4)
 
 
-def test_adult_in_the_form_of_fairdp_has_41_inputs_beside_the_levels_for_missing_cells(bench):
+def test_adult_as_in_fairdp_has_41_inputs_without_levels_for_missing(bench):
     encoder = Encoder(bench.schema)
     spare = [name for name in encoder.feature_levels if name.endswith(("=missing", "=other"))]
     spare.remove("native_country=other")
@@ -190,14 +190,14 @@ def test_other_forms_of_fairdp_keep_the_rows_that_were_counted(
     assert min(np.bincount(bench.groups)) == n_smaller and schema.n_public == n_rows
 
 
-def test_published_rows_are_those_of_one_paper_with_numbers_where_there_are_any(tmp_path):
+def test_published_rows_are_of_one_paper_with_numbers_where_present(tmp_path):
     (tmp_path / "prints.csv").write_text("paper,metric,value\nours,gap,0.25\ntheirs,gap,0.5\nours,tau,N/A\n")
     first, second = measuring.published_rows(tmp_path / "prints.csv", "ours")
     assert first == {"paper": "ours", "metric": "gap", "value": 0.25} and math.isnan(second["value"])
     assert measuring.rounded([second, 1 / 3]) == [{"paper": "ours", "metric": "tau", "value": None}, 0.33333]
 
 
-def test_one_cell_of_a_table_is_found_by_table_data_set_and_start_of_the_setting(tmp_path):
+def test_a_cell_is_found_by_table_data_set_and_start_of_its_setting(tmp_path):
     (tmp_path / "prints.csv").write_text(
         "paper,table,dataset,method,setting,metric,value\n"
         "p,Table 1,Some (3 rows),ours,eps=1.0,gap,0.25\np,Table 1,Some (3 rows),ours,eps=1.0,tau,0.5\n"
@@ -208,7 +208,7 @@ def test_one_cell_of_a_table_is_found_by_table_data_set_and_start_of_the_setting
     assert measuring.published_cell(*asked, "eps=3.0") == {}
 
 
-def test_points_of_published_curves_are_those_of_one_data_set_constraint_and_epsilon(tmp_path):
+def test_published_points_are_of_one_data_set_constraint_and_epsilon(tmp_path):
     (tmp_path / "curves.csv").write_text(
         "method,dataset,constraint,epsilon,error_or_accuracy,gap\n"
         "ours,some,demographic_parity,1,0.25,0.5\nours,some,demographic_parity,3,0.5,0.5\n"
@@ -240,7 +240,7 @@ def test_the_fair_twin_keeps_the_bound_that_the_plain_twin_breaks(bench):
     ],
     ids=["fairdp", "quality"],
 )
-def test_the_last_line_is_one_json_object_and_the_clean_model_is_as_it_should_be(script, command, key, clean):
+def test_the_last_line_is_one_json_object_with_a_sound_clean_model(script, command, key, clean):
     """On synthetic rows the best rule is right with probability Phi(1.896 / 2); the rows are the same every time."""
     first, *others = rows_of(script, command)
     assert first[key] == pytest.approx(clean, abs=0.02)

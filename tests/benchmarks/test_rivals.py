@@ -95,7 +95,7 @@ def test_over_many_responses_the_debiased_constraint_is_the_true_one(rng, notion
     assert misses["debiased"].max() < 5 and misses["plain"].max() > 10
 
 
-def test_a_share_below_its_error_is_replaced_by_it_and_shares_still_sum_to_one():
+def test_a_share_below_its_error_is_raised_to_it_and_shares_sum_to_1():
     """Nobody answers with the last group more often than liars do: its raw share is negative."""
     answers = np.repeat([0, 1, 2], [60, 35, 5])
     statistics = rivals.ReleasedStatistics(np.zeros((100, 1)), np.arange(100) % 2, answers)
@@ -119,7 +119,7 @@ def test_epsilon_is_the_largest_ratio_of_two_columns(epsilon, k):
 
 
 @pytest.mark.parametrize(("epsilon", "k"), [(1.0, 2), (0.5, 5)])
-def test_epsilon_is_dp_accountings_for_a_replaced_value_and_more_than_for_an_absent_one(epsilon, k):
+def test_epsilon_of_a_replaced_value_is_dp_accountings_and_the_larger(epsilon, k):
     uniform = k * (1 - rivals.truth_probability(epsilon, k)) / (k - 1)
     found = {
         relation: PLDAccountant(relation)
@@ -192,7 +192,7 @@ def test_distances_of_the_misclassified_do_not_differ_between_groups(rng, notion
 
 
 @pytest.mark.parametrize("name", rivals.RIVALS)
-def test_every_rival_answers_repeatably_and_those_that_see_groups_narrow_the_gap(rng, name):
+def test_rivals_are_repeatable_and_narrow_the_gap_if_they_see_groups(rng, name):
     statistics, fresh = people(rng, 3000, unknown=0.1), people(rng, 3000)
     first, second = (rivals.RIVALS[name](statistics, fresh.X, "demographic_parity", 3.0, 5) for _ in range(2))
     assert np.array_equal(first.decisions, second.decisions) and np.array_equal(first.scores, second.scores)

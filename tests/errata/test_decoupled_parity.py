@@ -123,7 +123,7 @@ def test_our_decoupled_models_cost_what_one_model_costs(rng):
     assert spent(both.charges()) <= 1
 
 
-def test_counts_of_two_groups_cost_the_larger_and_rows_of_their_own_the_largest_of_all():
+def test_counts_of_two_groups_cost_the_larger_own_rows_cost_the_most():
     """A record meets the training or one of the two counts: 2.83, not 2.93."""
     training, count = steps(0.034, 3.13, 1500), LaplaceRelease(20)
     parts = [Charge(training, "split", "train"), Charge(count, "split", "rule")]
@@ -226,7 +226,7 @@ def test_fresh_coins_answer_the_same_person_differently(rng):
     assert 1 - (1 - chance) ** 10 == near(0.69)
 
 
-def test_our_lots_are_by_key_and_have_the_same_law():
+def test_our_uniforms_are_by_key_and_have_the_same_law():
     """The same key and person give the same answer; over people, as many are flipped as by fresh coins."""
     n = 20_000
     rule = flipping_rule(np.array([0.3, 0.1]), 0.0, np.array([0, 1]), 3)

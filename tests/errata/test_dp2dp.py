@@ -319,7 +319,7 @@ def test_our_output_perturbation_pays_once(rng):
 
 
 @pytest.mark.parametrize("n", [100, 10_000])
-def test_the_sensitivity_of_the_printed_regularisation_does_not_fall_with_n(n):
+def test_sensitivity_of_the_printed_regularization_is_constant_in_n(n):
     """C = 1 is lambda = 1/n: one record of length 1, replaced, moves the weight by .802 whatever n is."""
     X, y = np.zeros((n, 1)), np.arange(n) % 2
     X[0] = 1.0

@@ -44,9 +44,7 @@ def near(value, decimals=2):
 @pytest.mark.parametrize(
     ("claimed", "b_is_scale", "b_is_inverse"), [(0.1, 0.03, 806), (0.5, 0.15, 5.47), (1.0, 0.32, 1.55)]
 )
-def test_the_theorems_b_put_into_the_algorithm_gives_less_noise_for_more_privacy(
-    claimed, b_is_scale, b_is_inverse
-):
+def test_the_theorems_b_in_the_algorithm_gives_too_little_noise(claimed, b_is_scale, b_is_inverse):
     """Theorem 4.1 asks for b >= 2/epsilon, Algorithm 1 draws Lap(1/b): together epsilon .1 costs 806."""
     rate, n_steps = 0.001, 40_000
     log = math.log(n_steps / DELTA)
@@ -146,7 +144,7 @@ def test_our_rates_need_no_further_count():
     assert ready.violation(np.array([[30.0, 10.0], [20.0, 20.0]])) == pytest.approx([-0.35, 0.15])
 
 
-def test_a_noisy_denominator_without_a_floor_turns_the_pull_around():
+def test_a_noisy_denominator_without_a_minimum_reverses_the_pull():
     """Equation 12 divides by a noisy count: for one expected person and scale .5 it is below 0 in 24 % of steps."""
     people = np.arange(60)
     below_zero = (
@@ -224,7 +222,7 @@ def test_the_one_sided_family_is_two_sided_for_two_groups(rng):
         assert gaps.max(axis=0) == pytest.approx(np.abs(gaps).max(axis=0))
 
 
-def test_the_one_sided_family_lets_a_small_group_lose_twice_the_slack_with_three_classes():
+def test_with_three_classes_one_sided_limits_allow_twice_the_slack():
     """Equation 7 holds everywhere at .05, and the small group's rate of class 2 is .1 below the rest's."""
     weights, slack = np.array([0.02, 0.49, 0.49]), 0.05
     rates = np.array([[0.4, 0.4, 0.2], [0.35, 0.35, 0.3], [0.35, 0.35, 0.3]])
@@ -237,7 +235,7 @@ def test_the_one_sided_family_lets_a_small_group_lose_twice_the_slack_with_three
     assert ready.violation(counts(rates, weights)).max() == pytest.approx(slack)
 
 
-def test_with_the_positive_class_alone_a_small_group_can_lose_five_times_the_slack():
+def test_limits_on_the_positive_class_alone_allow_five_times_the_slack():
     weights, slack = np.array([0.1, 0.45, 0.45]), 0.05
     positive = np.array([0.5 - 4.95 * slack, 0.5 + 0.55 * slack, 0.5 + 0.55 * slack])
     rates = np.column_stack([1 - positive, positive])
@@ -340,7 +338,7 @@ def test_the_tempered_softmax_is_smooth_with_the_square_of_the_temperature():
     assert 3 * math.sqrt(3) == near(5.2, 1)
 
 
-def test_the_smoothness_of_a_composition_has_its_square_on_the_other_factor():
+def test_smoothness_of_a_composition_squares_the_other_factor():
     """x -> (10 x)^2 / 2 has curvature 100; Lemma D.9 says G_h beta_g + G_g^2 beta_h = 10, its proof 100."""
     lipschitz_inner, smooth_inner, smooth_outer = 10.0, 0.0, 1.0
     x = np.linspace(-1, 1, 2001)

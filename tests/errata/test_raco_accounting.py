@@ -45,7 +45,7 @@ def test_how_much_delta_it_really_spends():
 
 
 @pytest.mark.parametrize("claimed", [0.1, 1.0, 5.0])
-def test_it_holds_with_room_to_spare_where_epsilon_is_of_order_1(claimed):
+def test_it_holds_with_a_wide_margin_where_epsilon_is_of_order_1(claimed):
     """The theorem asks for more than twice the noise: neither safe nor tight, so its constants are not used."""
     assert epsilon_of(steps(*noise_of_theorem(claimed, DELTA, RATE, N_STEPS)), DELTA) < claimed / 2
 

@@ -126,7 +126,7 @@ def test_the_final_check_meets_the_cap_and_tells_the_clipped_share(adult, seed):
     assert classifier.final_check_.clipped_share == pytest.approx(0.31, abs=0.03)
 
 
-def test_the_default_clip_norm_and_the_look_meet_the_cap_at_epsilon_1(adult, seed, seeded):
+def test_the_default_clip_norm_and_threshold_check_meet_the_cap_at_1(adult, seed, seeded):
     classifier, soft = train(adult, seed, FalseNegativeRateCap(0.2), epsilon=1.0, final_check=True)
     assert missed(soft, adult) == pytest.approx(0.19, abs=0.05)
     assert accuracy(soft, adult) == pytest.approx(0.837, abs=0.016)

@@ -190,7 +190,7 @@ def test_clones_share_one_ledger(people, few):
     assert len(ledger.entries) == 3
 
 
-def test_cross_validate_and_pipeline_put_every_fit_on_the_books(people, few):
+def test_cross_validate_and_pipeline_debit_every_fit(people, few):
     ledger = Ledger()
     pipeline = make_pipeline(FunctionTransformer(), private(people, ledger=ledger))
     scores = cross_validate(pipeline, *few, cv=3, scoring="accuracy")
@@ -199,7 +199,7 @@ def test_cross_validate_and_pipeline_put_every_fit_on_the_books(people, few):
     assert ledger.epsilon(1e-5) > epsilon_of(ledger.entries[0].charges, 1e-5)
 
 
-def test_a_search_is_booked_as_unpriced(people, few):
+def test_a_search_is_recorded_as_unpriced(people, few):
     ledger = Ledger()
     search = GridSearchCV(
         private(people, ledger=ledger), {"epsilon": [0.5, 1.0]}, cv=2, scoring="accuracy"
@@ -217,7 +217,7 @@ def test_two_processes_fail_loudly(people, few):
         cross_validate(private(people, ledger=None), *few, cv=2, n_jobs=2, error_score="raise")
 
 
-def test_without_a_ledger_the_process_keeps_the_books(people, few):
+def test_without_a_ledger_the_process_keeps_one(people, few):
     before = len(session_ledger().entries)
     private(people, ledger=None).fit(*few)
     assert len(session_ledger().entries) == before + 1
@@ -237,7 +237,7 @@ def test_progress_sees_every_step(people, few):
     assert seen == list(range(20))
 
 
-def test_seeded_noise_is_booked_as_not_private(people, few, seeded):
+def test_seeded_noise_is_recorded_as_not_private(people, few, seeded):
     clf = private(people).fit(*few)
     assert clf.ledger_.epsilon(1e-5) == math.inf
     assert not secret_coins().is_secret

@@ -75,7 +75,7 @@ def test_only_demographic_parity_of_two_groups_is_taken():
             parity_tolerance(constrain(constraint, people))
 
 
-def test_the_table_costs_one_over_its_scale_and_twice_that_when_a_record_is_replaced(make_people, make_task):
+def test_the_table_costs_1_over_its_scale_and_twice_when_replacing(make_people, make_task):
     """One release of the 2 x 2 counts: epsilon for adding or removing, the sum of both groups' for replacing."""
     task = make_task(make_people(2), 1000, 1.0)
     (part,) = RateFlips().stages(20.0, 1.0, "train", task)
@@ -83,7 +83,7 @@ def test_the_table_costs_one_over_its_scale_and_twice_that_when_a_record_is_repl
     assert epsilon_of([part.event], 1e-9, NeighboringRelation.REPLACE_ONE) == pytest.approx(0.1, rel=1e-6)
 
 
-def test_each_group_has_the_noise_of_its_own_epsilon_and_the_larger_is_paid(make_people, make_task, seeded):
+def test_each_group_has_noise_for_its_own_epsilon_and_the_larger_counts(make_people, make_task, seeded):
     """epsilon_1 = epsilon_0 / 4: 2,000 fits; a mean |noise| is its scale, within 6 standard errors, not 2/3 or 3/2."""
     flips = RateFlips((400, 400), (1.0, 0.25))
     task = make_task(make_people(2), 800, 0.5)
@@ -106,7 +106,7 @@ def test_each_group_has_the_noise_of_its_own_epsilon_and_the_larger_is_paid(make
 
 
 @pytest.mark.parametrize("sizes", [None, (2000, 1000)])
-def test_algorithm_2_lands_near_parity_on_given_scores(sizes, rng, seeded, make_people, make_task, fitted):
+def test_algorithm_2_lands_near_parity_on_fixed_scores(sizes, rng, seeded, make_people, make_task, fitted):
     """Noise of epsilon 1 on groups of 1000 and 2000: rates are off by a few thousandths."""
     people = make_people(2)
     groups = np.repeat([0, 1], [2000, 1000])

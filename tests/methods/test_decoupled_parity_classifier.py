@@ -213,7 +213,7 @@ def test_the_same_key_and_record_in_another_process(rule, few, tmp_path):
     assert answer.stdout.split() == rule.predict(few[0]).tolist()
 
 
-def test_the_same_id_draws_the_same_lot_whatever_the_rest_of_the_batch(rule, people):
+def test_the_same_id_draws_the_same_uniform_in_every_batch(rule, people):
     X = people.X.head(2000)
     ids = [f"person {place}" for place in range(2000)]
     whole = rule.predict(X, record_ids=ids)
@@ -223,7 +223,7 @@ def test_the_same_id_draws_the_same_lot_whatever_the_rest_of_the_batch(rule, peo
     assert not np.array_equal(rule.predict(X, record_ids=ids[::-1]), whole)
 
 
-def test_one_person_has_one_lot_whatever_their_row_says(rule, people):
+def test_one_person_has_one_uniform_whatever_their_row_says(rule, people):
     """Two hundred rows of one id: where the law is the same, so is the answer; by rows they would differ."""
     X = people.X.head(3000)
     law = rule.predict_proba(X)[:, 1]
@@ -306,7 +306,7 @@ def test_saved_rules_come_back_without_their_key(people, few, tmp_path, fitting)
         ParityPostprocessor.load(tmp_path / "model")
 
 
-def test_a_given_classifier_is_flipped_too(people, few, tmp_path):
+def test_a_fitted_classifier_is_flipped_too(people, few, tmp_path):
     columns = make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_exclude="number")),
         remainder=MinMaxScaler(),
@@ -346,7 +346,7 @@ def test_a_given_classifier_is_flipped_too(people, few, tmp_path):
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
-def test_what_does_not_fit_is_refused_before_anything_is_booked(people, few, choices, words, epsilon):
+def test_a_mismatch_is_refused_before_any_debit(people, few, choices, words, epsilon):
     clf = flipping(people, epsilon=epsilon).set_params(**choices)
     for call in (lambda: clf.fit(*few), clf.planned):
         with pytest.raises(InvalidParameterError, match=words) as told:
@@ -384,7 +384,7 @@ def test_a_missing_schema_is_refused(few):
         RandomizedParityPostprocessor().fit(*few)
 
 
-def test_plain_arrays_are_refused_in_one_sentence_because_they_have_no_groups(rng):
+def test_plain_arrays_are_refused_because_they_have_no_groups(rng):
     with pytest.raises(InvalidParameterError, match="sensitive attribute"):
         RandomizedParityPostprocessor(epsilon=math.inf).fit(rng.random((50, 3)), np.arange(50) % 2)
 

@@ -128,7 +128,7 @@ def test_adapted_clip_norms_follow_the_clipped_share():
     assert (adapted_clip_norms(np.array([[-5.0, 900.0], [900.0, -3.0], [0, 0]]), 1.0) <= 3).all()
 
 
-def test_group_clipping_gives_the_clipped_group_more_room(rng):
+def test_group_clipping_gives_the_clipped_group_a_larger_bound(rng):
     """A group with ten times longer gradients is clipped more often, and then gets a larger clip norm."""
     records = make_records(rng)
     records.X[records.groups == 1] *= 10

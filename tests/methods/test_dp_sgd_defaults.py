@@ -43,12 +43,12 @@ def test_without_privacy_nothing_is_clipped(typical_norm):
 
 
 @pytest.mark.parametrize("epsilon", [0.1, math.inf])
-def test_a_clip_norm_that_is_given_is_the_clip_norm(epsilon):
+def test_a_clip_norm_that_is_set_is_the_clip_norm(epsilon):
     task = replace(TASK, epsilon=epsilon, typical_norm=1.25)
     assert Descent(clip_norm=0.7).numbers_for(task).clip_norm == 0.7
 
 
-def test_under_privacy_a_given_infinite_clip_norm_is_refused():
+def test_under_privacy_an_infinite_clip_norm_is_refused():
     with pytest.raises(InvalidParameterError, match="finite clip_norm"):
         Descent(clip_norm=math.inf).check(TASK)
     Descent(clip_norm=math.inf).check(replace(TASK, epsilon=math.inf))
@@ -105,7 +105,7 @@ def test_a_batch_has_two_to_ten_thousand_people(n_public):
 
 @fast
 @given(n_public=SIZES, given_rate=st.floats(1e-6, 1.0))
-def test_a_rate_that_is_given_is_the_rate(n_public, given_rate):
+def test_a_rate_that_is_set_is_the_rate(n_public, given_rate):
     assert rate(n_public, sampling_rate=given_rate) == given_rate
 
 

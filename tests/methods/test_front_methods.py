@@ -123,7 +123,7 @@ def test_a_loaded_rule_does_not_claim_to_know_what_was_ever_spent(people, few, t
     assert "cumulative epsilon is unknown" in summary["statement"]["total"]
 
 
-def test_where_no_look_is_passed_the_last_model_is_kept_with_a_warning(people, few):
+def test_where_no_check_is_passed_the_last_model_is_kept_with_a_warning(people, few):
     watched = Groupwise(Descent(n_steps=10), stopping=EarlyStopping(DemographicParity(0.0), 2))
     with pytest.warns(ToleranceNotMetWarning, match="early stopping"):
         clf = door(people, "fairdp", training=watched, holdout=0.4).fit(*few)
@@ -138,7 +138,7 @@ def test_a_rule_that_selects_nobody_is_cautioned_of(people, few):
     assert any("nobody" in caution for caution in summary["cautions"])
 
 
-def test_equal_rows_share_a_lot_unless_records_are_named(people, few):
+def test_equal_rows_share_a_uniform_unless_records_are_named(people, few):
     X = few[0].iloc[[0] * 400].reset_index(drop=True)
     clf = SmoothedClassifier(
         Smoothing(gap=0.1), training=Descent(n_steps=10), schema=people.schema, ledger=Ledger()

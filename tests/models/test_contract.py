@@ -112,7 +112,7 @@ def test_what_is_passed_in_is_left_alone(model, a_batch, rng):
         assert np.array_equal(array, copy)
 
 
-def test_given_activations_and_norms_change_nothing(model, a_batch, rng):
+def test_passing_activations_and_norms_changes_nothing(model, a_batch, rng):
     params, X, dlogits = a_batch(model, rng)
     known = Known(model.forward(params, X), row_norms(X))
     plain = model.clipped_gradient(params, X, dlogits, 0.7)

@@ -131,7 +131,7 @@ def test_a_bound_that_is_no_bound_is_refused(copies, rng, clip_norm):
         copies.clipped_gradient(*a_batch(copies, rng), clip_norm)
 
 
-def test_given_activations_and_norms_of_whole_rows_change_nothing(copies, rng):
+def test_passing_activations_and_norms_of_whole_rows_changes_nothing(copies, rng):
     """The norms that records keep include the group's code; believing them would clip too much."""
     params, X, dlogits = a_batch(copies, rng)
     known = Known(copies.forward(params, X), row_norms(X))

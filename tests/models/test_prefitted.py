@@ -95,7 +95,7 @@ def test_a_probability_of_0_is_a_finite_logit_below_all_others(n_classes):
 
 @kinds
 @pytest.mark.parametrize("bad", NO_PROBABILITIES.values(), ids=NO_PROBABILITIES.keys())
-def test_a_row_without_probabilities_is_undecided_and_leaves_the_others_alone(rng, bad, kind):
+def test_a_row_without_probabilities_is_undecided_and_alters_no_other(rng, bad, kind):
     X = rows_of(rng, 3, n=9).astype(kind)
     model = PrefittedProbabilities(3)
     clean = model.logits(NOTHING, X)
@@ -128,7 +128,7 @@ def test_the_logits_of_a_row_do_not_depend_on_its_place_bit_for_bit(rng, n_class
 
 @kinds
 @classes
-def test_the_logits_of_a_row_do_not_depend_on_how_many_it_is_asked_with(rng, n_classes, kind):
+def test_the_logits_of_a_row_do_not_depend_on_the_size_of_the_batch(rng, n_classes, kind):
     model, X = PrefittedProbabilities(n_classes), rows_of(rng, n_classes, n=300).astype(kind)
     whole = model.logits(NOTHING, X)
     for length in [*range(1, 70), 127, 128, 129, 255, 299]:

@@ -70,7 +70,7 @@ def test_the_law_is_one_probability_a_class(rule, rng):
 
 
 @rules
-def test_what_the_law_is_certain_of_is_decided_by_every_lot(rule, rng):
+def test_what_the_law_is_certain_of_is_decided_by_every_uniform(rule, rng):
     if getattr(rule, "jitter", 0) and isinstance(rule, TiltedArgmax):
         rule = TiltedArgmax(rule.weights)  # its law says whom ties go to without lots
     logits, groups, uniforms = a_crowd(rng, n=3000)
@@ -85,7 +85,7 @@ def test_what_the_law_is_certain_of_is_decided_by_every_lot(rule, rng):
 
 
 @rules
-def test_lots_matter_only_to_rules_that_draw_them(rule, rng):
+def test_uniforms_matter_only_to_rules_that_draw_them(rule, rng):
     logits, groups, uniforms = a_crowd(rng, n=3000)
     decided, again = (rule.decide(logits, groups, each) for each in (uniforms, rng.random((2, 3000))))
     assert rule.needs_uniforms == (not np.array_equal(decided, again))
@@ -130,7 +130,7 @@ def test_nobody_is_decided_calmly(rule):
         (TiltedArgmax(TABLES, jitter=0.1), False, True),
     ],
 )
-def test_a_rule_says_whether_it_is_random_and_draws_lots(rule, is_random, needs_uniforms):
+def test_a_rule_says_whether_it_is_random_and_draws_uniforms(rule, is_random, needs_uniforms):
     assert (rule.is_random, rule.needs_uniforms) == (is_random, needs_uniforms)
 
 
@@ -180,13 +180,13 @@ def test_people_are_decided_as_often_as_the_law_says(rule, rng):
         assert not is_plausible(seen, laws(wrong))
 
 
-def test_the_two_lots_of_a_person_do_different_work(rng):
+def test_the_two_uniforms_of_a_person_have_different_uses(rng):
     """With one lot for threshold and jitter alike the frequencies leave the law, and the check sees it."""
     uniforms = rng.random(len(POINTS) * N_LOTS)
     assert not is_plausible(frequencies(JITTERED, np.stack([uniforms, uniforms])), laws(JITTERED))
 
 
-def test_the_law_equals_an_exact_count_of_lots(rng):
+def test_the_law_equals_an_exact_count_of_uniforms(rng):
     """Both lots on a grid of 100 x 100 midpoints, in plain Python fractions for one group."""
     middles = [Fraction(2 * i + 1, 200) for i in range(100)]
     thresholds, ends = (-0.5, 0.5, 1.5), (Fraction(1, 5), Fraction(7, 10))

@@ -119,7 +119,7 @@ def test_where_nobody_is_known_nothing_is_summed(rng, name):
     assert not released(replace(records, groups=np.full_like(records.groups, -1)), ask).any()
 
 
-def test_persons_are_counted_once_and_have_the_attribute_that_their_rows_first_tell(rng):
+def test_persons_count_once_with_the_first_attribute_of_their_rows(rng):
     """Forty persons of five rows; one of them is told by two rows, and first by 2, one by none."""
     persons = np.repeat(np.arange(40), 5)
     records = table(rng, 200, persons)
@@ -339,7 +339,7 @@ def test_the_number_of_rows_is_public_and_not_bought(rng, primal, n_public):
     assert sizes == [400.0, 400.0]  # of all, whether their attribute is known or not, whatever was declared
 
 
-def test_the_books_say_whose_attribute_is_hidden_and_do_not_add_it_to_records(rng):
+def test_the_ledger_names_the_hidden_attribute_apart_from_records(rng):
     plan = make_plan(LagrangianDual(DemographicParity()), task_of())
     ledger = Ledger()
     open_veils(AttributeRecords(table(rng)), plan, ledger, secret_coins(), "a test")

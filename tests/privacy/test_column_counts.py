@@ -65,7 +65,7 @@ def test_frequent_texts_show_with_noisy_counts(seeded):
     assert abs(shown["yes"] - 500) < 40
 
 
-def test_a_draft_is_booked_before_it_is_drawn_and_never_twice(tmp_path, rng):
+def test_a_draft_is_debited_before_it_is_drawn_and_never_twice(tmp_path, rng):
     path, ledger = people(tmp_path, rng), Ledger()
     schema = draft_privately(path, "y", "g", 2.0, 1e-6, ledger)
     assert ledger.epsilon(1e-5) == pytest.approx(2.0, rel=1e-3)

@@ -178,7 +178,7 @@ def test_no_record_moves_a_weighted_sum_by_more_than_its_weight(rng, moves, name
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 50.0])
 @pytest.mark.parametrize("name", ["linear", "no bias", "perceptron"])
-def test_no_record_moves_the_gradient_of_several_models_by_more_than_the_clip_norm(rng, moves, name, size):
+def test_no_record_moves_gradients_of_several_models_beyond_the_clip(rng, moves, name, size):
     """Algorithm 3: the norm is over all layers of all models together, and a record is in one subset."""
     model, n_models = MODELS[name], 4
     wide = replace(model, n_classes=n_models * model.n_classes)

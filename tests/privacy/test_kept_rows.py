@@ -73,7 +73,7 @@ def test_every_batch_is_gathered_anew(records, params, asked):
     assert asked["gathered"] == sum(sizes)
 
 
-def test_other_parameters_are_asked_anew(records, params, asked):
+def test_other_parameters_are_computed_anew(records, params, asked):
     batch = open_train(records, (COUNTS, GRADIENT), 0.5).draw()
     counts = batch.release_counts(decided(params))
     batch.release_gradient(MODEL, params.copy(), CrossEntropy(), 1.0)

@@ -41,7 +41,7 @@ def test_replay_from_disk_equals_the_live_ledger(tmp_path):
     assert again.epsilon(1e-5) == live.epsilon(1e-5)
 
 
-def test_budget_refuses_before_anything_is_booked(ledger):
+def test_budget_refuses_before_anything_is_debited(ledger):
     ledger.set_budget(Budget(1.0, 1e-5))
     ledger.debit([Charge(ApproximateDP(0.7))], "first")
     with pytest.raises(BudgetExceededError, match="at most 1 at delta"):
@@ -72,7 +72,7 @@ def test_copies_are_sealed(ledger, take):
     assert pickle.dumps(sealed) == pickle.dumps(ledger)  # copies by identity, so scikit-learn sees no change
 
 
-def test_clones_share_the_books(ledger):
+def test_clones_share_the_ledger(ledger):
     assert clone(ledger) is ledger
 
 

@@ -254,7 +254,7 @@ def noise_alone(law, noise, bound):
 @pytest.mark.parametrize(
     ("law", "name", "off"), [("gaussian", "norm", math.sqrt(2)), ("laplace", "laplace", 2.0)]
 )
-def test_noise_is_symmetric_and_has_the_planned_law_on_and_off_the_diagonal(law, name, off, seeded):
+def test_noise_is_symmetric_with_the_planned_law_in_every_entry(law, name, off, seeded):
     """KS at p 1e-6 accepts the law on 7,140 entries and rejects scales that are off by 2/3 and 3/2."""
     moments = noise_alone(law, 3.0, 0.5)
     (table,) = moments.second
@@ -270,7 +270,7 @@ def test_noise_is_symmetric_and_has_the_planned_law_on_and_off_the_diagonal(law,
     assert moments.first_noise == moments.diagonal_noise == pytest.approx(1.5 * spread)
 
 
-def test_moments_are_asked_as_planned_and_once(rng):
+def test_moments_are_released_as_planned_and_once(rng):
     records = make_records(rng)
     plan = Plan((Stage("train", (Release("moments", "gaussian", 1.0),)),), 1.0, 1e-5)
     batch = open_veils(records, plan, Ledger(), secret_coins(), "a test")["train"].draw()

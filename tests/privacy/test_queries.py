@@ -101,7 +101,7 @@ def test_every_known_group_and_label_has_an_output_of_its_own():
     assert (outputs[[2, 5, 6, 7, 8]] == -1).all()
 
 
-def test_a_joint_model_has_an_output_for_each_pair_and_others_for_each_label():
+def test_a_joint_model_has_one_output_per_pair_others_one_per_label():
     assert TASK.n_outputs == 8
     assert replace(TASK, predicts="label").n_outputs == replace(TASK, predicts="decoupled").n_outputs == 2
 
@@ -342,7 +342,7 @@ def test_margins_are_binned_as_by_a_loop_over_rows(rng, seeded, jitter):
     assert len(set(expected)) > 20
 
 
-def test_jitter_moves_rows_into_other_bins_by_their_own_lots(rng, seeded):
+def test_jitter_moves_rows_into_other_bins_by_their_own_uniforms(rng, seeded):
     rows, (model, params) = make_rows(rng, coins=secret_coins()), make_model(rng)
     plain, jittered = (
         Count(CELLS, 4, Bin(Margin(model, params, width), EDGES)).counts_of(rows) for width in (0.0, 0.7)
@@ -355,7 +355,7 @@ def test_jitter_moves_rows_into_other_bins_by_their_own_lots(rng, seeded):
 
 @pytest.mark.parametrize("jitter", [0.0, 0.7])
 @pytest.mark.parametrize("edge", range(len(EDGES)))
-def test_the_bins_above_an_edge_hold_whom_a_threshold_there_decides_for_class_1(rng, seeded, edge, jitter):
+def test_bins_above_an_edge_hold_the_rows_a_threshold_there_accepts(rng, seeded, edge, jitter):
     """The rule that is fitted to the histogram is the rule that is used: lots, ties and all."""
     rows, (model, params) = make_rows(rng, coins=secret_coins()), make_model(rng)
     everyone = np.zeros((N_GROUPS, 2), dtype=int)

@@ -75,7 +75,7 @@ def count_both(candidate, veils):
     return score, (candidate, trained)
 
 
-def test_the_plan_books_one_event_beside_the_holdout():
+def test_the_plan_debits_one_event_beside_the_holdout():
     charges = PLAN.charges("s")
     assert [(charge.split, charge.part) for charge in charges] == [("", ""), ("s", "holdout"), ("s", "fit")]
     assert charges[-1].event == PLAN.event == best_of_plans(PLAN.runs, 3.0)
@@ -142,14 +142,14 @@ def test_a_budget_refuses_before_any_run():
     assert not ledger.entries
 
 
-def test_seeded_coins_are_booked_as_not_private(seeded):
+def test_seeded_noise_is_recorded_as_not_private(seeded):
     ledger = Ledger()
     _, runs = open_selection(records(), PLAN, ledger, secret_coins(), "a test")
     runs.keep_best(count_both)
     assert {type(charge.event) for charge in ledger.entries[0].charges} == {NonPrivateRelease}
 
 
-def test_without_a_budget_the_release_is_booked_as_not_private():
+def test_without_a_budget_the_release_is_recorded_as_not_private():
     ledger = Ledger()
     plan = TunedPlan((replace(run_plan(0.0), epsilon=math.inf),), 3.0, (), math.inf, DELTA)
     _, runs = open_selection(records(), plan, ledger, secret_coins(), "a test")
@@ -173,7 +173,7 @@ def test_runs_cannot_be_made_without_their_debit():
 
 
 @pytest.mark.parametrize("std", [8.0, 10.0], ids=["with less noise", "booking less than was priced"])
-def test_a_run_whose_own_books_differ_from_the_debit_is_refused(std):
+def test_a_run_whose_own_charges_differ_from_the_debit_is_refused(std):
     paid = replace(PLAN, runs=(run_plan(9.0),)).charges("s")
     receipt = Receipt(Ledger().debit(paid, "a test", split="s").entry, "s")
     runs = Runs(records(), replace(PLAN, runs=(run_plan(std),)), receipt, secret_coins())

@@ -19,7 +19,7 @@ HOLDOUT = Stage("holdout", (Release("outcomes", "gaussian", 3.0),), 0.2)
 SIZE = Stage("size", (Release("size", "discrete_laplace", 50.0),))
 
 
-def test_a_further_look_at_a_piece_composes_in_sequence():
+def test_a_further_query_of_a_subset_composes_in_sequence():
     plan = Plan((STEPS, LOOK, HOLDOUT), 3.0, DELTA)
     trained, held = epsilon_of([STEPS.event, LOOK.event], DELTA), epsilon_of([HOLDOUT.event], DELTA)
     assert held < trained
@@ -32,7 +32,7 @@ def test_a_further_look_at_a_piece_composes_in_sequence():
     )
 
 
-def test_a_look_sold_as_a_piece_of_its_own_is_caught():
+def test_a_query_declared_as_its_own_subset_is_caught():
     """A twin that charges the look beside the training: those people met both, and the books show one."""
     plan = Plan((STEPS, LOOK, HOLDOUT), 3.0, DELTA)
     twin = [Charge(part.event, "split", part.name) for part in plan.stages]
@@ -47,7 +47,7 @@ def test_whole_data_parts_compose_with_every_piece():
     assert epsilon_of(plan.charges(), DELTA) == pytest.approx(in_sequence, rel=1e-6)
 
 
-def test_the_ledger_books_the_piece():
+def test_the_ledger_records_the_subset():
     ledger = Ledger()
     records = MemoryRecords(np.zeros((9, 1), np.float32), np.zeros(9, np.int16), np.zeros(9, np.int16))
     open_veils(records, Plan((STEPS, LOOK, HOLDOUT), 3.0, DELTA), ledger, secret_coins(), "a test")

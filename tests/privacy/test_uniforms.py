@@ -45,7 +45,7 @@ def correlation(one, other):
     return abs(np.corrcoef(one, other)[0, 1])
 
 
-def test_lots_are_uniform_in_the_unit_interval(seeded):
+def test_uniforms_fill_the_unit_interval_evenly(seeded):
     uniforms = all_rows(make_records().arranged(secret_coins())).uniforms
     assert uniforms.shape == (2, N)
     assert uniforms.min() >= 0 and uniforms.max() < 1
@@ -61,7 +61,7 @@ def test_the_two_numbers_of_a_row_are_independent(seeded):
     assert unrelated_p(one, np.where(np.arange(N) % 10 == 0, one, other)) < P
 
 
-def test_lots_do_not_depend_on_the_place_in_the_secret_order(seeded):
+def test_uniforms_do_not_depend_on_the_place_in_the_secret_order(seeded):
     """A twin that reads the key from its fifth bit on is caught: correlation 1/16, 14 standard errors."""
     records = make_records().arranged(secret_coins())
     rank = np.arange(N)
@@ -71,13 +71,13 @@ def test_lots_do_not_depend_on_the_place_in_the_secret_order(seeded):
     assert correlation(np.ldexp(records.keys, 4) % 1.0, rank) > 5 / N**0.5
 
 
-def test_lots_of_neighbours_in_the_secret_order_are_unrelated(seeded):
+def test_uniforms_of_adjacent_rows_in_the_secret_order_are_unrelated(seeded):
     for numbers in all_rows(make_records(N + 1).arranged(secret_coins())).uniforms:
         assert correlation(numbers[:-1], numbers[1:]) < 5 / N**0.5
         assert unrelated_p(numbers[:-1], numbers[1:]) > P
 
 
-def test_lots_do_not_depend_on_what_the_records_hold(seeded, rng):
+def test_uniforms_do_not_depend_on_what_the_records_hold(seeded, rng):
     """The same coins, and other inputs, labels and groups: the same lots, row by row."""
     records = make_records(500)
     others = MemoryRecords(
@@ -90,14 +90,14 @@ def test_lots_do_not_depend_on_what_the_records_hold(seeded, rng):
     assert np.array_equal(*uniforms)
 
 
-def test_lots_are_unrelated_to_what_the_records_hold(seeded):
+def test_uniforms_are_unrelated_to_what_the_records_hold(seeded):
     records = make_records().arranged(secret_coins())
     for numbers in all_rows(records).uniforms:
         assert correlation(numbers, records.X[:, 0]) < 5 / N**0.5
         assert correlation(numbers, records.y) < 5 / N**0.5
 
 
-def test_fresh_coins_give_unrelated_lots(seeded):
+def test_fresh_randomness_gives_unrelated_uniforms(seeded):
     coins, records = secret_coins(), make_records()
     uniforms = []
     for _ in range(2):
@@ -110,7 +110,7 @@ def test_fresh_coins_give_unrelated_lots(seeded):
         assert unrelated_p(one, other) > P
 
 
-def test_a_row_has_the_same_lots_in_whatever_batch_it_is(seeded):
+def test_a_row_has_the_same_uniforms_in_every_batch(seeded):
     records = make_records(300).arranged(secret_coins())
     uniforms = all_rows(records).uniforms
     some = np.array([3, 50, 51, 299])
@@ -120,7 +120,7 @@ def test_a_row_has_the_same_lots_in_whatever_batch_it_is(seeded):
     assert np.array_equal(np.concatenate([block.uniforms for block in blocks], axis=1), uniforms)
 
 
-def test_rows_of_one_person_share_their_lots_and_persons_do_not(seeded):
+def test_rows_of_one_person_share_their_uniforms_and_persons_do_not(seeded):
     persons = np.repeat(np.arange(100), 3)
     arranged = make_records(300, persons).arranged(secret_coins())
     uniforms = all_rows(arranged).uniforms
@@ -131,14 +131,14 @@ def test_rows_of_one_person_share_their_lots_and_persons_do_not(seeded):
     assert len(np.unique(uniforms, axis=1).T) == 100
 
 
-def test_unarranged_records_have_lots_of_one_half():
+def test_unarranged_records_have_uniforms_of_one_half():
     records = make_records(20)
     assert np.array_equal(all_rows(records).uniforms, np.full((2, 20), 0.5))
     assert Rows(records, np.arange(0)).uniforms.shape == (2, 0)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.6])
-def test_rows_behind_a_veil_have_lots(seeded, share):
+def test_rows_of_a_veil_have_uniforms(seeded, share):
     """Whatever is counted by lot inside a veil is counted by lots that differ from row to row."""
     release = (Release("counts", "gaussian", 3.0),)
     parts = [Stage("train", release, share)]

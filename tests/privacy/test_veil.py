@@ -167,7 +167,7 @@ def test_a_veil_needs_a_receipt(rng):
         Veil(make_records(rng), plan_of(QUIET).stages[0], None, secret_coins())
 
 
-def test_the_plan_is_booked_before_the_first_draw(rng):
+def test_the_plan_is_debited_before_the_first_draw(rng):
     plan = plan_of(Release("gradient", "gaussian", 2.0), rate=0.05, n_steps=500)
     ledger = Ledger()
     open_veils(make_records(rng), plan, ledger, secret_coins(), "a test")
@@ -182,7 +182,7 @@ def test_a_refused_debit_opens_no_veil(rng):
     assert ledger.entries == ()
 
 
-def test_seeded_coins_are_booked_as_not_private(seeded, rng):
+def test_seeded_noise_is_recorded_as_not_private(seeded, rng):
     ledger = Ledger()
     open_train(make_records(rng), plan_of(Release("size", "discrete_laplace", 1.0)), ledger)
     assert ledger.epsilon(1e-5) == np.inf

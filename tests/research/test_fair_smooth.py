@@ -63,7 +63,7 @@ def fitted(people):
     "estimator", [QUICK, NET, Groupwise(QUICK), Functional()], ids=lambda e: type(e).__name__
 )
 @pytest.mark.parametrize("gap", [0.01, 0.1, 0.6])
-def test_a_gap_that_is_asked_for_is_kept_by_the_law_for_any_people(people, few, estimator, gap):
+def test_a_requested_gap_is_kept_by_the_law_for_any_people(people, few, estimator, gap):
     clf = smoothed(people, Smoothing(gap=gap), estimator, epsilon=50.0, sensitive="sex").fit(*few)
     assert clf.gap_bound_ <= gap * (1 + 1e-5)
     law = clf.predict_proba(people.X.head(3000))[:, 1]
@@ -72,7 +72,7 @@ def test_a_gap_that_is_asked_for_is_kept_by_the_law_for_any_people(people, few, 
     assert 0.5 - gap / 2 - 1e-6 <= law.min() and law.max() <= 0.5 + gap / 2 + 1e-6
 
 
-def test_a_deviation_that_is_asked_for_leaves_the_model_as_it_is(people, few):
+def test_a_requested_deviation_leaves_the_model_as_it_is(people, few):
     plain = PrivateClassifier(math.inf, training=QUICK, schema=people.schema, ledger=Ledger(), random_state=0)
     clf = smoothed(people, Smoothing(std=0.5), epsilon=math.inf, random_state=0).fit(*few)
     assert np.array_equal(clf.params_, plain.fit(*few).params_)
@@ -91,7 +91,7 @@ def test_it_costs_what_the_base_costs(people, few, fitted):
     assert fitted.ledger_.epsilon(1e-5) <= 1.0
 
 
-def test_held_out_people_are_decided_by_lot_and_show_no_larger_gap(people, fitted):
+def test_held_out_people_are_randomized_and_show_no_larger_gap(people, fitted):
     found = fitted.evaluation_.gap()
     assert found.value is not None and found.low <= fitted.gap_bound_
     assert fitted.evaluation_.accuracy().value == pytest.approx(fitted.score(people.X, people.y), abs=0.03)
@@ -145,7 +145,7 @@ def test_predict_proba_is_how_often_each_answer_is_drawn(fitted, people):
     assert abs(ones.mean() - everyone.mean()) < 5 * 3 * math.sqrt(0.25 / len(ones))
 
 
-def test_ids_decide_lots_where_they_are_given(fitted, people):
+def test_ids_determine_the_uniforms_where_they_are_passed(fitted, people):
     X = people.X.head(1)
     alike = pd.concat([X] * 500, ignore_index=True)
     assert len(np.unique(fitted.predict(alike))) == 1
@@ -168,7 +168,7 @@ def test_decisions_never_read_the_group(people, few):
     assert np.array_equal(clf.predict_proba(few[0].drop(columns="sex")), clf.predict_proba(few[0]))
 
 
-def test_people_alike_to_the_model_are_drawn_by_lots_of_their_own(fitted, people):
+def test_people_alike_to_the_model_have_uniforms_of_their_own(fitted, people):
     """The lot of a person is no function of the law: answers as lots pass a test of uniformity given the law."""
     X = people.X.drop_duplicates().head(4000)
     law, ones = fitted.predict_proba(X)[:, 1], fitted.predict(X) == ">50K"
@@ -260,7 +260,7 @@ def test_smoothing_that_makes_no_sense_is_refused(choices, words):
         ({"estimator": Groupwise(QUICK), "sensitive": None}, "sensitive column"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_booked(people, few, choices, words):
+def test_a_mismatch_is_refused_before_any_debit(people, few, choices, words):
     clf = smoothed(people).set_params(**choices)
     with pytest.raises(InvalidParameterError, match=words):
         clf.fit(*few)

@@ -196,7 +196,7 @@ def test_classes_are_drawn_as_often_as_the_model_says(rng, n_classes):
         assert min(tests) > 1e-6
 
 
-def test_the_edges_of_a_lot_stay_among_the_classes():
+def test_the_edges_of_a_uniform_stay_among_the_classes():
     logits = np.log([[0.3, 1e-300], [0.7, 1.0]])
     uniforms = np.array([[0.0, np.nextafter(1.0, 0)], [0.5, 0.5]])
     assert RandomizedByKey().decide(logits, np.zeros(2, int), uniforms).tolist() == [0, 1]

@@ -82,7 +82,7 @@ def test_training_on_its_own_piece_has_the_noise_of_training_alone(fitting, n_pu
     assert noise(plan_of(fitting, task, rule_fraction=0.5), "train") == pytest.approx(alone, rel=3e-4)
 
 
-def test_the_noise_of_a_rule_on_its_own_piece_does_not_depend_on_the_training():
+def test_noise_of_a_rule_on_its_own_subset_ignores_the_training():
     short, long = (plan_of(rule_fraction=0.2, base=Descent(n_steps=n)) for n in (5, 50))
     assert noise(short, "rule") == noise(long, "rule")
     assert noise(short, "train") < noise(long, "train")
@@ -124,7 +124,7 @@ def test_one_piece_needs_more_noise_than_two(fitting):
 
 
 @fittings
-def test_a_larger_slice_means_less_noise_for_the_rule_and_more_for_the_training(fitting):
+def test_a_larger_share_gives_the_rule_less_noise_and_training_more(fitting):
     plans = [plan_of(fitting, budget_share=share) for share in (0.05, 0.1, 0.3, 0.6)]
     rule, training = ([noise(plan, part) for plan in plans] for part in ("rule", "train"))
     for i in range(3):
@@ -171,7 +171,7 @@ def test_the_usual_slice_never_falls_with_the_size(one, other):
 
 @fittings
 @sizes
-def test_a_rule_for_given_scores_has_the_whole_budget_on_everyone(fitting, n_public):
+def test_a_rule_for_fixed_scores_has_the_whole_budget_on_everyone(fitting, n_public):
     task = replace(PRIVATE, n_public=n_public)
     plan = plan_of(fitting, task, base=PrefittedScores())
     assert plan.shares == {}

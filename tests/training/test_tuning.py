@@ -81,7 +81,7 @@ def test_a_run_of_eight_may_cost_more_than_half_of_the_budget():
     assert epsilon_of([part.event for run in plan.runs * 8 for part in run.stages[:1]], plan.delta) > 1.5
 
 
-def test_more_runs_mean_more_noise_and_no_run_has_less_than_a_training_alone():
+def test_more_runs_mean_more_noise_than_one_training_alone():
     alone = make_plan(SHORT, PRIVATE).stage("train").releases[0].noise_multiplier
     noises = [noise(tuned_plan(Tuning((SHORT,), mean), PRIVATE), "run 1: train") for mean in (0.01, 2, 8, 30)]
     assert noises[0] == pytest.approx(alone, rel=0.01)
@@ -111,7 +111,7 @@ def test_without_privacy_no_noise_is_planned():
         lambda: tuned_plan(Tuning((Descent(clip_norm=math.inf),)), PRIVATE),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_booked(make):
+def test_an_impossible_search_is_refused_before_any_debit(make):
     with pytest.raises(InvalidParameterError, match="Expected"):
         make()
 
@@ -174,7 +174,7 @@ def test_the_better_candidate_is_found(rng):
 
 
 @sizes
-def test_one_entry_is_booked_and_the_winner_is_counted(n_public, rng):
+def test_one_entry_is_debited_and_the_winner_is_counted(n_public, rng):
     ledger, task = Ledger(), replace(PRIVATE, n_public=n_public)
     tuned = tune(TUNING, task, make_records(rng), 0.3, ledger=ledger)
     (entry,) = ledger.entries
@@ -185,12 +185,12 @@ def test_one_entry_is_booked_and_the_winner_is_counted(n_public, rng):
     assert tuned.candidate in range(3)
 
 
-def test_nothing_is_counted_where_no_holdout_is_asked_for(rng):
+def test_nothing_is_counted_where_no_holdout_is_requested(rng):
     tuned = tune(TUNING, PRIVATE, make_records(rng))
     assert tuned.trained.outcomes is None
 
 
-def test_seeded_coins_are_booked_as_not_private(rng, seeded):
+def test_seeded_noise_is_recorded_as_not_private(rng, seeded):
     ledger = Ledger()
     tune(TUNING, PRIVATE, make_records(rng), 0.3, ledger=ledger)
     assert math.isinf(ledger.epsilon(PRIVATE.delta))

@@ -228,7 +228,7 @@ def test_more_than_two_groups(people):
     assert clf.rule_.thresholds.shape == (6, 1)
 
 
-def test_intersections_and_groups_given_apart(people, few):
+def test_intersections_and_groups_passed_separately(people, few):
     X, y = few
     clf = quick(people, sensitive=["race", "sex"], epsilon=math.inf, random_state=0)
     clf.set_params(schema=people.schema.without("race", "sex"))
@@ -362,7 +362,7 @@ def test_what_is_not_covered_is_said(people, few, given):
     assert "Not covered: how the Pipeline was trained" in wrapped
 
 
-def test_columns_of_a_given_classifier_are_put_in_the_order_of_the_schema(people, few):
+def test_columns_for_a_fitted_classifier_follow_the_schema_order(people, few):
     """The schema lists the classes one way, scikit-learn another: positive stays positive."""
     schema = people.schema
     classes = tuple(reversed(schema.target.classes))
@@ -408,7 +408,7 @@ def test_a_classifier_that_does_not_fit_is_refused_in_one_sentence(people, few, 
 
 
 @pytest.mark.parametrize("fitting", [UNAWARE, ParityTraining(decoupled=True)])
-def test_a_given_classifier_cannot_be_made_joint_or_decoupled(people, few, given, fitting):
+def test_a_fitted_classifier_cannot_be_made_joint_or_decoupled(people, few, given, fitting):
     clf = parity(people, given, training=fitting)
     with pytest.raises(InvalidParameterError, match="leave the estimator out"):
         clf.fit(*few)
@@ -422,7 +422,7 @@ def test_a_frozen_classifier_survives_clones(people, few, given):
     assert np.allclose(frozen.fit(*few).predict_proba(few[0]), given.predict_proba(few[0]), atol=1e-6)
 
 
-def test_a_classifier_of_this_house_can_be_given(people, few):
+def test_a_fairveil_classifier_can_be_passed(people, few):
     model = PrivateClassifier(schema=people.schema, training=Descent(n_steps=5), ledger=Ledger()).fit(*few)
     clf = parity(people, model, LOOSE).fit(*few)
     assert np.allclose(clf.predict_proba(few[0]), model.predict_proba(few[0]), atol=1e-6)
@@ -452,7 +452,7 @@ def test_a_classifier_of_this_house_can_be_given(people, few):
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
-def test_what_does_not_fit_is_refused_before_anything_is_booked(people, few, choices, words, epsilon):
+def test_a_mismatch_is_refused_before_any_debit(people, few, choices, words, epsilon):
     clf = parity(people, epsilon=epsilon).set_params(**choices)
     with pytest.raises(InvalidParameterError, match=words):
         clf.fit(*few)
@@ -509,7 +509,7 @@ def test_parameters_come_and_go(people, few):
     assert all(after[name] is before[name] for name in before)
 
 
-def test_a_search_is_booked_as_unpriced(people, few):
+def test_a_search_is_recorded_as_unpriced(people, few):
     ledger = Ledger()
     clone(quick(people, ledger=ledger)).set_params(constraint=DemographicParity(0.9)).fit(*few)
     assert ledger.epsilon(1e-5) == math.inf

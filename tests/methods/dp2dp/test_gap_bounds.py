@@ -20,7 +20,7 @@ def plan_of(solver, task):
     return make_plan(Postprocessed(PrefittedScores(), solver, DemographicParity()), task)
 
 
-def test_the_mean_of_the_largest_error_of_an_empirical_law_is_below_the_bound(rng):
+def test_the_mean_largest_error_of_an_empirical_law_is_below_the_bound(rng):
     """400 samples of 500: the mean is known to .0007, the bound lies .009 above it."""
     grid = (np.arange(500) + 1) / 500
     samples = np.sort(rng.random((400, 500)), axis=1)
@@ -38,7 +38,7 @@ def test_expected_gap_is_the_formula_and_the_bound_is_larger(make_people, make_t
     assert promise.bound > promise.expected
 
 
-def test_noise_of_steps_and_of_one_look_is_comparable(make_people, make_task):
+def test_noise_of_steps_and_of_one_release_is_comparable(make_people, make_task):
     """As telling as one count of everyone at about the same noise, whatever the solver."""
     task = make_task(make_people(2), 3000, 1.0)
     look, steps = (rule_noise(plan_of(solver, task)) for solver in (ScoreHistogram(), DualSteps()))
@@ -46,7 +46,7 @@ def test_noise_of_steps_and_of_one_look_is_comparable(make_people, make_task):
 
 
 @pytest.mark.parametrize("n", [1500, 6000])
-def test_the_expected_gap_among_new_people_is_below_the_bound_and_near_the_estimate(
+def test_the_expected_gap_is_below_the_bound_and_near_the_estimate(
     n, rng, seeded, make_people, make_rows, make_task, fitted
 ):
     """40 fits: the standard error of the mean gap is about a tenth of it."""
@@ -65,7 +65,7 @@ def test_the_expected_gap_among_new_people_is_below_the_bound_and_near_the_estim
     assert 0.5 * promise.expected <= np.mean(gaps) <= 1.6 * promise.expected
 
 
-def test_nothing_is_promised_of_the_papers_descent_nor_bounded_for_many_classes(make_people, make_task):
+def test_no_bound_for_the_papers_descent_or_for_many_classes(make_people, make_task):
     people = make_people(2)
     plan = plan_of(NoisyDescent(), make_task(people, 3000, 1.0))
     with pytest.raises(InvalidParameterError, match="settles"):

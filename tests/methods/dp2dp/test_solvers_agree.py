@@ -119,9 +119,7 @@ def test_the_papers_descent_ends_near_the_optimum_when_nothing_disturbs_it(
     assert abs(accuracy - best[0]) <= 0.02
 
 
-def test_an_unaware_rule_from_the_true_joint_law_is_fair_without_reading_the_group(
-    rng, make_people, make_task, fitted
-):
+def test_an_unaware_rule_from_the_true_joint_law_is_fair(rng, make_people, make_task, fitted):
     """Rows carry P(group, label | x) as logits of a linear model with identity weights."""
     people = make_people(2)
     joint = softmax(rng.normal(size=(4, N)) * 1.5)

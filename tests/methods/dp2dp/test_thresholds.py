@@ -67,7 +67,7 @@ def test_the_larger_group_moves_less():
     assert 9000 * away[0] + 1000 * away[1] == pytest.approx(0, abs=200)
 
 
-def test_a_bin_that_is_decided_in_part_is_cut_or_decided_by_lot():
+def test_a_bin_that_is_decided_in_part_is_cut_or_randomized():
     curves = curves_of([bell(-1, 4000), bell(1, 2000), bell(0, 10)], DemographicParity())
     cut, lot = (curves.best_rule(PLAIN, CODES, in_bins=in_bins) for in_bins in (False, True))
     assert not cut.is_random and lot.is_random

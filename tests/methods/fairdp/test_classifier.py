@@ -120,7 +120,7 @@ def test_more_than_two_classes_train_and_have_no_noise_certificate(rng):
 
 
 @pytest.mark.parametrize("asked", [None, DemographicParity(0.3), TruePositiveRateParity(), EqualizedOdds()])
-def test_the_certificate_is_told_beside_that_of_the_released_model(fitted, asked):
+def test_the_certificate_is_shown_beside_that_of_the_released_model(fitted, asked):
     told = fitted.noise_certificate(asked, confidence=0.9)
     assert [one.about for one in told.statements] == [OVER_NOISE, OVER_NOISE]
     assert told.sentence.startswith("The released model: ")
@@ -139,7 +139,7 @@ def test_nothing_of_the_estimator_calls_it_a_property_of_the_model(fitted):
     assert "No gap is guaranteed" in GroupwiseClassifier.__doc__
 
 
-def test_there_is_none_without_people_held_out_nor_for_a_model_that_was_loaded(people, few, fitted, tmp_path):
+def test_there_is_none_without_a_holdout_or_for_a_loaded_model(people, few, fitted, tmp_path):
     bare = groupwise(people).fit(*few)
     fitted.save(tmp_path / "model")
     loaded = GroupwiseClassifier.load(tmp_path / "model")
@@ -150,7 +150,7 @@ def test_there_is_none_without_people_held_out_nor_for_a_model_that_was_loaded(p
         fitted.noise_certificate(confidence=0.2)
 
 
-def test_gaps_of_1_behind_a_certificate_near_0(rng, seeded):
+def test_gaps_can_be_1_although_the_certificate_is_near_0(rng, seeded):
     """Groups at opposite corners of 900 features, much noise: the certificate is below .03, and released models
     select all of one group and none of the other (but where the bias outweighs 900 weights, in 2 % of all runs).
     """
@@ -181,7 +181,7 @@ def test_gaps_of_1_behind_a_certificate_near_0(rng, seeded):
 # --- stopping -------------------------------------------------------------------------------------------------------
 
 
-def test_looks_are_told(people, few):
+def test_stopping_checks_are_reported(people, few):
     training = Groupwise(Descent(n_steps=12), stopping=EarlyStopping(DemographicParity(0.9), n_checks=3))
     clf = groupwise(people, training=training, holdout=0.3).fit(*few)
     assert 1 <= len(clf.stopping_checks_) <= 3
@@ -207,7 +207,7 @@ def test_looks_are_told(people, few):
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
-def test_what_does_not_fit_is_refused_before_anything_is_booked(people, few, choices, words, epsilon):
+def test_a_mismatch_is_refused_before_any_debit(people, few, choices, words, epsilon):
     clf = groupwise(people, epsilon=epsilon).set_params(**choices)
     with pytest.raises(InvalidParameterError, match=words):
         clf.fit(*few)
@@ -237,7 +237,7 @@ def test_parameters_come_and_go_and_a_fit_leaves_them_alone(people, few):
     assert all(clf.get_params(deep=False)[name] is before[name] for name in before)
 
 
-def test_a_search_is_booked_as_unpriced(people, few):
+def test_a_search_is_recorded_as_unpriced(people, few):
     ledger = Ledger()
     clone(groupwise(people, ledger=ledger)).set_params(training=SMALL_NET).fit(*few)
     assert ledger.epsilon(1e-5) == math.inf

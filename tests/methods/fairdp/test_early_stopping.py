@@ -67,7 +67,7 @@ def scripted(monkeypatch):
         ((0.0, 0.1), 6, 0),  # a bound that is just met is kept
     ],
 )
-def test_it_stops_at_a_broken_look_after_one_that_was_passed(rng, scripted, excesses, n_steps, kept):
+def test_it_stops_at_a_failed_check_after_one_that_was_passed(rng, scripted, excesses, n_steps, kept):
     given, steps = scripted(*excesses), []
     recipe = watched(norm_bound=0.05)
     plan = planned(recipe, TASK, 0.0)
@@ -85,7 +85,7 @@ def test_it_stops_at_a_broken_look_after_one_that_was_passed(rng, scripted, exce
     assert veils["looks"]._n_left == 4 - len(excesses)
 
 
-def test_looks_are_spread_evenly_and_the_last_step_has_one():
+def test_checks_are_spread_evenly_and_the_last_step_has_one():
     assert sorted(EarlyStopping(DemographicParity(), 4).steps(12)) == [2, 5, 8, 11]
     assert sorted(EarlyStopping(DemographicParity(), 10).steps(300)) == list(range(29, 300, 30))
     for n_checks in (1, 3, 7, 12, 50):
@@ -144,7 +144,7 @@ def silent_veil(records, noise=0.0, n_steps=9):
 
 
 @pytest.mark.parametrize("std", [0.1, 1.0, 7.0])
-def test_without_noise_a_look_sees_the_smooth_rates(rng, std):
+def test_without_noise_a_check_sees_the_smooth_rates(rng, std):
     records = make_records(rng)
     params = rng.normal(size=10).astype(np.float32)
     model, ones = LinearSoftmax(4, 2), records.y == 1
@@ -164,7 +164,7 @@ def test_without_noise_a_look_sees_the_smooth_rates(rng, std):
         assert watch.checks[0].passed == (gap <= 0.05)
 
 
-def test_looks_draw_with_the_noise_that_the_last_step_will_have(rng, monkeypatch, seeded):
+def test_checks_draw_with_the_noise_that_the_last_step_will_have(rng, monkeypatch, seeded):
     stds, look = [], EarlyStoppingState._excess
 
     def noted(watch, stopping, params, veil):
@@ -208,7 +208,7 @@ def test_groups_too_small_to_speak_of_are_not_seen_to_keep_a_bound(rng):
 # --- what it costs and reads ----------------------------------------------------------------------------------------
 
 
-def test_all_looks_are_in_the_plan_and_cost_a_tenth_or_so():
+def test_all_checks_are_in_the_plan_and_cost_about_a_tenth():
     plans = {n: planned(watched(EarlyStopping(DemographicParity(0.2), n)), PRIVATE, 0.0) for n in (1, 4, 50)}
     bare = planned(Groupwise(FEW), PRIVATE, 0.0)
     for n_checks, plan in plans.items():
@@ -226,7 +226,7 @@ def test_all_looks_are_in_the_plan_and_cost_a_tenth_or_so():
     assert max(costs) == pytest.approx(min(costs), rel=0.02)
 
 
-def test_everything_is_booked_before_the_first_look_and_stopping_early_gives_nothing_back(rng, scripted):
+def test_all_is_debited_before_the_first_check_and_nothing_is_refunded(rng, scripted):
     ledger, booked = Ledger(), []
     given = scripted(-0.1, 0.1)
     recipe = watched()
@@ -290,7 +290,7 @@ def test_what_cannot_be_watched_is_refused():
     assert unwatched.after(4, np.zeros(10, dtype=np.float32), {}) is unwatched
 
 
-def test_smooth_rates_are_of_class_1_and_stand_in_the_cell_of_their_own_record():
+def test_smooth_rates_are_of_class_1_in_the_cell_of_their_own_record():
     model = LinearSoftmax(1, 2)
     params = np.array([-1.0, 1.0, 0.0, 0.0], dtype=np.float32)  # class 1 where x is above 0
     people = MemoryRecords(

@@ -152,7 +152,7 @@ def test_figures_of_the_two_releases():
 
 
 @pytest.mark.parametrize("sizes", [(100.0, 300.0), (50.0, 60.0, 290.0)])
-def test_a_divisor_for_each_group_books_the_smallest_group(sizes):
+def test_a_divisor_for_each_group_debits_the_smallest_group(sizes):
     """Sums at noise sigma over n_k, averaged, are as private for group k as z_k = sigma n_k sqrt(sum_j 1 / n_j^2)."""
     people = Population((Attribute("side", tuple("abc"[: len(sizes)])),), ("no", "yes"))
     task = replace(PRIVATE, people=people)
@@ -311,9 +311,7 @@ def test_people_of_no_known_group_add_nothing(rng, released, divisors, code):
 
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 @pytest.mark.parametrize("n_models", [1, 3])
-def test_the_last_layer_is_within_the_bound_before_each_step_and_after_the_last(
-    rng, bounded, model, n_models, seeded
-):
+def test_the_last_layer_stays_within_the_bound_at_every_step(rng, bounded, model, n_models, seeded):
     descent = Descent(model, (6,), 12, 0.3, 0.5, 0.5)
     recipe = Groupwise(descent, 0.4, group_sizes=SIZES, finish=FinalSteps(0.3, 3.0, n_models=n_models))
     trained = run(recipe, PRIVATE, make_records(rng), coins=secret_coins())
@@ -359,7 +357,7 @@ def test_several_models_share_all_but_the_last_layer_and_are_averaged(rng, model
 
 
 @pytest.mark.parametrize("clip_norm", [math.inf, 0.3])
-def test_several_models_without_noise_move_by_their_subsets_to_the_plain_step(rng, clip_norm):
+def test_without_noise_several_models_together_take_the_plain_step(rng, clip_norm):
     """Their movements add up to that of one model: weights, clip norm and divisor are the same (here without M)."""
     records, ends = make_records(rng), []
     for n_models in (1, 4):
@@ -393,7 +391,7 @@ def test_each_of_several_models_gets_its_own_noise():
 # --- the plan -------------------------------------------------------------------------------------------------------
 
 
-def test_the_plan_holds_all_that_is_asked_on_one_piece_and_costs_what_was_asked_for():
+def test_the_plan_lists_all_queries_on_one_subset_at_the_budget():
     kinds = {
         "sizes bought": (Groupwise(FEW), ["groups", "train", "finish"]),
         "sizes public": (Groupwise(FEW, group_sizes=SIZES), ["train", "finish"]),
@@ -424,7 +422,7 @@ def test_last_steps_may_be_sampled_at_their_own_rate():
     assert Groupwise(replace(FEW, n_steps=2)).n_first == 1
 
 
-def test_the_last_step_is_told_in_public_numbers(rng, seeded):
+def test_the_last_step_is_described_in_public_numbers(rng, seeded):
     recipe = Groupwise(FEW, 0.7, group_sizes=(100.0, 300.0), finish=FinalSteps(0.2, 0.9, 0.25))
     trained = run(recipe, PRIVATE, make_records(rng), coins=secret_coins())
     last, noise = (
@@ -494,7 +492,7 @@ THREE = Population(SIDES.attributes, ("a", "b", "c"))
         (Groupwise(), replace(TASK, predicts="decoupled"), "last layer"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_before_anything_is_booked(recipe, task, words):
+def test_what_cannot_be_trained_is_refused_before_any_debit(recipe, task, words):
     with pytest.raises(InvalidParameterError, match=words):
         planned(recipe, task, 0.0)
 

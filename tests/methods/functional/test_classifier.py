@@ -97,7 +97,7 @@ def test_a_bound_that_is_surely_broken_is_warned_of_where_fit_was_called(people,
 
 
 @pytest.mark.parametrize("apart", ["series", "frame"])
-def test_sensitive_features_given_apart_are_the_same(people, few, apart):
+def test_sensitive_features_passed_separately_are_the_same(people, few, apart):
     X, y = few
     column = X["sex"] if apart == "series" else X[["sex"]]
     clf = functional(people, schema=people.schema.without("sex"), epsilon=math.inf, random_state=0)

@@ -214,7 +214,7 @@ def test_the_line_makes_mean_scores_equal(rng):
 
 
 @pytest.mark.parametrize("parity", [TruePositiveRateParity, FalseNegativeRateParity])
-def test_the_line_of_true_positives_looks_at_positives_only(parity, rng):
+def test_the_line_of_true_positives_uses_positives_only(parity, rng):
     records = make_records(rng)
     path = train(Functional(parity(0.1)), records).statistics.path
     scores = design(records) / NORM @ path.weights_at(1.0)
@@ -250,7 +250,7 @@ def test_shares_of_bins_agree_with_drawn_points(tilt, rng):
         assert np.abs(drawn - path.above(cell)[i, j]).max() < 0.05
 
 
-def test_normal_scores_are_told_by_their_moments(rng):
+def test_normal_scores_are_determined_by_their_moments(rng):
     X = rng.normal(size=(40_000, D)) * 0.3
     y = (rng.random(40_000) < 0.4).astype(int)
     X[:, 0] += 0.4 * y
@@ -300,7 +300,7 @@ def test_beliefs_are_what_conditioning_on_all_counts_at_once_gives(rng):
         assert np.allclose(belief.means[cell], mean, atol=1e-6)
 
 
-def test_the_gap_of_a_small_group_is_told_within_its_error(seeded, rng):
+def test_the_gap_of_a_small_group_is_estimated_within_its_error(seeded, rng):
     """1,000 of 30,000 people at epsilon 1, for 5 releases x 4 tolerances: all within 4 errors of the true gap.
 
     In 100 other releases the farthest of 400 was 2.9 errors away.
@@ -335,7 +335,7 @@ def gap_of(params, records):
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.02, 0.1, 0.2])
-def test_without_noise_the_gap_is_what_was_asked_for(tolerance, rng):
+def test_without_noise_the_gap_is_the_requested_one(tolerance, rng):
     records = make_records(rng, n=20_000)
     fit = train(Functional(DemographicParity(tolerance), headroom=0.0), records)
     derived = fit.statistics.rule_at()
@@ -354,7 +354,7 @@ def test_the_statistics_serves_every_tolerance_as_a_fit_of_its_own_does(rng):
         assert np.array_equal(statistics.rule_at([tolerance] * 2).params, own.params)
 
 
-def test_tighter_limits_never_look_more_accurate(rng):
+def test_tighter_limits_never_seem_more_accurate(rng):
     statistics = train(Functional(DemographicParity(0.3)), make_records(rng)).statistics
     told = [statistics.rule_at(tolerance) for tolerance in np.linspace(0, 0.4, 9)]
     assert all(one.accuracy <= other.accuracy + 1e-12 for one, other in pairwise(told))
@@ -380,7 +380,7 @@ def test_what_cannot_be_reached_comes_as_near_as_it_can(rng):
     assert tight.accuracy <= loose.accuracy
 
 
-def test_another_regularization_is_solved_from_the_same_moments_and_says_so(seeded, rng):
+def test_another_regularization_is_solved_from_the_same_moments(seeded, rng):
     records = make_records(rng, n=20_000)
     statistics = train(
         Functional(DemographicParity(0.1)), records, make_task(1.0, n_public=20_000)

@@ -88,7 +88,7 @@ def test_the_change_to_another_group_costs_more_and_is_stated(schema):
         assert known <= 1.0 < changed <= 2.5
 
 
-def test_without_privacy_it_repeats_and_is_booked_as_not_private(schema, few):
+def test_without_privacy_it_repeats_and_is_recorded_as_not_private(schema, few):
     fits = [hiding(schema, epsilon=math.inf, random_state=3).fit(*few) for _ in range(2)]
     assert np.array_equal(fits[0].params_, fits[1].params_)
     assert fits[0].ledger_.epsilon(1e-5) == math.inf
@@ -112,7 +112,7 @@ def test_the_holdout_counts_those_whose_attribute_is_known(schema, few):
         assert not clf.evaluation_.counts[code].any()
 
 
-def test_sensitive_features_given_apart_are_the_same(schema, few):
+def test_sensitive_features_passed_separately_are_the_same(schema, few):
     X, y = few
     inside = hiding(schema, epsilon=math.inf, random_state=0).fit(X, y)
     for apart in (X["sex"], X["sex"].to_numpy(), X[["sex"]]):
@@ -200,7 +200,7 @@ def test_the_errors_of_few_people_are_not_learnt_by_heart(data_folder):
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
-def test_what_does_not_fit_is_refused_before_anything_is_booked(schema, few, choices, words, epsilon):
+def test_a_mismatch_is_refused_before_any_debit(schema, few, choices, words, epsilon):
     clf = hiding(schema, epsilon=epsilon).set_params(**choices)
     for ask in (lambda: clf.fit(*few), clf.planned):
         with pytest.raises(InvalidParameterError, match=words):

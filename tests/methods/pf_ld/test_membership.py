@@ -84,7 +84,7 @@ def test_rows_of_a_person_count_one_together(rng):
     np.testing.assert_allclose(found, chances, atol=1e-3)
 
 
-def test_what_is_summed_behind_the_veil_is_what_is_reckoned_with(rng):
+def test_sums_through_the_veil_are_the_sums_used_in_the_bounds(rng):
     """The veil's own sums over true members are the loop's."""
     X = rng.uniform(-1, 1, (200, 3))
     groups = rng.integers(2, size=200).astype(np.int16)

@@ -115,7 +115,7 @@ def true_counts(model, params, sides, records):
 
 
 @pytest.mark.parametrize("kind", [DemographicParity, EqualizedOdds, ErrorRateParity])
-def test_without_noise_both_sides_know_the_rates_after_a_look(rng, kind):
+def test_without_noise_both_sides_know_the_rates_after_a_count(rng, kind):
     """Groups of any size, some rows unknown; what memberships do not explain, the counts of the look put right."""
     records = make_records(rng, unknown=0.3)
     model, sides, estimated, released = sides_of(records, kind)

@@ -57,7 +57,7 @@ def test_equal_histograms_are_smoothed_without_bias_from_the_first_on():
     np.testing.assert_allclose(values, np.tile([-GAP, GAP], (30, 1)), atol=1e-12)
 
 
-def test_a_multiplier_is_the_sum_of_violations_plus_a_share_of_the_present_one():
+def test_a_multiplier_sums_violations_plus_a_share_of_the_present_one():
     multipliers = np.array([dual.multipliers.values[1] for dual in watch(plain(), [COUNTS] * 100)])
     n_rising = np.maximum(np.arange(100) - ascent.WARM_UP * 100 + 1, 0)
     speed = min(1, math.sqrt(80 / 200 / ascent.TYPICAL_SHARE))
@@ -65,7 +65,7 @@ def test_a_multiplier_is_the_sum_of_violations_plus_a_share_of_the_present_one()
     np.testing.assert_allclose(multipliers, np.minimum(rising, ascent.LARGEST_PULL * 80 / 200), atol=1e-9)
 
 
-def test_multipliers_rest_during_warm_up_stay_within_their_caps_and_fall_below_the_limit():
+def test_multipliers_wait_for_warm_up_keep_their_caps_and_fall():
     fair = np.array([[40.0, 40.0], [60.0, 60.0]])
     duals = watch(plain(n_steps=400), [COUNTS] * 200 + [fair] * 200)
     multipliers = np.array([dual.multipliers.values for dual in duals])
@@ -113,7 +113,7 @@ def test_nothing_that_is_handed_in_is_changed():
         assert np.array_equal(numbers, copy)
 
 
-def test_the_pull_is_the_slope_of_the_weighted_bounds_for_an_expected_batch():
+def test_the_pull_is_the_slope_of_the_weighted_bounds_on_average():
     rule = plain()
     dual = watch(rule, [COUNTS] * 15)[-1]
     slopes = np.empty((2, 2))
@@ -130,7 +130,7 @@ def test_the_pull_is_the_slope_of_the_weighted_bounds_for_an_expected_batch():
 # --- aims -----------------------------------------------------------------------------------------------------------
 
 
-def test_noise_raises_an_aim_by_at_most_itself_and_hardly_where_it_is_small():
+def test_noise_raises_an_aim_by_at_most_itself_and_little_if_small():
     loose = constrain(DemographicParity(0.0), PEOPLE)
     noise = np.array([0.001, ascent.MEANINGFUL_EXCESS, 5.0])
     exact = RateAscent(loose, 100, 200.0, 1.0, 1.0, headroom=0.0)

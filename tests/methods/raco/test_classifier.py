@@ -138,7 +138,7 @@ def test_several_sensitive_columns_and_several_constraints(people, few):
     assert len(every.constraint_trace_.bounds) == 10 * 9
 
 
-def test_sensitive_features_given_apart_are_the_same(people, few):
+def test_sensitive_features_passed_separately_are_the_same(people, few):
     X, y = few
     for asked, sensitive, apart in (
         (EqualizedOdds(0.9), "sex", X["sex"]),
@@ -226,7 +226,7 @@ def test_every_kind_of_training_fits(people, few, choices):
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
-def test_what_does_not_fit_is_refused_before_anything_is_booked(people, few, choices, words, epsilon):
+def test_a_mismatch_is_refused_before_any_debit(people, few, choices, words, epsilon):
     clf = constrained(people, epsilon=epsilon).set_params(**choices)
     with pytest.raises(InvalidParameterError, match=words):
         clf.fit(*few)
@@ -267,7 +267,7 @@ def test_fit_leaves_the_parameters_alone(people, few):
     assert len(clf.constraint_trace_.bounds) == 2  # the estimator's constraint, not the recipe's own
 
 
-def test_a_search_is_booked_as_unpriced(people, few):
+def test_a_search_is_recorded_as_unpriced(people, few):
     ledger = Ledger()
     clone(constrained(people, ledger=ledger)).set_params(constraint=DemographicParity(0.9)).fit(*few)
     assert ledger.epsilon(1e-5) == math.inf

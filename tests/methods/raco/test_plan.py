@@ -138,7 +138,7 @@ def test_a_step_is_one_joint_event_on_one_batch(law, event):
     assert part.event == Repeated(PoissonSampled(0.2, step), 20)
 
 
-def test_the_look_composes_in_sequence_with_the_steps_of_the_same_people():
+def test_the_threshold_check_composes_in_sequence_with_the_steps():
     task = replace(TASK, epsilon=1.0)
     plan = make_plan(RateConstrained(DemographicParity(0.1), Descent(n_steps=20)), task, holdout=0.3)
     steps, look, holdout = plan.stages
@@ -151,7 +151,7 @@ def test_the_look_composes_in_sequence_with_the_steps_of_the_same_people():
     assert subsets == ["train", "train", "holdout"]
 
 
-def test_a_given_laplace_scale_is_the_scale_in_the_plan_and_the_gradient_pays_for_it():
+def test_a_set_laplace_scale_is_planned_and_the_gradient_pays_for_it():
     def noises(**choices):
         recipe = RateConstrained(DemographicParity(0.1), Descent(n_steps=20), "laplace", **choices)
         return [

@@ -218,7 +218,7 @@ def test_the_steps_are_those_of_a_hand_written_loop(rng, is_soft, clip_norm, tem
     assert trained.fit.check is None
 
 
-def test_an_open_clip_norm_means_none_without_privacy_and_follows_the_row_norm_with_it():
+def test_an_unset_clip_norm_follows_the_row_norm_only_under_privacy():
     recipe = RateConstrained(DemographicParity(0.1))
     assert recipe.numbers_for(TASK).clip_norm == math.inf
     private = replace(TASK, epsilon=1.0)

@@ -223,7 +223,7 @@ def test_headroom_stays_below_the_cap(adult):
     assert roomy.offsets[1] > bare.offsets[1]
 
 
-def test_margins_on_an_edge_lie_below_it_and_who_is_not_counted_is_in_no_bin(rng):
+def test_margins_on_an_edge_lie_below_it_and_uncounted_rows_in_no_bin(rng):
     """A tie is decided for the first class, so bin i holds the margins above edge i - 1 and up to edge i."""
     margins = np.concatenate([np.repeat(EDGES, 3), rng.normal(0, 3, 200)]).astype(np.float32)
     y, group = rng.integers(0, 2, len(margins)), rng.integers(-1, 3, len(margins))
@@ -251,7 +251,7 @@ def test_a_hidden_layer_moves_its_threshold_too(adult):
     assert missed(decisions, records) <= 0.25
 
 
-def test_more_than_two_classes_are_told_not_moved(rng):
+def test_more_than_two_classes_are_reported_not_moved(rng):
     people = Population((Attribute("side", ("left", "right")),), ("a", "b", "c"))
     X = rng.uniform(-1, 1, (500, 2)).astype(np.float32)
     y, group = rng.integers(0, 3, 500).astype(np.int16), (X[:, 0] > 0).astype(np.int16)
@@ -284,7 +284,7 @@ def test_noise_alone_moves_no_threshold(adult, rng):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_look_lists_what_it_asks(n_classes):
+def test_a_threshold_check_lists_its_queries(n_classes):
     part = adjustment_stage(1.5, steps_of(0.8), n_classes)
     noises = {release.name: release.noise_multiplier for release in part.releases}
     expected = NOISES_OF_TWO if n_classes == 2 else NOISES
@@ -295,7 +295,7 @@ def test_a_look_lists_what_it_asks(n_classes):
     assert part.sampling_rates == {-1: 1.0}
 
 
-def test_the_noise_of_a_look_keeps_its_share_of_the_budget():
+def test_the_noise_of_a_check_keeps_its_share_of_the_budget():
     """At a tenth of the rate the steps cost a tenth as much a step (in standard deviations), and the look follows."""
     thin, usual, many = (
         adjustment_stage(1.0, steps_of(1.0, *case), 2) for case in ((0.01,), (), (0.1, 2400))
