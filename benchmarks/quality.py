@@ -317,7 +317,7 @@ def add_own_options(parser: argparse.ArgumentParser, several: str) -> None:
     parser.add_argument("--lambda-max", help=f"{several}; pfld: the largest multiplier")
     parser.add_argument("--slack", help=f"{several}; pfld: differences that are not chased")
     parser.add_argument("--rivals", nargs="?", const="", help="pfld: its rivals, or a file of their rows")
-    parser.add_argument("--no-look", action="store_true", help="raco without its last look")
+    parser.add_argument("--no-final-check", action="store_true", help="raco without its final check")
 
 
 def options_of(arguments: list[str]) -> argparse.Namespace:
@@ -368,7 +368,7 @@ def settings_of(options: argparse.Namespace) -> list[Setting]:
     return [
         Setting(
             options.method, options.model, options.constraint, options.against, epsilon, options.delta, tolerance,
-            clip_norm, not options.no_look, options.aware, options.solver, options.part, options.decoupled,
+            clip_norm, not options.no_final_check, options.aware, options.solver, options.part, options.decoupled,
             options.mode, norm_bound, options.divisors, options.weighting, int(rounds), most, slack,
         )
         for epsilon, tolerance, clip_norm, norm_bound, rounds, most, slack in itertools.product(*several)

@@ -2,7 +2,7 @@
 
 Mean softmax loss of a linear model plus (lambda / 2) ||w||^2, the sum divided by the public size. One record moves the
 exact minimiser by at most (its gradient's bound) / (n lambda), whatever the other records are; a solver that stops
-at gradient norm tau lies within tau / lambda of it, on both neighbours. The proof is in docs/proofs/minimiser.md.
+at gradient norm tau lies within tau / lambda of it, on both neighbours. The proof is in docs/proofs/minimizer.md.
 """
 
 import math
