@@ -443,7 +443,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         Notes
         -----
         Guarantees (epsilon, delta)-differential privacy for the people of `source`, one added or removed. Their ledger
-        is asked before they are read, and debited before anything is counted. The classifier may be known before the
+        is checked before they are read, and debited before anything is counted. The classifier may be known before the
         people are chosen.
         """
         check_epsilon(epsilon)

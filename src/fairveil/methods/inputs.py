@@ -1,7 +1,7 @@
 """The public side of a user's table: what the schema says about it, how its rows become records, and decisions.
 
-An `InputSpec` is built from public facts alone (schema, sensitive columns, budget). It is asked for records only after
-the ledger has accepted the plan.
+An `InputSpec` is built from public facts alone (schema, sensitive columns, budget). It reads records only after the
+ledger has accepted the plan.
 """
 
 import math

@@ -46,7 +46,7 @@ def row_stable_logits(model: Model, params: Float32Array, X: Float32Array) -> Fl
 
 @singledispatch
 def row_stable_answer(model: Any, params: Float32Array, X: Float32Array) -> Float64Array:
-    """Return the logits by kind of model; any other kind is asked about each row in a table of its own."""
+    """Return the logits by kind of model; any other kind computes each row in a table of its own."""
     rows = [model.logits(params, X[place : place + 1]) for place in range(len(X))]
     return np.concatenate(rows, axis=1) if rows else model.logits(params, X)
 

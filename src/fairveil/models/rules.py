@@ -1,7 +1,7 @@
-"""Decision rules: what a model says of a record, and its group where a rule reads it, in; a decision out.
+"""Decision rules: from the logits of a record, and its group if the rule reads it, to a decision.
 
-Every rule publishes its law: the probability of each decision. Lots, two numbers in [0, 1) for each record, come from
-outside: by key when people are decided (`fairveil._random`), from secret coins where decisions are only counted.
+Every rule publishes the distribution of its decision. Randomized rules take two uniform numbers in [0, 1) per record
+from the caller: keyed ones when people are decided (`fairveil._random`), secret ones where decisions are only counted.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Codes = NDArray[np.integer]
 
 
 class DecisionRule(Protocol):
-    """A public rule; `logits` are class-major (J, B), groups are codes of a population, lots have shape (2, B)."""
+    """A public rule; `logits` are class-major (J, B), groups are codes of a population, uniforms have shape (2, B)."""
 
     @property
     def reads_group(self) -> bool:
@@ -30,7 +30,7 @@ class DecisionRule(Protocol):
 
     @property
     def needs_uniforms(self) -> bool:
-        """Whether decisions depend on the lots."""
+        """Whether decisions depend on the uniform numbers."""
 
     def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:
         """Whether the rule can decide everyone among so many group codes, classes and outputs of a model."""
@@ -77,7 +77,7 @@ class Argmax:
 
 @dataclass(frozen=True)
 class RandomizedByKey:
-    """A class drawn by lot, each as often as the model says it is likely: the rule of a smoothed model."""
+    """A class drawn at random with the model's probabilities: the rule of a smoothed model."""
 
     reads_group = False
     is_random = True
@@ -99,7 +99,7 @@ class RandomizedByKey:
 
 @dataclass(frozen=True, eq=False)
 class RandomizedThresholds:
-    """Two classes, a threshold on logit_1 - logit_0 for each group, drawn by lot where a group has several.
+    """Two classes, a threshold on logit_1 - logit_0 for each group, drawn at random if a group has several.
 
     A record is decided for class 1 if its margin is above the threshold. One threshold a group is the usual rule;
     thresholds -inf, 0 and inf with some weights flip the model's own decisions at random.
@@ -109,7 +109,7 @@ class RandomizedThresholds:
     thresholds, weights : arrays of shape (groups, M)
         The thresholds of each group and how often each is drawn; weights of a group add up to 1.
     jitter : float
-        The width of a uniform lot added to every margin, so that equal margins do not tie.
+        The width of a uniform number added to every margin, so that equal margins do not tie.
     """
 
     thresholds: Floats
@@ -125,7 +125,7 @@ class RandomizedThresholds:
 
     @property
     def needs_uniforms(self) -> bool:
-        """Whether decisions depend on the lots."""
+        """Whether decisions depend on the uniform numbers."""
         return self.is_random or self.jitter > 0
 
     def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:
@@ -172,7 +172,7 @@ class TiltedArgmax:
     ----------
     weights : array of shape (groups or 1, K, J)
     jitter : float
-        The width of a uniform lot added to every class, so that equal sums do not tie.
+        The width of a uniform number added to every class, so that equal sums do not tie.
     """
 
     weights: Floats
@@ -187,7 +187,7 @@ class TiltedArgmax:
 
     @property
     def needs_uniforms(self) -> bool:
-        """Whether decisions depend on the lots."""
+        """Whether decisions depend on the uniform numbers."""
         return self.jitter > 0
 
     def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:

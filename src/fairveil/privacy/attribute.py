@@ -99,9 +99,9 @@ class AttributeRecords:
             telling = np.flatnonzero(groups >= 0)
             persons, first = np.unique(records.persons[telling], return_index=True)
             places = np.searchsorted(persons, records.persons).clip(max=max(0, len(persons) - 1))
-            is_told = np.isin(records.persons, persons)
+            is_known = np.isin(records.persons, persons)
             groups = np.full_like(groups, -1)
-            groups[is_told] = records.groups[telling[first[places[is_told]]]]
+            groups[is_known] = records.groups[telling[first[places[is_known]]]]
         return cls(replace(records, groups=groups))
 
     @property

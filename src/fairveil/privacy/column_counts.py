@@ -1,6 +1,6 @@
-"""Columns of raw cells behind a veil of their own: what a first schema may learn about them, at a stated price.
+"""A veil for columns of raw cells: what a first schema may learn about them, at a stated price.
 
-Two questions can be asked of a column, each once: how many cells lie between public edges (and how many are no number,
+A column answers two queries, each once: how many cells lie between public edges (and how many are no number,
 and how many are missing), and which texts are frequent. A row adds 1 to one count of each answer, so an answer with
 noise of scale 1 / epsilon costs epsilon. Texts are not public beforehand: one shows only if its noisy count passes a
 threshold that a single row's text passes with probability delta at most. The proof is in docs/proofs/columns.md.
@@ -42,7 +42,7 @@ class CellCounts:
 
 
 class ColumnVeil:
-    """Noisy answers about raw columns, each question once, up to the budget that was booked."""
+    """Noisy answers about raw columns, each question once, up to the budget that was debited."""
 
     def __init__(self, columns: Mapping[str, RawColumn], epsilon: float, delta: float, coins: Coins) -> None:
         self._columns = columns
@@ -53,7 +53,7 @@ class ColumnVeil:
         left = (self._epsilon_left - epsilon, self._delta_left - delta)
         if left[0] < -1e-9 * epsilon or left[1] < -1e-9 * delta:
             raise UnplannedReleaseError(
-                "Expected the answers to stay within the budget that was booked, got one more."
+                "Expected the answers to stay within the budget that was debited, got one more."
             )
         self._epsilon_left, self._delta_left = left
 
@@ -85,7 +85,7 @@ class ColumnVeil:
 def open_columns(
     columns: Mapping[str, RawColumn], epsilon: float, delta: float, ledger: Ledger, coins: Coins, purpose: str
 ) -> ColumnVeil:
-    """Book (epsilon, delta) and return a veil that answers within it."""
+    """Debit (epsilon, delta) and return a veil that answers within it."""
     event = ApproximateDP(epsilon, delta) if coins.is_secret else NonPrivateRelease("seeded coins")
     ledger.debit([Charge(event)], purpose, {"epsilon": epsilon, "delta": delta})
     return ColumnVeil(columns, epsilon, delta, coins)

@@ -108,7 +108,7 @@ def _write(file: IO[bytes], content: bytes) -> None:
         os.fsync(file.fileno())
     except OSError as problem:
         raise BadStructureError(
-            f"Expected room for one more ledger entry, got {problem.strerror}; nothing was released."
+            f"Expected space for one more ledger entry, got {problem.strerror}; nothing was released."
         ) from None
 
 

@@ -1,7 +1,7 @@
 """The ledger: what was ever released from a set of people. The only object here that changes.
 
-It books events, not epsilons, so that the total is the composed total of all of them. Booking comes before the
-release and is on disk before the first draw: a crash can only leave too much on the books.
+It records events, not epsilons, so that the total is the composed total of all of them. A debit comes before the
+release and is on disk before the first draw: a crash can only leave too much on the ledger.
 """
 
 import math
@@ -55,7 +55,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Proof that a release was booked; a veil cannot be opened without one."""
+    """Proof that a release was debited; a veil cannot be opened without one."""
 
     entry: Entry
     split: str
@@ -103,14 +103,14 @@ def _sealed(what: str) -> str:
 
 
 class Ledger:
-    """The books of one set of people, in memory or in a file that all commands share.
+    """The privacy ledger of one data set, in memory or in a file that all commands share.
 
     Clones of an estimator share one ledger; a pickled or copied ledger comes back sealed and refuses to spend.
 
     Parameters
     ----------
     path : str or Path, optional
-        The journal. None keeps the books in memory for the life of the process.
+        The journal. None keeps the ledger in memory for the life of the process.
     budget : Budget, optional
         Refuse whatever would bring the total above it. In a file it stays in force for all later users.
 
@@ -147,7 +147,7 @@ class Ledger:
         return _budget(self._store.read())
 
     def set_budget(self, budget: Budget) -> None:
-        """Put a budget in force; a later one replaces it, and both stay on the books."""
+        """Put a budget in force; a later one replaces it, and both stay on the ledger."""
         self._append({"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta}, ())
 
     def debit(
@@ -157,7 +157,7 @@ class Ledger:
         details: Mapping[str, Any] | None = None,
         split: str = "",
     ) -> Receipt:
-        """Book events before they happen, or refuse; on return they are on disk."""
+        """Debit events before they happen, or refuse; on return they are on disk."""
         charges, details = tuple(charges), dict(details or {})
         line = {
             "kind": "debit",
@@ -168,7 +168,7 @@ class Ledger:
         return Receipt(Entry(self._append(line, charges), purpose, charges, details), split)
 
     def debit_unpriced(self, reason: str) -> Receipt:
-        """Book a choice made by looking at private rows outside any accounting: no total can be stated after it."""
+        """Record a choice that used private rows outside any accounting: no total can be stated after it."""
         return self.debit([Charge(UnpricedChoice(reason))], purpose=reason)
 
     def epsilon(
@@ -277,7 +277,7 @@ _PROCESS_LEDGER = Ledger()
 
 
 def session_ledger() -> Ledger:
-    """Return the books of this process, for estimators that were given none: every fit is on them, whoever's data."""
+    """Return the in-memory ledger of this process, used by estimators without one: it records every fit, on any data."""
     if os.getpid() != _FIRST_PROCESS or multiprocessing.parent_process() is not None:
         raise SealedLedgerError(_sealed("this is a worker process"))
     return _PROCESS_LEDGER

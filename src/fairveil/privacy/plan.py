@@ -1,7 +1,7 @@
 """The plan: every public number of a run, fixed before any data is touched.
 
-A plan lists the parts of the data, how each is sampled, how often, and what is released at each step with how much
-noise. From it follow the events that the ledger books, the sentences of `explain`, and what the veil lets through:
+A plan lists its stages: which subset of the data each reads, how it is sampled, how often, and what is released with how
+much noise. From it follow the events that the ledger debits, the sentences of `explain`, and what the veil lets through:
 a batch refuses a release that its plan does not list.
 """
 
@@ -60,12 +60,12 @@ class Release:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the run and what it asks: `n_steps` draws at public rates, each with the same releases.
+    """A stage of the run and what it releases: `n_steps` draws at public rates, each with the same releases.
 
-    `subset` names the piece of the secret split that is read; empty means one of the part's own name. Parts that read
-    one piece (training steps, then one further look at the same people) compose in sequence, pieces in parallel.
-    A part of share 1 reads everyone. `by_group` says that, where an attribute alone is secret, the one release of a
-    batch keeps sums apart by cells, and that what a record adds does not depend on its attribute, but for the cell.
+    `subset` names the subset of the secret split that is read; empty means one of the stage's own name. Stages that
+    read one subset (training steps, then one further count of the same people) compose in sequence, subsets in
+    parallel. A stage of share 1 reads everyone. `by_group` says that, where an attribute alone is secret, the one
+    release of a batch keeps sums apart by cells, and that what a record adds depends on its attribute only by the cell.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """Parts on pieces that a secret coin of each unit keeps apart, and parts on the whole data (share 1).
+    """Stages on subsets that secret random numbers keep apart, and stages on all data (share 1).
 
     `epsilon` and `delta` are what the plan was calibrated to (`math.inf`: no privacy is claimed), `unit` whom one unit
     stands for: "record" or "person by COLUMN".
@@ -174,7 +174,7 @@ class Plan:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The pieces that the secret split makes."""
+        """The share of each subset of the secret split."""
         return {stage.subset: stage.share for stage in self.stages if stage.share < 1}
 
     def to_list(self) -> list[dict[str, Any]]:
@@ -186,13 +186,13 @@ class Plan:
         return next(stage for stage in self.stages if stage.name == name)
 
     def charges(self, split: str = "split") -> tuple[Charge, ...]:
-        """Return what the ledger books: pieces of the split in parallel, whole-data parts in sequence."""
-        return tuple(self._charge_of(stage, split) for stage in self.stages)
-
-    def _charge_of(self, stage: Stage, split: str) -> Charge:
-        if stage.share == 1:
-            return Charge(stage.event, unit=self.unit)
-        return Charge(stage.event, split, stage.subset, self.unit)
+        """Return what the ledger debits: subsets of the split in parallel, stages on all data in sequence."""
+        return tuple(
+            Charge(stage.event, unit=self.unit)
+            if stage.share == 1
+            else Charge(stage.event, split, stage.subset, self.unit)
+            for stage in self.stages
+        )
 
 
 class PublicPlan(Protocol):

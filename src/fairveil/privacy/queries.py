@@ -1,4 +1,4 @@
-"""Every question that may be asked of a person: five queries, and the row functions that they are made of.
+"""Every query that may be made about a person: five queries, and the row functions that they are made of.
 
 `Count` counts records by cell and public code, `Sum` adds up bounded vectors by cell, `GradientSum` and
 `GroupGradientSum` add up clipped gradients, `MomentSum` adds up bounded first and second moments. A *table* is an

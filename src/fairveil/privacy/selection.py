@@ -1,7 +1,7 @@
 """The best of several private runs, chosen privately: a secret number of runs, one release, one debit.
 
-A plan of several candidate runs is booked as one event before anything happens. Then K runs are made, K secret, each
-by a candidate drawn at random on its own books; the best is handed over and everything else forgotten, K included.
+A plan of several candidate runs is debited as one event before anything happens. Then K runs are made, K secret, each
+by a candidate drawn at random on a ledger of its own; the best is handed over and everything else forgotten, K included.
 What that costs, and why, stands in docs/proofs/selection.md.
 """
 
@@ -68,16 +68,16 @@ def _priced(event: BestOfRuns) -> set[Way]:
 
 @dataclass(frozen=True)
 class TunedPlan:
-    """The public numbers of a choice among runs; answers what a `Plan` answers.
+    """The public numbers of a choice among runs; has what a `Plan` has.
 
     Attributes
     ----------
     runs : tuple of Plan
         One run of each candidate, on the piece "fit".
     mean_runs : float
-        The number of runs is Poisson(mean_runs), given that it is at least 1.
+        The number of runs is Poisson(mean_runs), conditioned to be at least 1.
     around : tuple of Part
-        What is asked besides: "size" of everyone, "holdout" of the people who had no part in any run.
+        What is released besides: "size" of everyone, "holdout" of the people who had no part in any run.
     epsilon, delta, unit
         As in a `Plan`.
     """
@@ -134,7 +134,7 @@ class TunedPlan:
         return next(stage for stage in self.stages if stage.name == name)
 
     def charges(self, split: str = "split") -> tuple[Charge, ...]:
-        """Return what the ledger books: the best run as one event, beside the hold-out; the size in sequence."""
+        """Return what the ledger debits: the best run as one event, beside the hold-out; the size in sequence."""
         best: Event = self.event if self.is_private else NonPrivateRelease("the best of runs without noise")
         charges = [(stage.subset if stage.share < 1 else "", stage.event) for stage in self.around]
         charges.append((FIT if self.shares else "", best))
@@ -142,11 +142,11 @@ class TunedPlan:
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return all parts as plain values, each with what it costs by itself; those of runs say how many there are."""
-        told = []
+        stages = []
         for stage in self.stages:
             is_run = {} if stage in self.around else {"mean_runs": self.mean_runs}
-            told.append({**stage.to_dict(), **is_run, **cost_by_itself(stage.event, self)})
-        return told
+            stages.append({**stage.to_dict(), **is_run, **cost_by_itself(stage.event, self)})
+        return stages
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `from_dict` needs besides the budget."""
@@ -181,7 +181,7 @@ class TunedPlan:
 
 
 def draw_count(mean: float, coins: Coins) -> int:
-    """Return a Poisson(mean) number, given that it is at least 1, by inversion of its law in long decimals."""
+    """Return a Poisson(mean) number, conditioned to be at least 1, by inversion of its distribution in long decimals."""
     with localcontext() as context:
         context.prec = DIGITS
         goal = (Decimal(mean).exp() - 1) * coins.below(2**UNIFORM_BITS) / 2**UNIFORM_BITS
@@ -206,7 +206,7 @@ class Best(Generic[T]):
 def open_selection(
     records: Records, plan: TunedPlan, ledger: Ledger, coins: Coins, purpose: str
 ) -> tuple[dict[str, Veil], "Runs"]:
-    """Book the plan, split the records, and return a veil for each part around the runs, and the runs themselves.
+    """Debit the plan, split the records, and return a veil for each part around the runs, and the runs themselves.
 
     Guarantees
     ----------
@@ -242,7 +242,7 @@ class Runs:
         self._is_made = False
 
     def keep_best(self, run: Callable[[int, dict[str, Veil]], tuple[float, T]]) -> Best[T]:
-        """Make a secret number of runs and return the best; nothing else of them is ever told.
+        """Make a secret number of runs and return the best; nothing else of them is ever released.
 
         Parameters
         ----------
@@ -253,7 +253,7 @@ class Runs:
 
         Guarantees
         ----------
-        That of the event booked: runs are alike and independent, their number follows its law, and what each is let
+        That of the debited event: runs are alike and independent, their number follows its law, and what each is let
         see was in the price. Assumes that nobody measures the time this takes, which tells the number of runs.
         """
         if self._is_made:
@@ -274,12 +274,12 @@ class Runs:
         return Best(candidate, -math.inf if math.isnan(score) else float(score), outcome)
 
     def _opened(self, plan: Plan) -> dict[str, Veil]:
-        """Return the veils of one run on books of its own, if what they hold was paid for."""
+        """Return the veils of one run on a ledger of its own, if what they release was paid for."""
         scratch = Ledger()
         veils = open_veils(self._records, plan, scratch, self._coins, "a run")
-        booked = _ways(charge for entry in scratch.entries for charge in entry.charges)
-        if any(not booked <= _priced(event) for event in self._paid):
+        debited = _ways(charge for entry in scratch.entries for charge in entry.charges)
+        if any(not debited <= _priced(event) for event in self._paid):
             raise UnplannedReleaseError(
-                "Expected a run to book what was paid for, got something else; plan all candidates before the debit."
+                "Expected a run to debit what was paid for, got something else; plan all candidates before the debit."
             )
         return veils

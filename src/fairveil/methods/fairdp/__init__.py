@@ -151,26 +151,26 @@ class GroupwiseClassifier(BasePrivateClassifier):
         """
         check_confidence(confidence)
         last, sums, evaluation = self._evidence()
-        asked = DemographicParity() if constraint is None else constraint
-        several = asked if isinstance(asked, Sequence) else (asked,)
+        parities = DemographicParity() if constraint is None else constraint
+        several = parities if isinstance(parities, Sequence) else (parities,)
         if not several or not all(isinstance(one, RATES_OF_CLASS_1) and one.ratio is None for one in several):
             names = ", ".join(kind.__name__ for kind in RATES_OF_CLASS_1)
             raise InvalidParameterError(
                 f"Expected differences in how often class 1 is decided ({names}), got another bound; the theorems are "
                 "about these."
             )
-        bounds = constrain(asked, evaluation.people)
+        bounds = constrain(parities, evaluation.people)
         statements = [smooth_statement(*smooth_gap(bounds, evaluation, sums.smooth, sums.noise_std))]
         n_models = max(1, len(last.several))
         everyone, rate = self._sampled(last)
-        n_batch = batch_bound(everyone, rate / n_models)  # each lot picks one of the models
+        n_batch = batch_bound(everyone, rate / n_models)  # a random number picks one of the models
         step = (self._norm_bound, last.learning_rate, last.reach, n_batch, last.noise_std)
         if sums.of_several is not None:
             found = smooth_gap(bounds, evaluation, sums.of_several, sums.noise_std)
             statements += several_statements(*found, finite_models_gap(*step, n_models), n_models)
         elif last.is_unwatched:
             statements.insert(0, worst_case_statement(worst_case_gap(*step), n_batch))
-        return NoiseCertificate(tuple(statements), certify_measured(evaluation, asked, confidence))
+        return NoiseCertificate(tuple(statements), certify_measured(evaluation, parities, confidence))
 
     def _evidence(self) -> tuple[LastStep, SmoothSums, Any]:
         if not self.has_noise_certificate:

@@ -33,7 +33,7 @@ class FrontierModel:
         The standard error of the gap, from noise and because people are a sample: beside a large one, the gap is weak.
     counted : bool
         Whether decisions were counted, which they are at the regularization that was fitted; if not, the model was
-        chosen by means and variances of scores and nothing is told of it: certify it before you use it.
+        chosen by means and variances of scores and nothing was measured: certify it before you use it.
     """
 
     classifier: "FunctionalClassifier"
@@ -118,7 +118,7 @@ class FunctionalClassifier(ConstrainedClassifier):
     ) -> list[FrontierModel]:
         """Return a fitted model for each regularization and tolerance, all from what the fit released.
 
-        Those that `Functional` was told of as announced were measured on the hold-out too: `evaluation_`.
+        Those announced in `Functional` were measured on the hold-out too: `evaluation_`.
 
         Parameters
         ----------
@@ -169,12 +169,14 @@ def _with_tolerance(constraint: Any, tolerance: float) -> Any:
     return replace(constraint, tolerance=tolerance)
 
 
-def _numbers(name: str, given: Any) -> list[float]:
+def _numbers(name: str, values: Any) -> list[float]:
     """Return several numbers; refuse one alone, and what is no number."""
     try:
-        return [float(one) for one in given]
+        return [float(one) for one in values]
     except (TypeError, ValueError):
-        raise InvalidParameterError(f"Expected several {name}, such as [0.0, 0.05], got {given!r}.") from None
+        raise InvalidParameterError(
+            f"Expected several {name}, such as [0.0, 0.05], got {values!r}."
+        ) from None
 
 
 def _with_headroom(training: Functional, request: Any) -> Functional:
