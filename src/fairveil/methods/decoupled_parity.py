@@ -96,7 +96,7 @@ class RateFlips:
     Parameters
     ----------
     group_sizes : pair of int, optional
-        The public numbers of people in the two groups of the piece that is counted. Given, only the numbers of class-1
+        The public numbers of people in the two groups that are counted. With them, only the numbers of class-1
         decisions are released, with Laplace noise of scale 1 / epsilon_s for group s (the paper's form); None releases
         the whole table with discrete Laplace noise and takes the sizes from it.
     group_epsilons : pair of float

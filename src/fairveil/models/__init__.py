@@ -11,25 +11,6 @@ from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax, til
 from fairveil.models.mlp import Perceptron
 from fairveil.models.optimizers import Adam, Average, Optimizer, OptimizerState, Sgd
 
-__all__ = [
-    "MODELS",
-    "Adam",
-    "Average",
-    "Decoupled",
-    "Float32Array",
-    "LinearSoftmax",
-    "Model",
-    "Optimizer",
-    "OptimizerState",
-    "Perceptron",
-    "PrefittedProbabilities",
-    "Sgd",
-    "cross_entropy_pull",
-    "logits_pull",
-    "softmax",
-    "tilted_pull",
-]
-
 MODELS: Mapping[str, type[LinearSoftmax] | type[Perceptron]] = MappingProxyType(
     {"linear": LinearSoftmax, "mlp": Perceptron}
 )

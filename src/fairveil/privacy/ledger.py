@@ -277,7 +277,7 @@ _PROCESS_LEDGER = Ledger()
 
 
 def session_ledger() -> Ledger:
-    """Return the in-memory ledger of this process, used by estimators without one: it records every fit, on any data."""
+    """Return the in-memory ledger of this process, for estimators without one: it records every fit, on any data."""
     if os.getpid() != _FIRST_PROCESS or multiprocessing.parent_process() is not None:
         raise SealedLedgerError(_sealed("this is a worker process"))
     return _PROCESS_LEDGER

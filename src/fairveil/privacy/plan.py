@@ -1,8 +1,8 @@
 """The plan: every public number of a run, fixed before any data is touched.
 
-A plan lists its stages: which subset of the data each reads, how it is sampled, how often, and what is released with how
-much noise. From it follow the events that the ledger debits, the sentences of `explain`, and what the veil lets through:
-a batch refuses a release that its plan does not list.
+A plan lists its stages: which subset of the data each reads, how it is sampled, how often, and what is released with
+how much noise. From it follow the events that the ledger debits, the sentences of `explain`, and what the veil lets
+through: a batch refuses a release that its plan does not list.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The best of several private runs, chosen privately: a secret number of runs, one release, one debit.
 
 A plan of several candidate runs is debited as one event before anything happens. Then K runs are made, K secret, each
-by a candidate drawn at random on a ledger of its own; the best is handed over and everything else forgotten, K included.
+by a candidate drawn at random on a ledger of its own; the best is released and everything else forgotten, K too.
 What that costs, and why, stands in docs/proofs/selection.md.
 """
 
@@ -181,7 +181,7 @@ class TunedPlan:
 
 
 def draw_count(mean: float, coins: Coins) -> int:
-    """Return a Poisson(mean) number, conditioned to be at least 1, by inversion of its distribution in long decimals."""
+    """Return a Poisson(mean) number, conditioned to be at least 1, by inversion in long decimals."""
     with localcontext() as context:
         context.prec = DIGITS
         goal = (Decimal(mean).exp() - 1) * coins.below(2**UNIFORM_BITS) / 2**UNIFORM_BITS

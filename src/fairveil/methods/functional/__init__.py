@@ -126,7 +126,7 @@ class FunctionalClassifier(ConstrainedClassifier):
             Each takes the place of the tolerance of every constraint.
         regularizations : iterable of float, optional
             As in `Functional`; None is the one that was fitted, for which decisions were counted. For any other, models
-            are chosen by means and variances of scores, and nothing is told of them (`counted` is False).
+            are chosen by means and variances of scores, and nothing is measured (`counted` is False).
 
         Guarantees
         ----------
