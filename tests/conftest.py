@@ -11,22 +11,40 @@ from threadpoolctl import threadpool_limits
 from fairveil import load_dataset
 from fairveil._random import seeded_for_tests
 
-FOLDER_MARKS = {"attack": pytest.mark.attack}
-"""Marks of all tests in a folder."""
-
-FIXTURE_MARKS = {"browser": pytest.mark.browser}
-"""Marks of all tests that use a fixture."""
+MARKS = {
+    "attack": ["attack/*"],
+    "browser": [],
+    "sklearn": ["methods/test_sklearn_checks.py"],
+    "slow": [
+        "benchmarks/*", "errata/*", "test_examples.py", "test_fair_classifier.py", "test_persistence.py",
+        "cli/test_certify.py", "cli/test_crash.py", "cli/test_every_method.py", "cli/test_frontier.py",
+        "cli/test_interrupts.py", "cli/test_newcomer.py", "cli/test_predict.py", "cli/test_train.py",
+        "cli/test_values.py", "cli/test_dp2dp.py", "cli/test_fairdp.py", "cli/test_pfld.py", "cli/test_raco.py",
+        "methods/*/test_classifier.py", "methods/*_classifier.py", "methods/test_every_method.py",
+        "methods/test_front_methods.py", "methods/test_output_perturbation.py", "methods/dp2dp/test_solvers_agree.py",
+        "methods/*/test_announced.py", "methods/*/test_early_stopping.py", "methods/*/test_noise_certificate.py",
+        "research/test_fair_smooth.py", "training/test_tuning.py",
+    ],
+    "statistical": [
+        "certificates/test_coverage.py", "privacy/test_noise.py", "privacy/test_noise_laplace.py",
+        "privacy/test_sampling.py", "privacy/test_selection_runs.py", "methods/dp2dp/test_gap_bounds.py",
+    ],
+}  # fmt: skip
+"""Marks of whole files, as patterns of paths below tests; single tests carry their own."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their folder and by the fixtures they use."""
+    """Mark tests by their file, those that use a browser, and examples in docstrings that train."""
+    tests = Path(__file__).parent
     for item in items:
-        for folder, mark in FOLDER_MARKS.items():
-            if folder in item.path.parts:
+        path = item.path.relative_to(tests) if item.path.is_relative_to(tests) else None
+        for mark, patterns in MARKS.items():
+            if path and any(path.match(pattern) for pattern in patterns):
                 item.add_marker(mark)
-        for fixture, mark in FIXTURE_MARKS.items():
-            if fixture in getattr(item, "fixturenames", ()):
-                item.add_marker(mark)
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+        if isinstance(item, pytest.DoctestItem) and "load_dataset" in str(item.dtest.docstring):
+            item.add_marker("slow")
 
 
 @pytest.fixture
