@@ -8,6 +8,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fairveil import (
+    DemographicParity,
     Descent,
     FairClassifier,
     FalsePositiveRateCap,
@@ -30,8 +31,8 @@ def expected_failures(_estimator):
     return EXCEPTIONS
 
 
-class SidedGroupwise(GroupwiseClassifier):
-    """Groups by the sign of the first column: the checks' plain arrays have no sensitive column, and it needs one."""
+class Sided:
+    """Groups by the sign of the first column: the checks' plain arrays have no sensitive column."""
 
     def _input_spec(self, arrays=None):
         sides = Sensitive(column="side", groups=("left", "right"))
@@ -42,6 +43,14 @@ class SidedGroupwise(GroupwiseClassifier):
         return replace(checked, sensitive_features=np.where(checked.X[:, 0] > 0, "right", "left")), arrays
 
 
+class SidedGroupwise(Sided, GroupwiseClassifier):
+    """FairDP, which needs groups."""
+
+
+class SidedFunctional(Sided, FunctionalClassifier):
+    """The functional mechanism under a parity, which needs groups."""
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
     [
@@ -50,7 +59,7 @@ class SidedGroupwise(GroupwiseClassifier):
             FalsePositiveRateCap(0.5), math.inf, training=RateConstrained(descent=Descent(sampling_rate=1.0))
         ),
         ParityPostprocessor(FalsePositiveRateCap(0.5), math.inf, training=Descent(sampling_rate=1.0)),
-        FunctionalClassifier(FalsePositiveRateCap(0.5), math.inf),
+        SidedFunctional(DemographicParity(1.0), math.inf),
         SidedGroupwise(math.inf, training=Groupwise(Descent(sampling_rate=1.0))),
         # hardly any noise, because two fits draw by different keys
         SmoothedClassifier(Smoothing(std=1e-6), math.inf, training=Descent(sampling_rate=1.0)),
