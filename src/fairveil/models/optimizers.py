@@ -1,6 +1,6 @@
 """Steps and averages of parameters as pure functions: state in, state out, nothing changed in place."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -32,11 +32,6 @@ class Optimizer(Protocol):
         """Return the moved parameters and the next state."""
 
 
-def _check_fraction(name: str, value: float) -> None:
-    if not 0.0 <= value < 1.0:
-        raise InvalidParameterError(f"Expected 0 <= {name} < 1, got {value!r}.")
-
-
 _NOTHING = np.empty(0, dtype=np.float32)
 _NOTHING.setflags(write=False)
 
@@ -54,13 +49,11 @@ class Sgd:
 
     learning_rate: float
     momentum: float = 0.0
-    weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         check_positive("learning_rate", self.learning_rate)
-        _check_fraction("momentum", self.momentum)
-        if not 0.0 <= self.weight_decay < np.inf:
-            raise InvalidParameterError(f"Expected weight_decay >= 0 and finite, got {self.weight_decay!r}.")
+        if not 0.0 <= self.momentum < 1.0:
+            raise InvalidParameterError(f"Expected 0 <= momentum < 1, got {self.momentum!r}.")
 
     def start(self, params: Float32Array) -> OptimizerState:
         """Return a state at rest."""
@@ -71,8 +64,6 @@ class Sgd:
     ) -> tuple[Float32Array, OptimizerState]:
         """Return the moved parameters and the next state."""
         gradient = np.asarray(gradient, dtype=params.dtype)
-        if self.weight_decay:
-            gradient = gradient + self.weight_decay * params
         velocity = gradient
         if self.momentum:
             velocity = self.momentum * state.first + gradient
@@ -99,8 +90,9 @@ class Adam:
     def __post_init__(self) -> None:
         check_positive("learning_rate", self.learning_rate)
         check_positive("eps", self.eps)
-        _check_fraction("beta1", self.beta1)
-        _check_fraction("beta2", self.beta2)
+        for name, value in (("beta1", self.beta1), ("beta2", self.beta2)):
+            if not 0.0 <= value < 1.0:
+                raise InvalidParameterError(f"Expected 0 <= {name} < 1, got {value!r}.")
 
     def start(self, params: Float32Array) -> OptimizerState:
         """Return zero moments."""
@@ -121,9 +113,7 @@ class Adam:
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """A running average of iterates: plain (`decay` 1) or exponential, without bias from the start.
-
-    For the average of the last half, add only the last half.
+    """A running average of iterates. For the average of the last half, add only the last half.
 
     Examples
     --------
@@ -136,22 +126,15 @@ class Average:
 
     total: NDArray[np.float64]
     weight: float = 0.0
-    decay: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.decay <= 1.0:
-            raise InvalidParameterError(f"Expected 0 <= decay <= 1, got {self.decay!r}.")
 
     @classmethod
-    def start(cls, params: NDArray[np.floating], decay: float = 1.0) -> "Average":
+    def start(cls, params: NDArray[np.floating]) -> "Average":
         """Return an average of nothing, in the shape of `params`."""
-        return cls(np.zeros(params.shape), 0.0, decay)
+        return cls(np.zeros(params.shape))
 
     def add(self, params: NDArray[np.floating]) -> "Average":
-        """Return the average with one more iterate; older ones count `decay` times less."""
-        if self.decay == 1.0:
-            return Average(self.total + params, self.weight + 1.0)
-        return replace(self, total=self.decay * self.total + params, weight=self.decay * self.weight + 1.0)
+        """Return the average with one more iterate."""
+        return Average(self.total + params, self.weight + 1.0)
 
     def value(self) -> Float32Array:
         """Return the average as float32 parameters."""

@@ -183,10 +183,6 @@ class Ledger:
         """Whom the entries hide, "record" or "person by COLUMN"; with more than one, no total can be stated."""
         return units_of(charge for entry in self.entries for charge in entry.charges)
 
-    def check(self, charges: Iterable[Charge]) -> None:
-        """Refuse now, before any data is touched, what `debit` would refuse later."""
-        self._check_budget(self._store.read(), tuple(charges))
-
     def _append(self, line: dict[str, Any], charges: Sequence[Charge]) -> str:
         """Write a line, unless its charges exceed the budget, and return its time."""
         if self.is_sealed:
@@ -194,11 +190,13 @@ class Ledger:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         with self._store.appending() as journal:
             if charges:
-                self._check_budget(journal.lines, charges)
+                self.check(charges, journal.lines)
             journal.append({**line, "at": at})
         return at
 
-    def _check_budget(self, lines: list[dict[str, Any]], charges: Sequence[Charge]) -> None:
+    def check(self, charges: Iterable[Charge], lines: list[dict[str, Any]] | None = None) -> None:
+        """Refuse now, before any data is read, what `debit` would refuse later; `lines` are those of the journal."""
+        lines, charges = self._store.read() if lines is None else lines, tuple(charges)
         budget = _budget(lines)
         if budget is None:
             return

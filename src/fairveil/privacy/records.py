@@ -83,13 +83,13 @@ class MemoryRecords:
         return self._joints[n_labels]
 
     @cached_property
-    def _persons(self) -> Persons | None:
-        return None if self.persons is None else Persons.of_codes(self.persons)
+    def _by_person(self) -> Persons:
+        return Persons.of_codes(np.arange(len(self.y)) if self.persons is None else self.persons)
 
     @property
     def n_units(self) -> int:
         """The number of units of privacy: of persons, or of rows."""
-        return len(self.y) if self._persons is None else len(self._persons.sizes)
+        return len(self.y) if self.persons is None else len(self._by_person.sizes)
 
     def __repr__(self) -> str:
         return "MemoryRecords(<private>)"
@@ -98,10 +98,10 @@ class MemoryRecords:
         """Return the same records in the order of fresh secret keys, one key for each unit."""
         keys = coins.generator.random(self.n_units)
         order = np.argsort(keys)
-        if self._persons is None:
+        if self.persons is None:
             return self._of_rows(order, keys[order], coins)
-        keys = np.repeat(keys[order], self._persons.sizes[order])
-        return self._of_rows(self._persons.rows_of(order), keys, coins)
+        keys = np.repeat(keys[order], self._by_person.sizes[order])
+        return self._of_rows(self._by_person.rows_of(order), keys, coins)
 
     @cached_property
     def uniforms(self) -> Float32Array | None:
@@ -115,8 +115,8 @@ class MemoryRecords:
     def split(self, shares: Mapping[str, float], coins: Coins) -> dict[str, "MemoryRecords"]:
         """Return disjoint subsets; each unit is assigned to one by its own secret coin."""
         parts = assign_parts(self.n_units, shares, coins)
-        if self._persons is not None:
-            parts = {name: self._persons.rows_of(units) for name, units in parts.items()}
+        if self.persons is not None:
+            parts = {name: self._by_person.rows_of(units) for name, units in parts.items()}
         return {name: self._of_rows(rows) for name, rows in parts.items()}
 
     def _of_rows(
@@ -130,7 +130,7 @@ class MemoryRecords:
 
         A person is sampled with the rate of the group of their first row.
         """
-        persons = self._persons
+        persons = None if self.persons is None else self._by_person
         if list(rates) == [-1]:
             batches = poisson_draws(self.n_units, rates[-1], coins)
         else:
