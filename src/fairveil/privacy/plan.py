@@ -186,11 +186,7 @@ class Plan:
         return next(stage for stage in self.stages if stage.name == name)
 
     def charges(self, split: str = "split") -> tuple[Charge, ...]:
-<<<<<<< HEAD
         """Return what the ledger debits: subsets of the split in parallel, stages on all data in sequence."""
-=======
-        """Return what the ledger debits: subsets of the split in parallel, stages on all records in sequence."""
->>>>>>> e0d8ea4 (Optimizers without unused options; plan, ledger and records in fewer steps)
         return tuple(
             Charge(stage.event, unit=self.unit)
             if stage.share == 1
