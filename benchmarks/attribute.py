@@ -63,9 +63,7 @@ def _epsilon_for(asked: Constraint, epsilon: float, delta: float, how: Lagrangia
     schema = Schema.model_validate_json(facts)
 
     def plan_at(own: float) -> Plan:
-        return LagrangianClassifier(
-            asked, own, delta, how, schema, _secret(schema), ledger=Ledger()
-        ).planned()
+        return LagrangianClassifier(asked, own, delta, how, schema, _secret(schema), ledger=Ledger()).planned()
 
     return known_unknown(plan_at, epsilon, delta)
 

@@ -52,9 +52,7 @@ class Contest:
     @classmethod
     def of(cls, options: argparse.Namespace) -> "Contest":
         bench = read_bench(options.dataset, dataset_schema(options.dataset), False)
-        return cls(
-            options.dataset, Splits(bench, "random", FIRST_SEED), recipe_of(options.model), options.runs
-        )
+        return cls(options.dataset, Splits(bench, "random", FIRST_SEED), recipe_of(options.model), options.runs)
 
     def fitted(self, run: int, notion: str, epsilon: float, how: LagrangianDual) -> LagrangianClassifier:
         """Return our classifier for this run; its public coins are those of the run."""
@@ -69,9 +67,7 @@ class Contest:
         return run_figures(bench, answer, test, CONSTRAINT_TYPES[notion](0.0))
 
     def ours(self, notion: str, epsilon: float) -> list[dict[str, float]]:
-        return [
-            self.figures(self.fitted(run, notion, epsilon, self.how), run, notion) for run in range(self.runs)
-        ]
+        return [self.figures(self.fitted(run, notion, epsilon, self.how), run, notion) for run in range(self.runs)]
 
     def theirs(self, notion: str, epsilon: float) -> list[dict[str, float]]:
         """Return the figures of M."""

@@ -288,9 +288,7 @@ def method_of(name: str, options: argparse.Namespace) -> Method:
     return Method(name, recipe, other, options.smoothing)
 
 
-def cases_at(
-    source: Source, options: argparse.Namespace, epsilons: tuple[float, ...], default: str
-) -> Iterator[Case]:
+def cases_at(source: Source, options: argparse.Namespace, epsilons: tuple[float, ...], default: str) -> Iterator[Case]:
     """Yield the cases of one data set; the clean model has no epsilon and stands once."""
     for name in (options.methods or default).split(","):
         for epsilon in (math.inf,) if name == "clean" else options.epsilon or epsilons:
@@ -352,9 +350,7 @@ def names(text: str) -> list[str]:
 
 
 def options_of(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     several = "with commas"
     parser.add_argument("--table", default="paper3", choices=sorted(TABLES))
     parser.add_argument("--datasets", type=names, default=list(SOURCES), help="baselines: the first")
@@ -364,9 +360,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--model", choices=["linear", "mlp"])
     parser.add_argument("--norm-bound", type=float, help="of the last layer's weights")
     parser.add_argument("--norm-bounds", type=numbers, default=(0.1, 0.3, 1.0, 3.0, 10.0), help=several)
-    parser.add_argument(
-        "--ratios", type=numbers, default=(1.0, 1.25, 1.5, 2.0, 3.0, math.inf), help="or full"
-    )
+    parser.add_argument("--ratios", type=numbers, default=(1.0, 1.25, 1.5, 2.0, 3.0, math.inf), help="or full")
     parser.add_argument("--divisors", choices=["group", "common"])
     parser.add_argument("--steps", type=int, default=10, help="table synthetic: of the training")
     parser.add_argument("--last-steps", type=int, default=1, help="table synthetic: with a batch of 4")

@@ -72,14 +72,10 @@ class Run:
 
     def figures(self, decisions: np.ndarray) -> tuple[float, float]:
         told, y, group = decisions[self.test], self.y[self.test], self.group[self.test]
-        rates = [
-            np.bincount(told[group == g], minlength=N_CLASSES) / max(1, (group == g).sum()) for g in (0, 1)
-        ]
+        rates = [np.bincount(told[group == g], minlength=N_CLASSES) / max(1, (group == g).sum()) for g in (0, 1)]
         return float(np.mean(told == y)), float(np.abs(rates[0] - rates[1]).max())
 
-    def tilted(
-        self, scores: np.ndarray, fitted: slice, tolerance: float, program: bool
-    ) -> tuple[np.ndarray, float]:
+    def tilted(self, scores: np.ndarray, fitted: slice, tolerance: float, program: bool) -> tuple[np.ndarray, float]:
         """Return decisions at the optimum on some rows, and how far program and dual differ in value."""
         bounds = constrain(DemographicParity(tolerance), PEOPLE)
         cells = bounds.cells[self.group, self.y]
@@ -191,14 +187,10 @@ PAPERS = {"dp2dp": (synthetic, 30, 0.46), "pfld": (attribute_figures.answer, 10,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--paper", default="dp2dp", choices=sorted(PAPERS))
     parser.add_argument("--runs", type=int, help="30, for pfld 10")
-    parser.add_argument(
-        "--programs", type=int, default=1, help="runs of a setting that solve the linear program"
-    )
+    parser.add_argument("--programs", type=int, default=1, help="runs of a setting that solve the linear program")
     parser.add_argument("--epsilon", type=float, help="0.46, for pfld (Figure 3) 1")
     parser.add_argument("--headroom", type=float, default=0.0, help="of ours; 0 aims at the tolerance itself")
     parser.add_argument("--out", type=Path, help="a folder for the figure; none draws nothing")

@@ -59,9 +59,7 @@ def on_test(clf: FairClassifier, people, is_test: np.ndarray) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--tolerance", type=float, default=0.02)
     parser.add_argument("--test", type=float, default=0.0, help="share of the rows for exact counts")

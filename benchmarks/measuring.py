@@ -53,9 +53,7 @@ class Bench:
     groups: np.ndarray
 
     @classmethod
-    def of(
-        cls, frame: pd.DataFrame, schema: Schema, sensitive: Sequence[str] = (), aware: bool = False
-    ) -> "Bench":
+    def of(cls, frame: pd.DataFrame, schema: Schema, sensitive: Sequence[str] = (), aware: bool = False) -> "Bench":
         """Return the rows that count; without `aware` the sensitive columns are no features."""
         encoder = Encoder(schema)
         frame = frame[encoder.keep(frame)].reset_index(drop=True)
@@ -124,9 +122,7 @@ class Bench:
         """Return accuracy, areas and gaps of the answers to these rows."""
         y, positive = self.y[rows], self.people.positive
         is_known = np.isin(self.groups[rows], self.people.codes)
-        gaps = gaps_of(
-            answer.decisions[is_known] == positive, y[is_known] == positive, self.groups[rows][is_known]
-        )
+        gaps = gaps_of(answer.decisions[is_known] == positive, y[is_known] == positive, self.groups[rows][is_known])
         return {
             "accuracy": float(np.mean(answer.decisions == y)),
             **areas_of(answer.scores, y == positive),
@@ -325,22 +321,17 @@ def mean_row(figures: Sequence[dict[str, float]]) -> dict[str, float]:
     return row
 
 
-def published_cell(
-    path: str | Path, paper: str, table: str, dataset: str, setting: str
-) -> dict[str, float | str]:
+def published_cell(path: str | Path, paper: str, table: str, dataset: str, setting: str) -> dict[str, float | str]:
     """Return what one paper prints in a table for a data set and a setting that starts so, by metric."""
     found = [
         row
         for row in published_rows(path, paper)
-        if (row["table"], row["dataset"].split()[0]) == (table, dataset)
-        and row["setting"].startswith(setting)
+        if (row["table"], row["dataset"].split()[0]) == (table, dataset) and row["setting"].startswith(setting)
     ]
     return {"method": found[0]["method"]} | {row["metric"]: row["value"] for row in found} if found else {}
 
 
-def published_curves(
-    path: str | Path, dataset: str | None, constraint: str, epsilon: float
-) -> list[dict[str, Any]]:
+def published_curves(path: str | Path, dataset: str | None, constraint: str, epsilon: float) -> list[dict[str, Any]]:
     """Return the points of published curves for one data set, constraint and epsilon."""
     with open(path, newline="") as file:
         found = [

@@ -38,9 +38,7 @@ def torch_sgd_ms(X: Rows, y: Labels, batch: int, n_steps: int, hidden: tuple[int
     module = _module(X.shape[1], int(y.max()) + 1, hidden)
     optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
     step = _training_step(module, optimizer, nn.CrossEntropyLoss())
-    return _median_ms(
-        lambda index: step(data[0][index], data[1][index]), _poisson_batches(len(X), batch, n_steps)
-    )
+    return _median_ms(lambda index: step(data[0][index], data[1][index]), _poisson_batches(len(X), batch, n_steps))
 
 
 def opacus_tensor_ms(X: Rows, y: Labels, batch: int, n_steps: int, hidden: tuple[int, ...] = ()) -> float:
@@ -48,9 +46,7 @@ def opacus_tensor_ms(X: Rows, y: Labels, batch: int, n_steps: int, hidden: tuple
     data = _tensors(X, y)
     module, optimizer, _ = _make_private(data, batch, hidden, poisson_sampling=False)
     step = _training_step(module, optimizer, nn.CrossEntropyLoss())
-    return _median_ms(
-        lambda index: step(data[0][index], data[1][index]), _poisson_batches(len(X), batch, n_steps)
-    )
+    return _median_ms(lambda index: step(data[0][index], data[1][index]), _poisson_batches(len(X), batch, n_steps))
 
 
 def opacus_ghost_ms(X: Rows, y: Labels, batch: int, n_steps: int, hidden: tuple[int, ...] = ()) -> float:
@@ -60,9 +56,7 @@ def opacus_ghost_ms(X: Rows, y: Labels, batch: int, n_steps: int, hidden: tuple[
         data, batch, hidden, poisson_sampling=False, grad_sample_mode="ghost"
     )
     step = _training_step(module, optimizer, criterion)
-    return _median_ms(
-        lambda index: step(data[0][index], data[1][index]), _poisson_batches(len(X), batch, n_steps)
-    )
+    return _median_ms(lambda index: step(data[0][index], data[1][index]), _poisson_batches(len(X), batch, n_steps))
 
 
 def opacus_loader_ms(X: Rows, y: Labels, batch: int, n_steps: int, hidden: tuple[int, ...] = ()) -> float:
@@ -103,9 +97,7 @@ def _make_private(
         )
 
 
-def _training_step(
-    module: nn.Module, optimizer: Any, criterion: Any
-) -> Callable[[torch.Tensor, torch.Tensor], None]:
+def _training_step(module: nn.Module, optimizer: Any, criterion: Any) -> Callable[[torch.Tensor, torch.Tensor], None]:
     def step(rows: torch.Tensor, labels: torch.Tensor) -> None:
         optimizer.zero_grad(set_to_none=True)
         criterion(module(rows), labels).backward()

@@ -146,9 +146,7 @@ class Setting:
         if self.method == "parity":
             base = Descent(model=self.model)
             flips = FlipTraining(self.mode, self.decoupled, rule_fraction=self.part, base=base)
-            return RandomizedParityPostprocessor(
-                self.asked, *budget, flips, schema, sensitive, ledger=Ledger()
-            )
+            return RandomizedParityPostprocessor(self.asked, *budget, flips, schema, sensitive, ledger=Ledger())
         if self.method in NEWER:
             return getattr(self, self.method)(schema, sensitive)
         recipe = RateConstrained(
@@ -166,9 +164,7 @@ class Setting:
     def functional(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
         how = fairveil.Functional(weighting=self.weighting, rounds=self.rounds)
         asked = None if self.tolerance is None else self.asked
-        return fairveil.FunctionalClassifier(
-            asked, self.epsilon, self.delta, how, schema, sensitive, ledger=Ledger()
-        )
+        return fairveil.FunctionalClassifier(asked, self.epsilon, self.delta, how, schema, sensitive, ledger=Ledger())
 
     def pfld(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
         how = attribute.recipe_of(self.model, self.lambda_max, self.slack)
@@ -321,9 +317,7 @@ def add_own_options(parser: argparse.ArgumentParser, several: str) -> None:
 
 
 def options_of(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     several = "one or several, with commas"
     parser.add_argument("--dataset", default="adult")
     parser.add_argument("--schema", help="a schema file for another task on the same rows")

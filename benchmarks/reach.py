@@ -51,9 +51,7 @@ def unit_prices(statistics: ReleasedStatistics, notion: str) -> list[np.ndarray]
     """
     known = statistics.groups >= 0
     groups, y = statistics.groups[known], statistics.y[known]
-    sizes = np.array(
-        [[np.sum((groups == a) & (y == label)) for label in (0, 1)] for a in (0, 1)], dtype=float
-    )
+    sizes = np.array([[np.sum((groups == a) & (y == label)) for label in (0, 1)] for a in (0, 1)], dtype=float)
     sign = np.array([[-1.0], [1.0]])
     of_group = sign * sizes.sum() / sizes.sum(axis=1, keepdims=True)
     if notion == NOTIONS[0]:
@@ -88,9 +86,7 @@ def sweep(splits: Splits, rows: np.ndarray, name: str, options: argparse.Namespa
         train, test = splits(run)
         statistics = statistics_of(bench, rows, train)
         if statistics.n_groups != 2:
-            raise BadStructureError(
-                f"Expected two groups, got {statistics.n_groups}; choose another data set."
-            )
+            raise BadStructureError(f"Expected two groups, got {statistics.n_groups}; choose another data set.")
         joint, prices = (
             chances(learners()[name], statistics, rows[test]),
             unit_prices(statistics, options.constraint),
@@ -117,9 +113,7 @@ def best_within(curve: dict, gap: float) -> dict[str, float | None]:
 
 
 def options_of(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="compas")
     parser.add_argument("--sensitive", help="a column of two groups; else the schema's first")
     parser.add_argument("--constraint", default=NOTIONS[0], choices=NOTIONS)

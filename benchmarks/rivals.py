@@ -80,9 +80,7 @@ class ReleasedStatistics:
 Rival = Callable[[ReleasedStatistics, np.ndarray, str, float, int], Answer]
 
 
-def network(
-    statistics: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
-) -> Answer:
+def network(statistics: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int) -> Answer:
     """CLF: answer with a network that knows nothing of groups."""
     clf = MLPClassifier(HIDDEN, alpha=WEIGHT_DECAY, batch_size=BATCH, max_iter=N_EPOCHS, random_state=seed)
     with warnings.catch_warnings():
@@ -137,9 +135,7 @@ class BoundaryProgram:
 
         Beyond demographic parity the program is not convex: what is found is a stationary point.
         """
-        plain = LogisticRegression(solver="newton-cholesky").fit(
-            self.statistics.X.astype(float), self.statistics.y
-        )
+        plain = LogisticRegression(solver="newton-cholesky").fit(self.statistics.X.astype(float), self.statistics.y)
         start = np.append(plain.coef_[0], plain.intercept_).astype(float)
         zero = {"type": "eq", "fun": lambda theta: self.slopes(theta) @ theta, "jac": self.slopes}
         options = {"maxiter": MOST_STEPS, "ftol": 1e-7}
@@ -237,9 +233,7 @@ def reduced(
     return Answer(rule.predict(X_test, random_state=seed), scores)
 
 
-def reductions(
-    statistics: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int
-) -> Answer:
+def reductions(statistics: ReleasedStatistics, X_test: np.ndarray, notion: str, epsilon: float, seed: int) -> Answer:
     """A: answer with reductions that see the groups as they are."""
     return reduced(statistics, statistics.groups, np.eye(statistics.n_groups), X_test, notion, seed)
 
@@ -278,14 +272,10 @@ def measure(splits: Splits, rows: np.ndarray, name: str, options: argparse.Names
     }  # fmt: skip
 
 
-def figures_of(
-    splits: Splits, rows: np.ndarray, name: str, options: argparse.Namespace, run: int
-) -> dict[str, float]:
+def figures_of(splits: Splits, rows: np.ndarray, name: str, options: argparse.Namespace, run: int) -> dict[str, float]:
     bench, (train, test) = splits.bench, splits(run)
     seed, positive = splits.first_seed + run, bench.people.positive
-    answer = RIVALS[name](
-        statistics_of(bench, rows, train), rows[test], options.constraint, options.epsilon, seed
-    )
+    answer = RIVALS[name](statistics_of(bench, rows, train), rows[test], options.constraint, options.epsilon, seed)
     coded = Answer(np.where(answer.decisions == 1, positive, 1 - positive), answer.scores)
     found = bench.figures(coded, test)
     asked = CONSTRAINT_TYPES[options.constraint](0.0)
@@ -306,9 +296,7 @@ def statistics_of(bench: Bench, rows: np.ndarray, train: np.ndarray) -> Released
 
 
 def options_of(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="adult")
     parser.add_argument("--sensitive", help="one or several, with commas; else the schema's first")
     parser.add_argument("--constraint", default=NOTIONS[0], choices=NOTIONS)
@@ -330,9 +318,7 @@ def main() -> None:
     names = options.sensitive.split(",") if options.sensitive else ()
     bench = read_bench(options.dataset, dataset_schema(options.dataset), False, names)
     if bench.people.n_classes != 2:
-        raise BadStructureError(
-            f"Expected two classes, got {bench.people.n_classes}; choose another data set."
-        )
+        raise BadStructureError(f"Expected two classes, got {bench.people.n_classes}; choose another data set.")
     splits, rows = Splits(bench, "random", options.first_seed), Encoder(bench.schema).rows(bench.frame)
     results = []
     for name in options.rivals:

@@ -100,9 +100,7 @@ class Ours:
 class OursRaco(Ours):
     """Our RaCO-DP step, through the veil: histogram, ascent, pull, gradient, descent."""
 
-    def __init__(
-        self, X: np.ndarray, y: np.ndarray, groups: np.ndarray, batch: int, constraint: Parity
-    ) -> None:
+    def __init__(self, X: np.ndarray, y: np.ndarray, groups: np.ndarray, batch: int, constraint: Parity) -> None:
         n_groups = int(groups.max()) + 1
         people = Population((Attribute("group", tuple(map(str, range(n_groups)))),), ("no", "yes"))
         self.recipe, self.constraints = RateConstrained(constraint), constrain(constraint, people)
@@ -341,9 +339,7 @@ def functional() -> dict[str, float]:
     seconds: list[tuple[float, float, float]] = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        clf = FunctionalClassifier(
-            DemographicParity(0.05), schema=people.schema, sensitive="sex", ledger=Ledger()
-        )
+        clf = FunctionalClassifier(DemographicParity(0.05), schema=people.schema, sensitive="sex", ledger=Ledger())
         clf.fit(people.X, people.y)
         fitted = time.perf_counter()
         clf.frontier(np.arange(20) / 100)
@@ -367,15 +363,11 @@ def command_line() -> dict[str, float]:
         return {"cli_train_adult_s": time.perf_counter() - start}
 
 
-PARTS = {
-    one.__name__: one for one in (linear, mlp, groupwise, functional, lagrangian, calibration, command_line)
-}
+PARTS = {one.__name__: one for one in (linear, mlp, groupwise, functional, lagrangian, calibration, command_line)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default=",".join(PARTS), help="with commas")
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
     options = parser.parse_args()

@@ -36,9 +36,7 @@ def main(out: Path) -> None:
         point = clf.summary()
         asked = "measured" if point["tolerance"] is None else f"{tolerance:.2f}"
         limit = "" if point["tolerance"] is None else f" --tolerance {tolerance:g}"
-        command = (
-            f"fairveil train adult --aware --method {method} --epsilon {EPSILON:g} --delta {DELTA:g}{limit}"
-        )
+        command = f"fairveil train adult --aware --method {method} --epsilon {EPSILON:g} --delta {DELTA:g}{limit}"
         points.append(point | {"command": f"{command} --out {method}"})
         print(
             f"{method:8} {asked:10} {point['accuracy']['value']:.3f}     {point['gap']['value']:.3f}  "

@@ -317,9 +317,7 @@ def test_without_a_hold_out_nothing_is_certified(people, few):
 # --- without privacy, and other tables ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "aware, method", [(True, "auto"), (False, "auto"), (False, "raco"), (True, "parity")]
-)
+@pytest.mark.parametrize("aware, method", [(True, "auto"), (False, "auto"), (False, "raco"), (True, "parity")])
 def test_without_privacy_it_repeats(people, few, aware, method):
     clf = fair(people, DemographicParity(0.05), epsilon=math.inf, aware=aware, method=method)
     one, other = (clone(clf).fit(*few) for _ in range(2))

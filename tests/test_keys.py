@@ -111,9 +111,7 @@ def test_another_process_gives_the_same_uniforms(rng):
         "table = np.stack([np.arange(50), np.arange(50) % 10], axis=1)\n"
         "print(uniforms_of_rows(Key(bytes.fromhex(sys.argv[1])), table).tobytes().hex())\n"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", program, secret.hex()], capture_output=True, text=True, check=True
-    )
+    answer = subprocess.run([sys.executable, "-c", program, secret.hex()], capture_output=True, text=True, check=True)
     here = uniforms_of_rows(Key(secret), people(50))
     assert bytes.fromhex(answer.stdout.strip()) == here.tobytes()
     assert len(np.unique(here)) == 100

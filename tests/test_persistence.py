@@ -357,9 +357,7 @@ STRANGE = {
 @pytest.mark.parametrize("name", ["model.json", "params.safetensors"])
 def test_strange_files_are_refused_and_run_nothing(kept, tmp_path, name, what):
     folder = copied(kept, tmp_path)
-    heads = {
-        path.name: path.read_bytes()[:9] for path in folder.iterdir()
-    }  # safetensors: a length, then JSON
+    heads = {path.name: path.read_bytes()[:9] for path in folder.iterdir()}  # safetensors: a length, then JSON
     assert heads["model.json"][:1] == heads["params.safetensors"][8:] == b"{" and len(heads) == 2
     (folder / name).write_bytes(STRANGE[what])
     assert outcome_of(kept, folder)

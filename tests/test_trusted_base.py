@@ -9,21 +9,14 @@ PAGE = ROOT / "docs" / "assurance" / "trusted-base.md"
 
 TABLES = {
     "sees records": (
-        *(
-            f"privacy/{name}.py"
-            for name in ("veil", "records", "rows", "queries", "sampling", "noise", "moments")
-        ),
+        *(f"privacy/{name}.py" for name in ("veil", "records", "rows", "queries", "sampling", "noise", "moments")),
         *(f"models/{name}.py" for name in ("clipping", "linear", "mlp", "decoupled")),
     ),
-    "answers one row": tuple(
-        f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")
-    ),
+    "answers one row": tuple(f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")),
     "encodes one row": ("data/encoding.py", "data/values.py", "data/readers.py"),
     "randomness": ("_random.py",),
     "prices numbers": tuple(
-        str(source.path.relative_to(PACKAGE))
-        for source in package_sources()
-        if source.name.startswith("accounting.")
+        str(source.path.relative_to(PACKAGE)) for source in package_sources() if source.name.startswith("accounting.")
     ),
     "keeps the ledger": ("privacy/plan.py", "privacy/ledger.py", "privacy/journal.py"),
     "optional crossings": tuple(

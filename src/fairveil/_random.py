@@ -59,9 +59,7 @@ class Coins:
     def generator(self) -> np.random.Generator:
         """The stream, refused to a forked process: it would repeat the parent's noise."""
         if os.getpid() != self._process:
-            raise FairveilError(
-                "Expected coins to stay in the process that made them; make new ones after a fork."
-            )
+            raise FairveilError("Expected coins to stay in the process that made them; make new ones after a fork.")
         return self._generator
 
     def normals(self, count: int) -> NDArray[np.float64]:
@@ -139,9 +137,7 @@ class Key:
 
     def __post_init__(self) -> None:
         if not isinstance(self.secret, bytes) or len(self.secret) != KEY_BYTES:
-            raise BadStructureError(
-                f"Expected a key of {KEY_BYTES} bytes, got something else; make one anew."
-            )
+            raise BadStructureError(f"Expected a key of {KEY_BYTES} bytes, got something else; make one anew.")
 
     @classmethod
     def fresh(cls) -> "Key":
@@ -181,9 +177,7 @@ class Key:
         try:
             return cls(bytes.fromhex(text.decode("ascii").strip()))
         except ValueError:
-            raise BadStructureError(
-                f"Expected a key of {2 * KEY_BYTES} hex digits in {path}, got others."
-            ) from None
+            raise BadStructureError(f"Expected a key of {2 * KEY_BYTES} hex digits in {path}, got others.") from None
 
 
 def uniforms_of_rows(key: Key, rows: NDArray[Any]) -> NDArray[np.float64]:
@@ -208,8 +202,7 @@ def siphash(secret: bytes, message: NDArray[np.uint8], tweak: int = 0) -> Words:
     padded[:, :length], padded[:, -1] = message, length % 256
     k0, k1 = np.frombuffer(secret, dtype="<u8") ^ np.array([0, tweak], dtype=np.uint64)
     state = [
-        np.full(n_rows, constant ^ k, dtype=np.uint64)
-        for constant, k in zip(_CONSTANTS, (k0, k1, k0, k1), strict=True)
+        np.full(n_rows, constant ^ k, dtype=np.uint64) for constant, k in zip(_CONSTANTS, (k0, k1, k0, k1), strict=True)
     ]
     for word in padded.view("<u8").T:
         state[3] ^= word
@@ -222,8 +215,7 @@ def siphash(secret: bytes, message: NDArray[np.uint8], tweak: int = 0) -> Words:
 
 
 _CONSTANTS = tuple(
-    np.uint64(number)
-    for number in (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+    np.uint64(number) for number in (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 )
 
 

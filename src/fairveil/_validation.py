@@ -17,12 +17,7 @@ NUMBERS = (int, float, np.integer, np.floating)
 
 def check_positive(name: str, value: Any, *, infinite: bool = False) -> float:
     """Return `value` as a float if it is a positive number."""
-    ok = (
-        isinstance(value, NUMBERS)
-        and not isinstance(value, bool)
-        and value > 0
-        and (infinite or math.isfinite(value))
-    )
+    ok = isinstance(value, NUMBERS) and not isinstance(value, bool) and value > 0 and (infinite or math.isfinite(value))
     if not ok:
         bound = "" if infinite else " and finite"
         raise InvalidParameterError(f"Expected {name} > 0{bound}, got {value!r}.")
@@ -62,7 +57,5 @@ def check_integer(name: str, value: Any, *, at_least: int = 1) -> int:
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
     """Return `value` if it is one of `choices`."""
     if value not in choices:
-        raise InvalidParameterError(
-            f"Expected {name} to be one of {', '.join(sorted(choices))}; got {value!r}."
-        )
+        raise InvalidParameterError(f"Expected {name} to be one of {', '.join(sorted(choices))}; got {value!r}.")
     return str(value)

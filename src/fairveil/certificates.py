@@ -253,9 +253,7 @@ def expected_tolerance(
     0.03
     """
     if len(sizes) < 2 or not all(np.isfinite(size) and size >= 0 for size in sizes):
-        raise InvalidParameterError(
-            f"Expected the sizes of two groups or more, got {list(sizes)!r}; state each."
-        )
+        raise InvalidParameterError(f"Expected the sizes of two groups or more, got {list(sizes)!r}; state each.")
     if not (np.isfinite(noise_std) and noise_std >= 0 and 0 <= aimed_gap <= 1):
         raise InvalidParameterError(
             f"Expected noise_std >= 0 and 0 <= aimed_gap <= 1, got {noise_std!r} and {aimed_gap!r}."

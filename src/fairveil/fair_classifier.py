@@ -131,9 +131,7 @@ class FairClassifier(SearchAwareEstimator):
 
     # --- fitting ----------------------------------------------------------------------------------------------
 
-    def fit(
-        self, X: Any, y: Any, sensitive_features: Any = None, progress: Progress = no_progress
-    ) -> "FairClassifier":
+    def fit(self, X: Any, y: Any, sensitive_features: Any = None, progress: Progress = no_progress) -> "FairClassifier":
         """Train, fit the rule and certify; the ledger is debited before any row is used.
 
         Parameters
@@ -147,9 +145,7 @@ class FairClassifier(SearchAwareEstimator):
         """
         return self._fit_source(TableSource(X, y, sensitive_features), progress)
 
-    def fit_file(
-        self, path: str | Path, *, delimiter: str = ",", progress: Progress = no_progress
-    ) -> "FairClassifier":
+    def fit_file(self, path: str | Path, *, delimiter: str = ",", progress: Progress = no_progress) -> "FairClassifier":
         """Train on a CSV or Parquet file that follows the schema, read chunk by chunk."""
         return self._fit_source(FileSource(path, delimiter), progress)
 
@@ -236,9 +232,7 @@ class FairClassifier(SearchAwareEstimator):
     def planned(self) -> AnyPlan:
         """Return the plan that a fit would follow, from public facts alone."""
         request = self.request()
-        return request.method.make_estimator(request).planned(
-            None if self.tune is None else request.tuning(self.tune)
-        )
+        return request.method.make_estimator(request).planned(None if self.tune is None else request.tuning(self.tune))
 
     def explain(self) -> str:
         """Return the plan and what it will guarantee, in plain words; no row is read."""
@@ -279,9 +273,7 @@ class FairClassifier(SearchAwareEstimator):
         """As `certify`, for people in a CSV or Parquet file."""
         return self._certify_source(FileSource(path, delimiter), epsilon, ledger, confidence)
 
-    def _certify_source(
-        self, source: Source, epsilon: float, ledger: Ledger | None, confidence: float
-    ) -> Certificate:
+    def _certify_source(self, source: Source, epsilon: float, ledger: Ledger | None, confidence: float) -> Certificate:
         check_is_fitted(self, "estimator_")
         check_confidence(confidence)
         evaluation = self.estimator_.count_outcomes(source, epsilon, self.delta, ledger)
@@ -325,16 +317,12 @@ class FairClassifier(SearchAwareEstimator):
         """Write the fitted classifier and its certificate into a new folder, as JSON and safetensors; never the key."""
         check_is_fitted(self, "estimator_")
         request = self._request
-        saved = SavedRequest(
-            request.constraints, request.sensitive, request.aware, self.method_, self.certificate_
-        )
+        saved = SavedRequest(request.constraints, request.sensitive, request.aware, self.method_, self.certificate_)
         facts = {"front": saved.to_dict(self.estimator_.inputs_.people)}
         save_folder(self.estimator_, Path(folder), facts)
 
     @classmethod
-    def load(
-        cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None
-    ) -> "FairClassifier":
+    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> "FairClassifier":
         """Return a fitted classifier from its folder; it predicts and certifies, and refuses to fit again.
 
         Parameters

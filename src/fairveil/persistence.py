@@ -128,9 +128,7 @@ def read_folder(folder: Path, name: str) -> dict[str, Any]:
             f"Expected a model folder with {FACTS} and {WEIGHTS}, got something else in {folder}; save it again."
         ) from None
     if not intact:
-        raise BadStructureError(
-            f"Expected the weights that {FACTS} names, got other ones in {folder}; save it again."
-        )
+        raise BadStructureError(f"Expected the weights that {FACTS} names, got other ones in {folder}; save it again.")
     try:
         fitted, is_sound = _restored(facts, tensors)
     except (

@@ -51,9 +51,7 @@ class FitRequest:
 
     def __post_init__(self) -> None:
         several = self.constraints
-        several = (
-            tuple(several) if isinstance(several, Sequence) and not isinstance(several, str) else (several,)
-        )
+        several = tuple(several) if isinstance(several, Sequence) and not isinstance(several, str) else (several,)
         if not several or not all(hasattr(one, "bounds") and not isinstance(one, type) for one in several):
             raise InvalidParameterError(
                 f"Expected constraints such as DemographicParity(0.05), got {self.constraints!r}; pass one or several."
@@ -80,9 +78,7 @@ class FitRequest:
 
     def _check(self) -> None:
         method, holdout = self.method, self.holdout
-        if isinstance(holdout, bool) or not (
-            isinstance(holdout, (int, float, np.number)) and 0 <= holdout < 1
-        ):
+        if isinstance(holdout, bool) or not (isinstance(holdout, (int, float, np.number)) and 0 <= holdout < 1):
             raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
         is_parity = [isinstance(one, Parity) for one in self.constraints]
         if method.bounds_gap and not self.sensitive and any(is_parity):
@@ -149,9 +145,7 @@ class FitRequest:
         """Return the private choice among whole recipes that a choice among ways to train stands for."""
         kinds = tuple({kind for each in METHODS.values() for kind in (each.recipe, *each.also_trains_by)})
         if not all(isinstance(one, kinds) for one in candidates.candidates):
-            raise InvalidParameterError(
-                "Expected candidates such as Descent(...), got others; pass ways to train."
-            )
+            raise InvalidParameterError("Expected candidates such as Descent(...), got others; pass ways to train.")
         if any(getattr(one, "announced", ()) for one in candidates.candidates):
             raise InvalidParameterError(
                 "Expected candidates without announced tolerances, got some: only the best run's own model is measured."
@@ -160,9 +154,7 @@ class FitRequest:
         recipes = tuple(request.method.make_estimator(request).planned_recipe() for request in requests)
         score = candidates.score
         if score is accuracy_under_bounds:
-            score = partial(
-                accuracy_under_bounds, constraint=self.constraints if self.method.bounds_gap else ()
-            )
+            score = partial(accuracy_under_bounds, constraint=self.constraints if self.method.bounds_gap else ())
         return replace(candidates, candidates=recipes, score=score)
 
     def certificate_of(self, evaluation: Evaluation, confidence: float) -> Certificate:

@@ -56,9 +56,7 @@ def guarantee_of(request: FitRequest, plan: AnyPlan) -> dict[str, Any]:
         "tolerance": named.tolerance if method.bounds_gap and named in request.constraints else None,  # type: ignore[attr-defined]
         "against": named.against if isinstance(named, Parity) else None,
         "rules": [str(getattr(one, "text", one)) for one in request.constraints if one is not named],
-        "asked": [str(bound) for bound in bounds_of(request.constraints, people)]
-        if method.bounds_gap
-        else [],
+        "asked": [str(bound) for bound in bounds_of(request.constraints, people)] if method.bounds_gap else [],
         "epsilon": finite(request.epsilon),
         "delta": request.delta,
         "epsilon_spent": finite(epsilon_of(charges, request.delta)),
@@ -193,9 +191,7 @@ def _measured(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any
         ],
         "bounds": [_bound_facts(claim) for claim in claims],
         "certificate": certificate.to_dict(),
-        "smallest_tolerance_that_holds": 1.0
-        if measured.smallest_tolerance is None
-        else measured.smallest_tolerance,
+        "smallest_tolerance_that_holds": 1.0 if measured.smallest_tolerance is None else measured.smallest_tolerance,
         "comparisons": {"all": len(sides), "unknown": sum(one.left.value is None for one in sides)},
     }
 

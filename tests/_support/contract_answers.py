@@ -200,9 +200,7 @@ class Door:
         with patch.dict(os.environ, COLUMNS="200"):
             _, out, _ = self.says(*command.split(), "--help")
         lines = [line for line in out.splitlines() if line.lstrip().startswith("-")]
-        names = [
-            name for line in lines for name in re.findall(r"--[a-z][a-z-]*", line.strip().split("  ")[0])
-        ]
+        names = [name for line in lines for name in re.findall(r"--[a-z][a-z-]*", line.strip().split("  ")[0])]
         return dict.fromkeys(names, "")
 
     def books(self, method: str) -> Any:
@@ -407,9 +405,7 @@ def public_names() -> list[str]:
 def estimator_parameters() -> dict[str, list[str]]:
     """Return the parameters of every public estimator, in their order."""
     public = {name: getattr(fairveil, name) for name in public_names()}
-    estimators = {
-        name: one for name, one in public.items() if inspect.isclass(one) and hasattr(one, "get_params")
-    }
+    estimators = {name: one for name, one in public.items() if inspect.isclass(one) and hasattr(one, "get_params")}
     return {name: list(inspect.signature(one).parameters) for name, one in estimators.items()}
 
 

@@ -110,9 +110,7 @@ def changed(golden: Any, found: Any, path: str = "", precision: float = 1e-9) ->
         gone = [f"{path}/{name} is gone" for name in golden if name not in found]
         shared = [name for name in golden if name in found]
         return gone + [
-            text
-            for name in shared
-            for text in changed(golden[name], found[name], f"{path}/{name}", precision)
+            text for name in shared for text in changed(golden[name], found[name], f"{path}/{name}", precision)
         ]
     if isinstance(golden, list) and isinstance(found, list) and len(golden) == len(found):
         pairs = enumerate(zip(golden, found, strict=True))

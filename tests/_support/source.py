@@ -20,11 +20,7 @@ class Source:
     @property
     def name(self) -> str:
         """The dotted name of the module below the package, "" for the package itself."""
-        return (
-            ".".join(self.path.relative_to(PACKAGE).with_suffix("").parts)
-            .removesuffix("__init__")
-            .rstrip(".")
-        )
+        return ".".join(self.path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
 
     @cached_property
     def text(self) -> str:

@@ -64,12 +64,8 @@ def test_the_scale_is_private_and_close_to_the_edge(plan: str, epsilon: float) -
     st.floats(min_value=0.05, max_value=20),
     st.sampled_from([1e-3, 1e-5, 1e-8]),
 )
-def test_any_plan_is_met_from_the_private_side(
-    rate: float, n_steps: int, epsilon: float, delta: float
-) -> None:
-    assume(
-        rate * n_steps > 10 * delta
-    )  # else records are drawn less often than delta, and no noise is needed
+def test_any_plan_is_met_from_the_private_side(rate: float, n_steps: int, epsilon: float, delta: float) -> None:
+    assume(rate * n_steps > 10 * delta)  # else records are drawn less often than delta, and no noise is needed
     charges_at = steps(rate, n_steps)
     scale = calibrate(charges_at, epsilon, delta)
     assert 0.999 * epsilon <= epsilon_of(charges_at(scale), delta) <= epsilon
@@ -107,9 +103,7 @@ def test_histogram_noise_beside_gradient_noise(row) -> None:
     rate, n_steps, sigma, epsilon, laplace, gaussian = row
 
     def plan(histogram):
-        return lambda std: [
-            Repeated(PoissonSampled(rate, Joint((histogram(std), GaussianRelease(sigma)))), n_steps)
-        ]
+        return lambda std: [Repeated(PoissonSampled(rate, Joint((histogram(std), GaussianRelease(sigma)))), n_steps)]
 
     by_laplace = calibrate(plan(lambda std: LaplaceRelease(std / math.sqrt(2))), epsilon, DELTA)
     by_gaussian = calibrate(plan(GaussianRelease), epsilon, DELTA)
@@ -164,9 +158,7 @@ def test_where_any_noise_is_enough_the_least_searched_is_returned() -> None:
     assert calibrate(steps(1e-7, 10), 1.0, DELTA) == pytest.approx(1e-6)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta"), [(0, DELTA), (-1, DELTA), (math.inf, DELTA), (1.0, 0), (1.0, 1)]
-)
+@pytest.mark.parametrize(("epsilon", "delta"), [(0, DELTA), (-1, DELTA), (math.inf, DELTA), (1.0, 0), (1.0, 1)])
 def test_bad_budgets_are_refused(epsilon: float, delta: float) -> None:
     with pytest.raises(InvalidParameterError):
         calibrate(PLANS["one Gaussian"], epsilon, delta)

@@ -86,9 +86,7 @@ def test_boxes_are_what_they_say(epsilon: float) -> None:
 
 def test_pure_epsilons_never_cost_more_than_their_sum() -> None:
     assert epsilon_of([ApproximateDP(0.7), ApproximateDP(0.3)], 1e-12) <= 1.0
-    assert (
-        epsilon_of([Charge(ApproximateDP(0.7)), Charge(ApproximateDP(0.3), "a", "b")], 1e-12, REPLACE) <= 2.0
-    )
+    assert epsilon_of([Charge(ApproximateDP(0.7)), Charge(ApproximateDP(0.3), "a", "b")], 1e-12, REPLACE) <= 2.0
     assert epsilon_of([LaplaceRelease(3.0), DiscreteLaplaceRelease(3.0, 2)], 1e-12) <= 1.0
     sampled = PoissonSampled(0.3, Joint((ApproximateDP(0.7), Repeated(ApproximateDP(0.1), 3))))
     assert epsilon_of([sampled], 1e-12) <= math.log1p(0.3 * math.expm1(1.0)) * (1 + 1e-12)
@@ -165,9 +163,7 @@ def test_nested_counts_multiply() -> None:
     assert epsilon_of([sampled], DELTA) == pytest.approx(epsilon_of([steps(0.1, 1.0, 1)], DELTA), rel=1e-9)
     thinned = PoissonSampled(0.5, PoissonSampled(0.2, LaplaceRelease(1.0)))
     assert epsilon_of([thinned], DELTA) == pytest.approx(epsilon_of([SAMPLED_LAPLACE], DELTA), rel=1e-3)
-    assert epsilon_of([PoissonSampled(1.0, ApproximateDP(1.0))], DELTA) == epsilon_of(
-        [ApproximateDP(1.0)], DELTA
-    )
+    assert epsilon_of([PoissonSampled(1.0, ApproximateDP(1.0))], DELTA) == epsilon_of([ApproximateDP(1.0)], DELTA)
 
 
 def test_the_same_events_in_any_order_cost_the_same() -> None:

@@ -53,9 +53,7 @@ any_event = st.recursive(
         st.builds(PoissonSampled, rates, inner),
         st.builds(Repeated, inner, counts),
         st.builds(DisjointCells, inner),
-        st.builds(
-            BestOfRuns, st.tuples(st.lists(inner, min_size=1, max_size=2).map(tuple)), st.floats(0.1, 100)
-        ),
+        st.builds(BestOfRuns, st.tuples(st.lists(inner, min_size=1, max_size=2).map(tuple)), st.floats(0.1, 100)),
     ),
     max_leaves=5,
 )
@@ -100,9 +98,7 @@ def test_a_number_outside_its_range_is_refused_in_one_sentence(make, sentence) -
 
 
 def test_numpy_numbers_become_plain_ones() -> None:
-    event = Repeated(
-        PoissonSampled(np.float64(0.5), DiscreteLaplaceRelease(np.float32(2), np.int64(3))), np.int32(4)
-    )
+    event = Repeated(PoissonSampled(np.float64(0.5), DiscreteLaplaceRelease(np.float32(2), np.int64(3))), np.int32(4))
     assert event == Repeated(PoissonSampled(0.5, DiscreteLaplaceRelease(2.0, 3)), 4)
     assert json.loads(json.dumps(to_dict(event)))["count"] == 4
 
@@ -153,9 +149,7 @@ def test_what_the_ledger_cannot_have_written_is_refused(data, error, words) -> N
         event_from_dict(data)
 
 
-@pytest.mark.parametrize(
-    "data", [None, {"event": to_dict(ApproximateDP(1))}, {"event": 1, "split": "", "part": ""}]
-)
+@pytest.mark.parametrize("data", [None, {"event": to_dict(ApproximateDP(1))}, {"event": 1, "split": "", "part": ""}])
 def test_a_damaged_charge_is_refused(data) -> None:
     with pytest.raises(DamagedLedgerError):
         charge_from_dict(data)

@@ -87,9 +87,7 @@ def test_parity_gradients_stacked_replaced_and_as_one_vector(row) -> None:
         assert meets(epsilon_of([steps(rate, vector, 100)], DELTA), one_vector)
 
 
-@pytest.mark.parametrize(
-    ("noise", "figure"), [(10, ".341"), (7.0711, ".497"), (5, ".726"), (3.5355, "1.061")]
-)
+@pytest.mark.parametrize(("noise", "figure"), [(10, ".341"), (7.0711, ".497"), (5, ".726"), (3.5355, "1.061")])
 def test_noisy_group_counts(noise: float, figure: str) -> None:
     assert meets(epsilon_of([GaussianRelease(noise)], DELTA), figure)
 

@@ -180,9 +180,7 @@ def test_what_is_infinite_in_the_base_is_sampled_too() -> None:
         ),
         (
             DiscreteGaussianRelease(1.3, 2),
-            dp_pld.from_discrete_gaussian_mechanism(
-                1.3, 2, value_discretization_interval=GRID, use_connect_dots=True
-            ),
+            dp_pld.from_discrete_gaussian_mechanism(1.3, 2, value_discretization_interval=GRID, use_connect_dots=True),
         ),
     ],
 )

@@ -103,9 +103,7 @@ def test_repeating_one_plan_makes_few_compositions() -> None:
     st.lists(st.sampled_from(KNOWN), min_size=1, max_size=3),
 )
 def test_in_parallel_never_costs_more_than_in_sequence(first: list[Event], second: list[Event]) -> None:
-    parts = [Charge(event, "split", "a") for event in first] + [
-        Charge(event, "split", "b") for event in second
-    ]
+    parts = [Charge(event, "split", "a") for event in first] + [Charge(event, "split", "b") for event in second]
     sequence = epsilon_of([*first, *second], DELTA)
     worst = max(epsilon_of(first, DELTA), epsilon_of(second, DELTA))
     assert worst * 0.9995 <= epsilon_of(parts, DELTA) <= sequence * 1.0005

@@ -49,9 +49,7 @@ PULL = np.array([[1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, 1.0], [0.0, 0.0],
 
 def world(cell):
     """One record, whose gradient is far longer than the clip norm, and what is said of its attribute."""
-    records = MemoryRecords(
-        np.full((1, 1), 3.0, np.float32), np.ones(1, np.int16), np.full(1, cell, np.int16)
-    )
+    records = MemoryRecords(np.full((1, 1), 3.0, np.float32), np.ones(1, np.int16), np.full(1, cell, np.int16))
     return AttributeRecords.of(records, PEOPLE.codes)
 
 
@@ -141,9 +139,7 @@ SUMS = Sum(CELLS, 2, DecisionGradient(MODEL, PARAMS, np.array([1.0]), np.array([
 
 def told_once(veils, n_looks):
     looks = [
-        veils["train"]
-        .draw()
-        .release_counts(Count(CELLS, 2, Decision(MODEL, PARAMS, is_row_stable=True)), "decisions")
+        veils["train"].draw().release_counts(Count(CELLS, 2, Decision(MODEL, PARAMS, is_row_stable=True)), "decisions")
         for _ in range(n_looks)
     ]
     sums = veils["sums"].draw().release_sums(SUMS, CLIP, "sums") / (CLIP * ROUNDING)
@@ -152,12 +148,8 @@ def told_once(veils, n_looks):
 
 def once_of(cell, noises, n_looks, n_runs):
     parts = (
-        Stage(
-            "train", (Release("decisions", "gaussian", noises[0]),), n_steps=n_looks * n_runs, by_group=True
-        ),
-        Stage(
-            "sums", (Release("sums", "gaussian", noises[1]),), n_steps=n_runs, subset="train", by_group=True
-        ),
+        Stage("train", (Release("decisions", "gaussian", noises[0]),), n_steps=n_looks * n_runs, by_group=True),
+        Stage("sums", (Release("sums", "gaussian", noises[1]),), n_steps=n_runs, subset="train", by_group=True),
     )
     veils = opened(cell, *parts)
     return np.array([told_once(veils, n_looks) for _ in range(n_runs)])
@@ -229,16 +221,10 @@ def shared_steps(cell, noise, rate, n_steps):
     own = added(KNOWN)[4:]
     own /= np.linalg.norm(own)
     everyone, secret = guarded.records, guarded.secret
-    batches = [
-        batch for batch, _ in zip(everyone.draw({-1: rate}, coins), range(N_RUNS * n_steps), strict=False)
-    ]
-    public = [
-        everyone.X[batch].sum() for batch in batches
-    ]  # features alone: no attribute in it, and no noise
+    batches = [batch for batch, _ in zip(everyone.draw({-1: rate}, coins), range(N_RUNS * n_steps), strict=False)]
+    public = [everyone.X[batch].sum() for batch in batches]  # features alone: no attribute in it, and no noise
     sums = [
-        secret.answer(np.arange(k), GradientSum(MODEL, PARAMS, DecisionPrice(PULL, SHARPNESS)), CLIP)
-        @ own
-        / CLIP
+        secret.answer(np.arange(k), GradientSum(MODEL, PARAMS, DecisionPrice(PULL, SHARPNESS)), CLIP) @ own / CLIP
         for k in range(len(secret.y) + 1)
     ]
     told = np.array([sums[min(len(batch), len(secret.y))] for batch in batches])

@@ -55,9 +55,7 @@ def shown(release, rate, ask, n_draws):
 
 
 def ask_gradient(batch):
-    return (
-        batch.release_gradient(MODEL, START, CrossEntropy(), 1.0)[:2] @ np.array([-1.0, 1.0]) / math.sqrt(2)
-    )
+    return batch.release_gradient(MODEL, START, CrossEntropy(), 1.0)[:2] @ np.array([-1.0, 1.0]) / math.sqrt(2)
 
 
 def ask_size(batch):
@@ -80,9 +78,7 @@ def claim(release, rate):
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_the_claim_stands(case, seeded):
     release, rate, _, _ = CASES[case]
-    assert (
-        0.3 * claim(release, rate) < shown(*CASES[case]) <= claim(release, rate)
-    )  # sharp enough to mean something
+    assert 0.3 * claim(release, rate) < shown(*CASES[case]) <= claim(release, rate)  # sharp enough to mean something
 
 
 def swap_noise(monkeypatch, add):

@@ -131,9 +131,7 @@ def ask_signed(scene, batch, part, stated=1.0):
     n_classes = scene.task.n_classes
     rule = TiltedArgmax(np.tile(np.eye(n_classes), (3, 1, 1)))
     signs = np.array([1.0, -1.0, 0.0])
-    signed = Sum(
-        one_cell(n_classes), 1, RuleDecision(scene.model, scene.params, rule, n_classes, 1e-2, signs)
-    )
+    signed = Sum(one_cell(n_classes), 1, RuleDecision(scene.model, scene.params, rule, n_classes, 1e-2, signs))
     bound = 2 * math.sqrt(1 - 1 / n_classes)
     (released,) = batch.release_sums(signed, stated * bound)
     direction = 2 * (np.eye(n_classes)[-1] - 1 / n_classes) / bound

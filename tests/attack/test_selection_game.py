@@ -176,9 +176,7 @@ def released(n_draws):
         n, moved = int(canary), []
         records = MemoryRecords(np.ones((n, 1), np.float32), np.ones(n, np.int16), np.zeros(n, np.int16))
         for _ in range(n_draws):
-            tuned = run_tuned_plan(
-                plan, TUNING, TASK, records, Ledger(), secret_coins(), np.random.default_rng(0)
-            )
+            tuned = run_tuned_plan(plan, TUNING, TASK, records, Ledger(), secret_coins(), np.random.default_rng(0))
             params, rate = tuned.trained.fit.params, TUNING.candidates[tuned.candidate].learning_rate
             moved.append(params @ np.array([-1.0, 1.0, -1.0, 1.0]) / rate)
         worlds.append(np.array(moved))

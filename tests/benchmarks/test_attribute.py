@@ -49,9 +49,7 @@ def test_a_change_costs_twice_where_the_price_is_pure():
 
 
 def test_without_privacy_nothing_is_searched(bench):
-    clf = attribute.classifier(
-        DemographicParity(), math.inf, 1e-5, attribute.recipe_of("mlp"), bench.public(9)
-    )
+    clf = attribute.classifier(DemographicParity(), math.inf, 1e-5, attribute.recipe_of("mlp"), bench.public(9))
     assert math.isinf(clf.epsilon)
 
 
@@ -142,9 +140,7 @@ def test_rivals_are_read_from_a_file_of_the_same_task_alone(tmp_path):
         for place, (name, epsilon) in enumerate([("A", None), ("M", 0.5), ("M", 1.0)])
     ]
     (tmp_path / "rows.json").write_text(json.dumps({"rows": rows}))
-    asked = argparse.Namespace(
-        dataset="bank", constraint="equalized_odds", runs=2, rivals=tmp_path / "rows.json"
-    )
+    asked = argparse.Namespace(dataset="bank", constraint="equalized_odds", runs=2, rivals=tmp_path / "rows.json")
     found = [attribute.saved_rival(asked, *which)["accuracy_mean"] for which in (("A", 1.0), ("M", 1.0))]
     assert found == [0, 2]
     with pytest.raises(BadStructureError, match="leave the file out"):
@@ -160,9 +156,9 @@ def test_the_private_choice_stands_beside_the_best_fixed_bound():
         gaps_of(small=[0.2, 0.2, 0.2, 0.2], large=[0.1, 0.3, 0.1, 0.1], private=[0.16, 0.17, 0.16, 0.17])
     )
     assert (found["best_fixed_factor"], found["best_fixed_violation"]) == ("large", pytest.approx(0.15))
-    assert found["private_over_best"] == pytest.approx(1.1) and found["private_minus_best"][
-        "mean"
-    ] == pytest.approx(0.015)
+    assert found["private_over_best"] == pytest.approx(1.1) and found["private_minus_best"]["mean"] == pytest.approx(
+        0.015
+    )
     # even runs like the large bound, odd ones are indifferent and take the first
     assert found["crossed_best_violation"] == pytest.approx((0.2 + 0.2) / 2)
 

@@ -68,12 +68,8 @@ def test_the_papers_tau_without_noise_is_the_gap_on_the_training_rows(bench, div
     """With everyone in every batch and no noise, the mean of the last step is the model itself."""
     train, _ = bench.source_split()
     rows, labels = bench.frame.iloc[train], bench.frame["income"].iloc[train]
-    recipe = Groupwise(
-        Descent(n_steps=20, sampling_rate=1.0, learning_rate=0.3, clip_norm=0.5), divisors=divisors
-    )
-    clf = GroupwiseClassifier(
-        math.inf, 1e-5, recipe, bench.public(len(train)), "sex", ledger=Ledger(), random_state=0
-    )
+    recipe = Groupwise(Descent(n_steps=20, sampling_rate=1.0, learning_rate=0.3, clip_norm=0.5), divisors=divisors)
+    clf = GroupwiseClassifier(math.inf, 1e-5, recipe, bench.public(len(train)), "sex", ledger=Ledger(), random_state=0)
     decisions = clf.fit(rows, labels).predict(rows) == ">50K"
     gaps = measuring.gaps_of(decisions, bench.y[train] == 1, bench.groups[train])
     assert gaps["demographic_parity"] > 0.01
@@ -119,9 +115,7 @@ def test_figures_of_a_perfect_and_of_a_one_sided_answer(bench):
     truth = measuring.Answer(bench.y[rows], bench.y[rows].astype(float))
     figures = bench.figures(truth, rows)
     assert figures["accuracy"] == figures["roc_auc"] == figures["auc_pr"] == 1
-    assert figures["equalized_odds_max"] == 0 and figures["demographic_parity"] == pytest.approx(
-        0.19, abs=0.02
-    )
+    assert figures["equalized_odds_max"] == 0 and figures["demographic_parity"] == pytest.approx(0.19, abs=0.02)
     sided = measuring.Answer((bench.groups[rows] == 1).astype(int), np.zeros(len(rows)))
     assert bench.figures(sided, rows)["equalized_odds_mean"] == 1
     assert bench.largest_bound(sided.decisions, rows, EqualizedOdds(0.0)) == 1
@@ -135,9 +129,7 @@ def test_the_split_of_the_source_is_that_of_adult(bench):
 
 def test_a_list_of_rows_beside_the_file_serves_as_split(tmp_path):
     frame = pd.DataFrame({"x": range(10)})
-    pd.DataFrame({"row": [7, 2, 5], "is_train": [True, False, True]}).to_parquet(
-        tmp_path / "some_fairdp_rows.parquet"
-    )
+    pd.DataFrame({"row": [7, 2, 5], "is_train": [True, False, True]}).to_parquet(tmp_path / "some_fairdp_rows.parquet")
     found = measuring.with_source_split(frame, tmp_path / "some.parquet")
     assert found["x"].tolist() == [7, 2, 5] and found["is_train"].tolist() == [True, False, True]
     with pytest.raises(BadStructureError, match="split at random"):
@@ -178,9 +170,7 @@ def test_adult_as_in_fairdp_has_41_inputs_without_levels_for_missing(bench):
     ("name", "n_rows", "n_positive", "n_smaller"),
     [("abalone", 1418, 915, 654), ("law_school", 49_449, 12_496, 9802)],
 )
-def test_other_forms_of_fairdp_keep_the_rows_that_were_counted(
-    data_folder, name, n_rows, n_positive, n_smaller
-):
+def test_other_forms_of_fairdp_keep_the_rows_that_were_counted(data_folder, name, n_rows, n_positive, n_smaller):
     path = data_folder / f"{name}.parquet"
     frame = pd.read_parquet(path)
     frame = measuring.with_source_split(frame, path) if name == "abalone" else frame
@@ -263,9 +253,7 @@ def test_a_frontier_spends_what_its_one_fit_spends():
 
 
 def test_what_no_option_sets_is_the_estimators_own_default():
-    (row,) = rows_of(
-        quality, "--method fairdp --split original --schema {schemas}/adult_fairdp.toml --epsilon 2"
-    )
+    (row,) = rows_of(quality, "--method fairdp --split original --schema {schemas}/adult_fairdp.toml --epsilon 2")
     own = Groupwise()
     assert (row["model"], row["norm_bound"], row["divisors"]) == (
         own.descent.model,

@@ -58,9 +58,7 @@ def test_without_noise_the_constraint_is_that_of_fairlearn(rng, notion, n_groups
 def test_rows_of_unknown_group_weigh_nothing_in_the_constraint(rng, notion):
     statistics, chosen = people(rng, 500, unknown=0.4), rng.random(500)
     is_known = statistics.groups >= 0
-    alone = rivals.ReleasedStatistics(
-        statistics.X[is_known], statistics.y[is_known], statistics.groups[is_known]
-    )
+    alone = rivals.ReleasedStatistics(statistics.X[is_known], statistics.y[is_known], statistics.groups[is_known])
     ours, theirs = (
         loaded(rivals.DebiasedParity(notion, np.eye(2)), statistics),
         loaded(THEIRS[notion](), alone),
@@ -81,9 +79,7 @@ def test_over_many_responses_the_debiased_constraint_is_the_true_one(rng, notion
     inverses = {"debiased": inverse_of(1.0, n_groups), "plain": np.eye(n_groups)}
     found = {name: [] for name in inverses}
     for _ in range(40):
-        told = rivals.randomized_response(
-            statistics.groups, rivals.truth_probability(1.0, n_groups), n_groups, rng
-        )
+        told = rivals.randomized_response(statistics.groups, rivals.truth_probability(1.0, n_groups), n_groups, rng)
         answered = rivals.ReleasedStatistics(statistics.X, statistics.y, told)
         for name, inverse in inverses.items():
             moment = loaded(rivals.DebiasedParity(notion, inverse), answered)
@@ -122,9 +118,7 @@ def test_epsilon_is_the_largest_ratio_of_two_columns(epsilon, k):
 def test_epsilon_of_a_replaced_value_is_dp_accountings_and_the_larger(epsilon, k):
     uniform = k * (1 - rivals.truth_probability(epsilon, k)) / (k - 1)
     found = {
-        relation: PLDAccountant(relation)
-        .compose(RandomizedResponseDpEvent(uniform, k))
-        .get_epsilon(target_delta=1e-12)
+        relation: PLDAccountant(relation).compose(RandomizedResponseDpEvent(uniform, k)).get_epsilon(target_delta=1e-12)
         for relation in (NeighboringRelation.REPLACE_ONE, NeighboringRelation.REPLACE_SPECIAL)
     }
     assert found[NeighboringRelation.REPLACE_ONE] == pytest.approx(epsilon, abs=1e-3)
@@ -177,12 +171,8 @@ def test_distances_of_the_misclassified_do_not_differ_between_groups(rng, notion
 
     def differences(coefficients, intercept):
         shortfalls = np.minimum(0, (2 * statistics.y - 1) * (statistics.X @ coefficients + intercept))
-        parts = (
-            [statistics.y == 0, statistics.y == 1] if notion == "equalized_odds" else [np.ones(3000, bool)]
-        )
-        means = [
-            [shortfalls[part & (statistics.groups == group)].mean() for group in (0, 1)] for part in parts
-        ]
+        parts = [statistics.y == 0, statistics.y == 1] if notion == "equalized_odds" else [np.ones(3000, bool)]
+        means = [[shortfalls[part & (statistics.groups == group)].mean() for group in (0, 1)] for part in parts]
         return np.abs(np.diff(means))
 
     theta = rivals.BoundaryProgram(statistics, notion).solve()

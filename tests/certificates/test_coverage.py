@@ -144,9 +144,7 @@ def gap_of_laws(laws, rates):
 SELECTED = [("selection_rate", 1)]
 ODDS = [("true_positive_rate", 1), ("false_positive_rate", 1)]
 EACH_CLASS = [("selection_rate", k) for k in range(3)]
-CLASSES = [
-    np.outer([0.5, 0.3, 0.2], decided) for decided in ([0.5, 0.3, 0.2], [0.55, 0.44, 0.01], [0.9, 0.05, 0.05])
-]
+CLASSES = [np.outer([0.5, 0.3, 0.2], decided) for decided in ([0.5, 0.3, 0.2], [0.55, 0.44, 0.01], [0.9, 0.05, 0.05])]
 SCENES = {
     "two, equal": ((300, 700), [law_of(0.15)] * 2, SELECTED),
     "two, tiny": ((30, 30), [law_of(0.05), law_of(0.01)], SELECTED),
@@ -232,8 +230,7 @@ def test_a_broken_bound_is_rarely_alleged_of_a_rule_that_keeps_it(rng):
     """Five groups exactly at the tolerance 0: any of twenty differences could seem broken."""
     masks, counts = rate_masks("selection_rate", 2, 1), tables(rng, (300,) * 5, [law_of(0.2)] * 5, 1.0, 5000)
     lowers = [
-        sides(counts[:, pair], masks, 1.0, (1.0, -1.0))[0].lower(1 - 0.1 / 20)
-        for pair in permutations(range(5), 2)
+        sides(counts[:, pair], masks, 1.0, (1.0, -1.0))[0].lower(1 - 0.1 / 20) for pair in permutations(range(5), 2)
     ]
     is_alleged = np.max(lowers, axis=0) > 0
     assert 0.01 < is_alleged.mean() <= 1 - least(0.9, 5000)

@@ -78,9 +78,7 @@ def test_more_rows_do_not_help_above_the_limit():
 
 
 def test_one_broken_bound_among_many_is_named():
-    found = certify(
-        selected(0.3, 0.5), [DemographicParity(0.05), FalseNegativeRateCap(0.99), Rule("accuracy >= 0.2")]
-    )
+    found = certify(selected(0.3, 0.5), [DemographicParity(0.05), FalseNegativeRateCap(0.99), Rule("accuracy >= 0.2")])
     assert found.verdict == "does not hold"
     assert "selection_rate[sex=m] - selection_rate[sex=f] <= 0.05" in found.sentence
     assert [claim.verdict for claim in found.claims[2:]] == ["holds", "holds"]
@@ -107,9 +105,7 @@ def test_renaming_groups_changes_nothing(order, women, men):
 
 
 def test_more_confidence_promises_less():
-    found = [
-        certify(selected(0.5, 0.5), DemographicParity(0.1), c).smallest_tolerance for c in (0.5, 0.9, 0.99)
-    ]
+    found = [certify(selected(0.5, 0.5), DemographicParity(0.1), c).smallest_tolerance for c in (0.5, 0.9, 0.99)]
     assert found == sorted(found)
 
 

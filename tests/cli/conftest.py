@@ -179,9 +179,7 @@ def contents() -> Callable[[Path], dict[str, bytes | None]]:
 
 
 @pytest.fixture
-def is_refused(
-    say: Callable[..., Said], contents: Callable[[Path], dict[str, bytes | None]]
-) -> Callable[..., str]:
+def is_refused(say: Callable[..., Said], contents: Callable[[Path], dict[str, bytes | None]]) -> Callable[..., str]:
     """Run a command that must be refused: exit code 2, one sentence, and not a byte changed; return the sentence."""
 
     def call(folder: Path, arguments: Sequence[object], run: Callable[..., Said] = say) -> str:

@@ -134,16 +134,13 @@ def test_a_model_without_requested_bounds(asked, say):
 def test_parquet_is_read_like_csv(asked, strangers, say):
     strangers.to_parquet("apart.parquet")
     options = ("--epsilon", "inf", "--json")
-    csv, parquet = (
-        certified(say(*asked(*options, table=f"apart.{kind}")))["claims"] for kind in ("csv", "parquet")
-    )
+    csv, parquet = (certified(say(*asked(*options, table=f"apart.{kind}")))["claims"] for kind in ("csv", "parquet"))
     assert csv == parquet
 
 
 def test_confidence_is_heard(asked, say):
     wide, narrow = (
-        certified(say(*asked("--epsilon", "inf", "--json", "--confidence", level)))
-        for level in ("0.99", "0.6")
+        certified(say(*asked("--epsilon", "inf", "--json", "--confidence", level))) for level in ("0.99", "0.6")
     )
     assert wide["smallest_tolerance"] > narrow["smallest_tolerance"]
 
@@ -258,9 +255,7 @@ EXTREMES = {
 
 def shape(text: str) -> str:
     """Return a text without what noise alone may change: numbers and the verdict that follows from them."""
-    kept = [
-        line for line in text.splitlines() if not re.match(r"  (certified|holds|does not|not enough)", line)
-    ]
+    kept = [line for line in text.splitlines() if not re.match(r"  (certified|holds|does not|not enough)", line)]
     return re.sub(r"-?\d[\d,]*(\.\d+)?(e[+-]?\d+)?", "#", "\n".join(kept))
 
 

@@ -70,9 +70,7 @@ def test_a_run_writes_rule_and_summary(folder, people, say, name):
 
 
 def test_the_text_says_what_was_done(folder, say):
-    said = say(
-        "train", *TABLE, "--out", "results", *METHODS["dp2dp aware"], "--tolerance", "1", "--epsilon", "4"
-    )
+    said = say("train", *TABLE, "--out", "results", *METHODS["dp2dp aware"], "--tolerance", "1", "--epsilon", "4")
     assert (said.code, said.err) == (0, "")
     assert "linear classifier on people.csv (dp2dp)" in said.out and "decisions  may read sex" in said.out
     assert "demographic parity; requested 1" in said.out
@@ -158,9 +156,7 @@ def test_two_runs_on_one_file_compose(folder, say):
 def test_a_budget_in_force_refuses_a_run_before_the_rows_are_read(folder, say, is_refused):
     assert say("ledger", "budget", LEDGER, "--epsilon", "0.5").code == 0
     (folder / "people.csv").write_text("not,a,table\n")
-    words = is_refused(
-        folder, ("train", *TABLE, "--out", "results", *METHODS["dp2dp aware"], "--tolerance", "0.1")
-    )
+    words = is_refused(folder, ("train", *TABLE, "--out", "results", *METHODS["dp2dp aware"], "--tolerance", "0.1"))
     assert "0.5" in words
 
 

@@ -288,9 +288,7 @@ def test_what_cannot_be_swept(folder, is_refused, options, hint):
 
 
 def test_points_that_were_requested_twice_are_one(folder, say):
-    said = say(
-        *SWEEP, "--epsilons", "1,1.0", "--tolerances", "0.2,0.20", "--methods", "dp2dp,dp2dp", "--json"
-    )
+    said = say(*SWEEP, "--epsilons", "1,1.0", "--tolerances", "0.2,0.20", "--methods", "dp2dp,dp2dp", "--json")
     assert points(json.loads(said.out)) == [("dp2dp", 1.0, 0.2)]
 
 

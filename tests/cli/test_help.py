@@ -33,9 +33,7 @@ def test_every_command_explains_itself(say, command):
     assert said.out.lstrip().startswith(" ".join(("Usage: fairveil", *command)))
 
 
-@pytest.mark.parametrize(
-    "command", [(), ("ledger",), ("schema",)], ids=lambda command: " ".join(command) or "fairveil"
-)
+@pytest.mark.parametrize("command", [(), ("ledger",), ("schema",)], ids=lambda command: " ".join(command) or "fairveil")
 def test_a_name_alone_shows_the_same_help_line_by_line(say, command):
     said = say(*command)
     assert said.code == 2

@@ -42,9 +42,7 @@ MOMENTS = {
 def struck(folder: Path, launch: Callable[..., Launched]) -> Callable[..., tuple[int, str, str]]:
     """Run the program, send it a signal at a moment, and return exit code, output and errors."""
 
-    def call(
-        words: tuple[str, ...], number: signal.Signals, moment: Callable[[], bool]
-    ) -> tuple[int, str, str]:
+    def call(words: tuple[str, ...], number: signal.Signals, moment: Callable[[], bool]) -> tuple[int, str, str]:
         run = launch(*words)
         run.wait_for(moment)
         return run.strike(number)

@@ -82,9 +82,7 @@ class Walk:
 
 def declare_size(draft: Path) -> None:
     """Do as the draft says: replace its line about n_public."""
-    text, n_lines = re.subn(
-        r"^(# )?n_public = .*$", f"n_public = {N_TRAIN}", draft.read_text(), flags=re.MULTILINE
-    )
+    text, n_lines = re.subn(r"^(# )?n_public = .*$", f"n_public = {N_TRAIN}", draft.read_text(), flags=re.MULTILINE)
     assert n_lines == 1
     draft.write_text(text)
 
@@ -138,9 +136,7 @@ def next_words(text: str) -> list[str]:
     program, *words = shlex.split(found[0], comments=True)
     assert program == "fairveil"
     filled = [PLACEHOLDERS.get(word, word) for word in words]
-    assert not [word for word in filled if re.fullmatch(r"[A-Z_]{3,}(\.\w+)?", word)], (
-        f"unknown in {found[0]}"
-    )
+    assert not [word for word in filled if re.fullmatch(r"[A-Z_]{3,}(\.\w+)?", word)], f"unknown in {found[0]}"
     return filled
 
 
@@ -177,9 +173,7 @@ def test_the_draft_knows_the_table(walked):
     assert schema.columns[walked.table.number.upper()].type == "number"
     assert schema.n_public == N_TRAIN
     assert not any(
-        "?" in category
-        for column in schema.columns.values()
-        for category in getattr(column, "categories", ())
+        "?" in category for column in schema.columns.values() for category in getattr(column, "categories", ())
     )
 
 
@@ -237,9 +231,7 @@ def test_a_delimiter_that_was_forgotten_is_named(folder, people, is_refused):
 
 
 def test_a_missing_schema_is_requested_with_a_command(folder, is_refused):
-    sentence = is_refused(
-        folder, ("train", "people.csv", "--aware", "--tolerance", "0.1", "--out", "results")
-    )
+    sentence = is_refused(folder, ("train", "people.csv", "--aware", "--tolerance", "0.1", "--out", "results"))
     assert "fairveil schema draft people.csv --target COLUMN --sensitive COLUMN --out schema.toml" in sentence
 
 
@@ -285,9 +277,7 @@ def completed(program: list[str]) -> Callable[[str], list[str]]:
             "COMP_WORDS": text,
             "COMP_CWORD": str(len(text.split()) - 1),
         }
-        result = subprocess.run(
-            program, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
+        result = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
         assert result.stderr == ""
         return result.stdout.split()
 
@@ -300,9 +290,7 @@ def test_the_shell_completes(completed):
     assert completed("fairveil train adult --method dp2") == ["dp2dp"]
 
 
-@pytest.mark.parametrize(
-    "name, sign", [("bash", "complete -o"), ("zsh", "#compdef"), ("fish", "complete --command")]
-)
+@pytest.mark.parametrize("name, sign", [("bash", "complete -o"), ("zsh", "#compdef"), ("fish", "complete --command")])
 def test_the_completion_of_each_shell_can_be_shown(program, name, sign):
     # Without the second variable the shell is the one that runs the tests, whatever it is.
     environment = {**os.environ, "SHELL": f"/bin/{name}", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}

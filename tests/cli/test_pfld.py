@@ -18,9 +18,7 @@ LEDGER = "people.csv.ledger.jsonl"
 def test_it_says_what_is_hidden_and_what_is_not(folder, say):
     said = say(*PFLD)
     assert (said.code, said.err) == (0, "")
-    assert said.out.startswith(
-        "Trained a private linear classifier on people.csv (pfld): hides sex and nothing else"
-    )
+    assert said.out.startswith("Trained a private linear classifier on people.csv (pfld): hides sex and nothing else")
     summary = summary_in(folder / "results")
     assert (summary["method"], summary["protects"], summary["tolerance"]) == ("pfld", "attribute", None)
     assert summary["certificate"]["verdict"] == "measured"

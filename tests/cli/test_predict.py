@@ -181,9 +181,7 @@ def test_a_missing_feature(folder, new, models, is_refused, kind):
 @pytest.mark.parametrize("way", ["aware", "parity"])
 def test_a_rule_that_reads_the_group_needs_its_column(folder, new, models, is_refused, way):
     new.drop(columns="sex").to_csv("new.csv", index=False)
-    assert '"sex"' in is_refused(
-        folder, ("predict", models / way / "model", "new.csv", "--out", "decisions.csv")
-    )
+    assert '"sex"' in is_refused(folder, ("predict", models / way / "model", "new.csv", "--out", "decisions.csv"))
 
 
 @pytest.mark.parametrize("way", ["unaware", "plain"])
@@ -193,14 +191,10 @@ def test_a_rule_that_does_not_read_the_group_works_without(new, decided, way):
     assert same(decided("new.csv", way), found)
 
 
-@pytest.mark.parametrize(
-    "out", ["decisions.txt", "decisions", "decisions.csv.gz", "nowhere/d.csv", "there.csv"]
-)
+@pytest.mark.parametrize("out", ["decisions.txt", "decisions", "decisions.csv.gz", "nowhere/d.csv", "there.csv"])
 def test_a_place_that_cannot_be(folder, new, models, is_refused, out):
     Path("there.csv").mkdir()
-    assert Path(out).name in is_refused(
-        folder, ("predict", models / "aware" / "model", "new.csv", "--out", out)
-    )
+    assert Path(out).name in is_refused(folder, ("predict", models / "aware" / "model", "new.csv", "--out", out))
 
 
 @pytest.mark.parametrize("table", ["nothing.csv", "empty.csv", "torn.parquet", "."])
@@ -290,9 +284,7 @@ def put(column: str, *values: object) -> Callable[[], None]:
 def line(number: int, change: Callable[[bytes], bytes]) -> Callable[[], None]:
     def spoil() -> None:
         lines = Path("new.csv").read_bytes().split(b"\n")
-        Path("new.csv").write_bytes(
-            b"\n".join([*lines[:number], change(lines[number]), *lines[number + 1 :]])
-        )
+        Path("new.csv").write_bytes(b"\n".join([*lines[:number], change(lines[number]), *lines[number + 1 :]]))
 
     return spoil
 

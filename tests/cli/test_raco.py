@@ -42,9 +42,7 @@ def test_a_run_writes_rule_summary_and_trace(folder, people, say):
     )
     assert 3.96 < summary["epsilon_spent"] <= 4.0
     assert [part["part"] for part in summary["plan"]] == ["train", "look", "holdout"]
-    assert [sorted(bound) for bound in summary["bounds"]] == [
-        ["bound", "high", "holds", "limit", "low", "value"]
-    ] * 2
+    assert [sorted(bound) for bound in summary["bounds"]] == [["bound", "high", "holds", "limit", "low", "value"]] * 2
     assert all(bound["holds"] in {"yes", "no", "unknown"} for bound in summary["bounds"])
     trace = pd.read_csv(folder / "results" / "constraint_trace.csv")
     assert list(trace.columns) == ["step", "bound", "value", "low", "high", "limit", "multiplier"]
@@ -142,9 +140,7 @@ def test_the_gap_of_a_cap_is_the_rate_itself(folder, say):
 
 
 def test_an_aware_rule_reads_the_sensitive_column(folder, say):
-    assert (
-        say("train", *TABLE, "--out", "results", "--method", "raco", "--aware", "--tolerance", "1").code == 0
-    )
+    assert say("train", *TABLE, "--out", "results", "--method", "raco", "--aware", "--tolerance", "1").code == 0
     assert "sex" in RateConstrainedClassifier.load(folder / "results" / "model").schema_.columns
     assert summary_in(folder / "results")["aware"] is True
 

@@ -159,9 +159,7 @@ def test_a_draft_that_cannot_be(folder, is_refused, options, hint, price):
     assert hint in is_refused(folder, (*DRAFT, *options, *price))
 
 
-@pytest.mark.parametrize(
-    "options", [("0",), ("-1",), ("nan",), ("inf",), ("1", "--delta", "0")], ids=" ".join
-)
+@pytest.mark.parametrize("options", [("0",), ("-1",), ("nan",), ("inf",), ("1", "--delta", "0")], ids=" ".join)
 def test_a_price_that_cannot_be(folder, is_refused, options):
     is_refused(folder, (*DRAFT, "--epsilon", *options))
 

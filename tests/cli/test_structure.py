@@ -179,9 +179,7 @@ def test_a_real_process_refuses_alike(folder, shell, is_refused):
     check_sentence(is_refused(folder, TRAIN, shell), "damaged")
 
 
-@pytest.mark.parametrize(
-    "options", [("--epsilon", "0"), ("--epsilon", "one"), ("--ledger", ".")], ids=" ".join
-)
+@pytest.mark.parametrize("options", [("--epsilon", "0"), ("--epsilon", "one"), ("--ledger", ".")], ids=" ".join)
 def test_with_json_the_refusal_is_json(folder, say, contents, options):
     before = contents(folder)
     said = say(*TRAIN, *options, "--json")

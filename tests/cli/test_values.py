@@ -64,9 +64,7 @@ VALUES = {
     "an open quote": line(1, lambda text: b'"' + text),
     "a quote inside": line(1, lambda text: text.replace(b",", b'",', 1)),
     "a blank line": line(1, lambda text: b""),
-    "no newline at the end": lambda: Path("people.csv").write_bytes(
-        Path("people.csv").read_bytes().rstrip(b"\n")
-    ),
+    "no newline at the end": lambda: Path("people.csv").write_bytes(Path("people.csv").read_bytes().rstrip(b"\n")),
     "another kind of newline": lambda: rewrite(lambda lines: [text + b"\r" for text in lines]),
 }
 # Here too few rows of a group, or of those selected, may be left to speak of: the noisy counts, and they alone,
@@ -104,9 +102,7 @@ def test_a_noisy_size_of_nobody_is_a_size(folder, facts, say, name):
 
 def test_bad_values_in_parquet(folder, people, say):
     spoilt = {
-        "floats": people.assign(age=people["age"].astype(float)).replace(
-            {"age": {39.0: np.nan, 50.0: np.inf}}
-        ),
+        "floats": people.assign(age=people["age"].astype(float)).replace({"age": {39.0: np.nan, 50.0: np.inf}}),
         "texts": people.assign(age=people["age"].astype(str)).replace({"age": {"39": "forty"}}),
         "nulls": people.astype(object).where(people["age"] > 30, None),
         "nobody": people.head(0),

@@ -75,9 +75,7 @@ def write_kind(kind: str, runs: list[Door]) -> None:
 def main() -> None:
     """Write what was requested."""
     known = [*SHAPES, "plan", *NAMES]
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", help=f"some of {', '.join(known)} [default: all]")
     kinds = parser.parse_args().kinds or known
     if unknown := set(kinds) - set(known):

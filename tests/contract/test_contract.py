@@ -22,9 +22,7 @@ def read(pattern):
     return [json.loads(path.read_text()) for path in sorted(GOLDEN.glob(pattern))]
 
 
-SHAPE_CASES = {
-    (golden["kind"], case): golden["shape"] for golden in read("shape-*.json") for case in golden["cases"]
-}
+SHAPE_CASES = {(golden["kind"], case): golden["shape"] for golden in read("shape-*.json") for case in golden["cases"]}
 FAST = {"explain", "options", "refusal", "ledger_budget", "schema_approve", "check"}
 """Kinds of answers that need no training."""
 
@@ -48,10 +46,7 @@ def summary_schema():
 
 @pytest.mark.parametrize(
     ("kind", "case"),
-    [
-        pytest.param(*one, id="-".join(one), marks=() if one[0] in FAST else pytest.mark.slow)
-        for one in SHAPE_CASES
-    ],
+    [pytest.param(*one, id="-".join(one), marks=() if one[0] in FAST else pytest.mark.slow) for one in SHAPE_CASES],
 )
 def test_an_answer_keeps_its_shape(door, kind, case):
     assert broken(SHAPE_CASES[kind, case], SHAPES[kind][case](door)) == []

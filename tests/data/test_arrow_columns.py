@@ -149,14 +149,10 @@ def test_a_text_cell_depends_on_its_own_bytes(cells: list[bytes | None]) -> None
     assert texts(cells) == [text for cell in cells for text in texts([cell])]
 
 
-@given(
-    st.lists(st.integers(SMALLEST, LARGEST), min_size=1, max_size=4), st.sampled_from(["s", "ms", "us", "ns"])
-)
+@given(st.lists(st.integers(SMALLEST, LARGEST), min_size=1, max_size=4), st.sampled_from(["s", "ms", "us", "ns"]))
 def test_no_number_of_days_or_seconds_raises(cells: list[int], unit: str) -> None:
     days = [cell >> 32 for cell in cells]
-    arrays = [
-        of_bits(kind, cells) for kind in (pa.timestamp(unit, "Europe/Paris"), pa.date64(), pa.time64("ns"))
-    ]
+    arrays = [of_bits(kind, cells) for kind in (pa.timestamp(unit, "Europe/Paris"), pa.date64(), pa.time64("ns"))]
     frame = as_frame([*arrays, of_bits(pa.date32(), days), of_bits(pa.time32("s"), days)], list("abcde"))
     assert frame.notna().all(axis=None)
 
@@ -169,9 +165,7 @@ def test_damage_is_bad_structure_wherever_it_is(tmp_path: Path) -> None:
         with pytest.raises(BadStructureError, match="damaged"):
             list(read_table(tmp_path / "t.parquet"))
     for place in range(4, len(whole)):
-        (tmp_path / "t.parquet").write_bytes(
-            whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
-        )
+        (tmp_path / "t.parquet").write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
         try:
             list(read_table(tmp_path / "t.parquet"))
         except BadStructureError:  # or some other cells: a flipped bit is not always noticed

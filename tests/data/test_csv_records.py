@@ -40,9 +40,7 @@ def test_an_open_quote_swallows_no_other_record() -> None:
     for lines in (['q 10",b,no', *rows, '"x'], ['"x', *rows, 'q 10",b,no']):
         found = list(records(lines, ",", 3))
         assert found.count(None) == 1
-        assert [record for record in found if record] == [
-            line.split(",") for line in lines if not line.startswith('"')
-        ]
+        assert [record for record in found if record] == [line.split(",") for line in lines if not line.startswith('"')]
 
 
 def test_short_lines_are_filled_up_and_long_ones_contribute_nothing() -> None:

@@ -148,9 +148,7 @@ FLOORS = {"credit_default": 0.814, "bank": 0.888, "compas": 0.663, "parkinsons":
 
 
 @pytest.mark.parametrize("name", sorted(FLOORS))
-def test_a_linear_model_does_well_on_other_encodings(
-    data_folder: Path, rng: np.random.Generator, name: str
-) -> None:
+def test_a_linear_model_does_well_on_other_encodings(data_folder: Path, rng: np.random.Generator, name: str) -> None:
     table = load_encoded(dataset_path(name), dataset_schema(name))
     splits = [rng.permutation(len(table.y)) < 0.75 * len(table.y) for _ in range(5)]
     assert np.mean([held_out_accuracy(table.X, table.y, is_train) for is_train in splits]) >= FLOORS[name]

@@ -19,9 +19,7 @@ from fairveil.data.drafting import (
 from fairveil.data.schema import Category, Number, Schema
 from fairveil.errors import BadStructureError
 
-NUMBERS = st.floats(-1e12, 1e12, allow_subnormal=False).filter(
-    lambda number: number == 0 or abs(number) > 1e-9
-)
+NUMBERS = st.floats(-1e12, 1e12, allow_subnormal=False).filter(lambda number: number == 0 or abs(number) > 1e-9)
 
 
 @given(NUMBERS, NUMBERS)

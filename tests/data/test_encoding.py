@@ -17,9 +17,7 @@ CELLS = st.one_of(
     st.booleans(),
     st.integers(-5, 60),
     st.floats(),
-    st.sampled_from(
-        ["f", " m", "M", "30", "4e+1", "?", "", "forty", "x" * 1000, "a\0", "1_0", pd.NA, np.int8(30)]
-    ),
+    st.sampled_from(["f", " m", "M", "30", "4e+1", "?", "", "forty", "x" * 1000, "a\0", "1_0", pd.NA, np.int8(30)]),
     st.sampled_from([np.float32(0.5), b"f", [1], {"a": 1}, 10**400]),
 )
 
@@ -212,9 +210,7 @@ def test_bad_structure_is_one_sentence(schema: Schema, people: pd.DataFrame) -> 
         encoder.targets(np.zeros((2, 2)))
 
 
-@pytest.mark.parametrize(
-    "make", [list, np.array, pd.Series, pd.Index, lambda cells: pd.array(cells, dtype="string")]
-)
+@pytest.mark.parametrize("make", [list, np.array, pd.Series, pd.Index, lambda cells: pd.array(cells, dtype="string")])
 def test_targets_come_in_any_container(schema: Schema, make: object) -> None:
     assert Encoder(schema).targets(make(["yes", "no", "maybe"])).tolist() == [1, 0, -1]  # type: ignore[operator]
 
@@ -280,9 +276,7 @@ def test_a_column_of_decimals_names_no_persons(schema: Schema, ids: object) -> N
     )
 
 
-@pytest.mark.parametrize(
-    "dtype", ["Int64", "object", "string", "category", pd.ArrowDtype(pa.int64())], ids=str
-)
+@pytest.mark.parametrize("dtype", ["Int64", "object", "string", "category", pd.ArrowDtype(pa.int64())], ids=str)
 def test_large_ids_stay_apart_beside_a_missing_one(schema: Schema, dtype: object) -> None:
     ids = pd.Series([*LARGE_IDS, None], dtype="Int64").astype(dtype)
     numbers = Encoder(schema).persons(ids)

@@ -55,8 +55,7 @@ def test_the_rule_of_unknown_labels_is_stated(tmp_path: Path, schema: Schema) ->
     path = tmp_path / "t.csv"
     path.write_text("age,pay,hours,sex,hired\n20,5,5,f,maybe\n")
     rules = {
-        finding.column: finding.rule
-        for finding in check_table(path, schema.model_copy(update={"target": target}))
+        finding.column: finding.rule for finding in check_table(path, schema.model_copy(update={"target": target}))
     }
     assert rules["hired"] == 'counts as "no"'
 
@@ -69,9 +68,7 @@ def test_structure_fails_as_it_does_in_training(tmp_path: Path, schema: Schema) 
 
 
 @pytest.mark.parametrize(("level", "is_found"), [("Husband", True), (None, False)])
-def test_a_proxy_of_a_group_is_shown_to_the_data_holder(
-    tmp_path: Path, level: str | None, is_found: bool
-) -> None:
+def test_a_proxy_of_a_group_is_shown_to_the_data_holder(tmp_path: Path, level: str | None, is_found: bool) -> None:
     people = load_dataset("adult")
     table = people.X.head(400).assign(income=people.y.head(400))
     if level:

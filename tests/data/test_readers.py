@@ -87,9 +87,7 @@ def test_structure_is_checked_before_the_first_chunk(tmp_path: Path) -> None:
         read_table(tmp_path / "none.csv")
 
 
-def test_a_damaged_parquet_file_is_bad_structure(
-    tmp_path: Path, people: pd.DataFrame, schema: Schema
-) -> None:
+def test_a_damaged_parquet_file_is_bad_structure(tmp_path: Path, people: pd.DataFrame, schema: Schema) -> None:
     path = tmp_path / "people.parquet"
     people.to_parquet(path)
     content = bytearray(path.read_bytes())
@@ -166,9 +164,7 @@ def test_a_header_without_rows_gives_zero_rows(tmp_path: Path, people: pd.DataFr
 
 @pytest.mark.parametrize("column", range(5))
 @pytest.mark.parametrize("cell", [*NASTY, "z" * 10**6], ids=repr)
-def test_no_value_changes_what_happens_to_other_rows(
-    csv_path: Path, schema: Schema, column: int, cell: str
-) -> None:
+def test_no_value_changes_what_happens_to_other_rows(csv_path: Path, schema: Schema, column: int, cell: str) -> None:
     clean = load_encoded(csv_path, schema, ["sex"])
     lines = csv_path.read_text().splitlines()
     cells = lines[3].split(",")
@@ -257,9 +253,7 @@ def test_a_person_has_one_number_in_every_chunk(tmp_path: Path, schema: Schema) 
     assert table.persons[:3].tolist() * 3 == table.persons.tolist()
 
 
-def test_large_ids_do_not_depend_on_nulls_beside_them(
-    tmp_path: Path, people: pd.DataFrame, schema: Schema
-) -> None:
+def test_large_ids_do_not_depend_on_nulls_beside_them(tmp_path: Path, people: pd.DataFrame, schema: Schema) -> None:
     named = schema.model_copy(update={"id_column": "who"})
     ids = [2**60, 2**60 + 1, None, 5, 6]
     people.assign(who=pd.array(ids, dtype="Int64")).to_parquet(tmp_path / "t.parquet")
@@ -268,9 +262,7 @@ def test_large_ids_do_not_depend_on_nulls_beside_them(
     assert len(set(table.persons.tolist())) == 4
 
 
-def test_a_parquet_column_of_decimal_ids_is_bad_structure(
-    tmp_path: Path, people: pd.DataFrame, schema: Schema
-) -> None:
+def test_a_parquet_column_of_decimal_ids_is_bad_structure(tmp_path: Path, people: pd.DataFrame, schema: Schema) -> None:
     named = schema.model_copy(update={"id_column": "who"})
     for rows in (people, people.iloc[:0]):
         rows.assign(who=np.arange(len(rows)) / 1).to_parquet(tmp_path / "t.parquet")

@@ -37,9 +37,7 @@ def schemas(draw: st.DrawFn) -> Schema:
         st.dictionaries(NAMES, st.one_of(numbers(), LISTS.map(lambda x: Category(categories=x))), min_size=1)
     )
     classes = draw(LISTS)
-    target = Target(
-        column="the target", classes=classes, unknown=draw(st.sampled_from(["ignore", classes[0]]))
-    )
+    target = Target(column="the target", classes=classes, unknown=draw(st.sampled_from(["ignore", classes[0]])))
     groups = draw(LISTS)
     values = {name: (f"raw {place}",) for place, name in enumerate(groups)}
     return Schema(
@@ -57,9 +55,7 @@ def schemas(draw: st.DrawFn) -> Schema:
 
 
 @given(schemas())
-def test_writing_and_reading_gives_the_same_schema(
-    tmp_path_factory: pytest.TempPathFactory, schema: Schema
-) -> None:
+def test_writing_and_reading_gives_the_same_schema(tmp_path_factory: pytest.TempPathFactory, schema: Schema) -> None:
     path = tmp_path_factory.getbasetemp() / "round_trip.toml"
     schema.write(path)
     again = Schema.read(path)
@@ -147,9 +143,7 @@ def test_a_wrong_schema_is_one_sentence_that_names_the_key(wrong: dict[str, Any]
         ({"columns": {"age": {"type": "number", "bounds": [0, 1]}}}, "target", "classes = ["),
     ],
 )
-def test_a_missing_public_fact_says_where_and_what_to_write(
-    wrong: dict[str, Any], place: str, line: str
-) -> None:
+def test_a_missing_public_fact_says_where_and_what_to_write(wrong: dict[str, Any], place: str, line: str) -> None:
     with pytest.raises(MissingPublicFactError) as caught:
         Schema(**wrong)
     assert place in str(caught.value)

@@ -24,15 +24,9 @@ CELLS = st.one_of(
     st.integers(),
     st.floats(),
     st.text(max_size=8),
-    st.sampled_from(
-        ["1", "1.0", " 1 ", "+1", "-0", "True", "nan", "?", "1e+3", "1e3", "007", "a\0b", "\ufeff1"]
-    ),
-    st.sampled_from(
-        [pd.NA, pd.NaT, np.int8(1), np.float32(0.1), np.bool_(True), np.uint64(2**64 - 1), b"\xff1"]
-    ),
-    st.sampled_from(
-        [Decimal("1.0"), Decimal("sNaN"), 10**5000, -(10**400), 1j, (1,), [1], {}, pd.Timestamp(0)]
-    ),
+    st.sampled_from(["1", "1.0", " 1 ", "+1", "-0", "True", "nan", "?", "1e+3", "1e3", "007", "a\0b", "\ufeff1"]),
+    st.sampled_from([pd.NA, pd.NaT, np.int8(1), np.float32(0.1), np.bool_(True), np.uint64(2**64 - 1), b"\xff1"]),
+    st.sampled_from([Decimal("1.0"), Decimal("sNaN"), 10**5000, -(10**400), 1j, (1,), [1], {}, pd.Timestamp(0)]),
 )
 
 

@@ -111,9 +111,7 @@ def test_our_decoupled_models_cost_what_one_model_costs(rng):
     records = MemoryRecords(X, rng.integers(0, 2, 20).astype(np.int16), X[:, -1].astype(np.int16))
     params = rng.normal(size=model.n_params).astype(np.float32)
     for row in range(20):
-        moved = records.answer(np.array([row]), GradientSum(model, params, CrossEntropy()), 1.0).reshape(
-            3, -1
-        )
+        moved = records.answer(np.array([row]), GradientSum(model, params, CrossEntropy()), 1.0).reshape(3, -1)
         assert np.linalg.norm(moved) <= 1 + 1e-6
         assert set(np.flatnonzero(np.abs(moved).sum(axis=1))) <= {int(X[row, -1])}
     facts = Task(3, PEOPLE, 2.0, 1000, 1.0, DELTA)
@@ -209,9 +207,9 @@ def test_theta_for_theta_bar_makes_proposition_4_false(rng):
     gaps = [abs(np.subtract(*flipped([0.5, 0.5], pair))) for pair in noisy]
     assert printed == near(0.046, 3)
     assert np.mean(gaps) == pytest.approx(0.092, abs=6 * 0.0012)
-    assert FlipGapBounds(
-        (1800.0, 200.0), (1 / epsilon, 1 / epsilon), are_public=True
-    ).expected_gap_bound() == near(0.158, 3)
+    assert FlipGapBounds((1800.0, 200.0), (1 / epsilon, 1 / epsilon), are_public=True).expected_gap_bound() == near(
+        0.158, 3
+    )
 
 
 def test_fresh_coins_answer_the_same_person_differently(rng):
@@ -232,8 +230,7 @@ def test_our_uniforms_are_by_key_and_have_the_same_law():
     rule = flipping_rule(np.array([0.3, 0.1]), 0.0, np.array([0, 1]), 3)
     persons, logits = np.arange(n)[:, None], np.tile(DECIDED[:, 1:], n)
     answers = [
-        rule.decide(logits, np.zeros(n, dtype=int), uniforms_of_rows(Key(bytes(range(16))), persons))
-        for _ in range(2)
+        rule.decide(logits, np.zeros(n, dtype=int), uniforms_of_rows(Key(bytes(range(16))), persons)) for _ in range(2)
     ]
     other = rule.decide(logits, np.zeros(n, dtype=int), uniforms_of_rows(Key(bytes(16)), persons))
     assert (answers[0] == answers[1]).all()

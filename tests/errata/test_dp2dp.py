@@ -362,10 +362,7 @@ def test_the_second_branch_is_far_above_the_first():
     """Adult at epsilon .5: 1.01 by Renyi for all steps, 4e12 for the last iterate; even a step of 1 gives 41."""
     sigma, rate = 4 * calibrated(ADULT, 0.5) / BATCH, BATCH / ADULT
     orders = range(2, 64)
-    first = min(
-        N_STEPS * renyi(order, rate, BATCH * sigma / 4) + math.log(1 / DELTA) / (order - 1)
-        for order in orders
-    )
+    first = min(N_STEPS * renyi(order, rate, BATCH * sigma / 4) + math.log(1 / DELTA) / (order - 1) for order in orders)
     assert first == near(1.01)
     assert printed_last_iterate(sigma, rate, BETA / 4) == pytest.approx(4e12, rel=0.05)
     assert printed_last_iterate(sigma, rate, 1.0) == pytest.approx(41, rel=0.02)
@@ -450,9 +447,7 @@ def test_equal_scores_tie(rng):
     assert (scores[0] == scores[1]).mean() == 1
     rates = [[(score[group == side] > cut).mean() for cut in (0.2, 0.5, 0.8)] for side in (0, 1)]
     gaps = np.abs(np.subtract.outer(*rates))
-    assert np.sort(gaps.ravel())[2] == pytest.approx(
-        0.2, abs=0.03
-    )  # the first two select everybody, or nobody
+    assert np.sort(gaps.ravel())[2] == pytest.approx(0.2, abs=0.03)  # the first two select everybody, or nobody
     recipe = ParityTraining().recipe(PrefittedScores(), DemographicParity(0.0), PEOPLE)
     assert recipe.jitter > 0
     assert gap_after(recipe, math.inf, make_records(group, score, rng), rng) < 0.05  # five standard errors

@@ -91,8 +91,7 @@ def test_who_stops_by_the_exact_certificate_tells_of_one_record(rng):
     Z, groups, v = two_groups(1000, rng)
     balanced = np.tile([1.0, -1.0], 1000)
     halts = [
-        tau_emp(-clipped_mean(signs, v, 2), groups, Z, 2.0, 2) > 0.2
-        for signs in (balanced, np.append(balanced, -1.0))
+        tau_emp(-clipped_mean(signs, v, 2), groups, Z, 2.0, 2) > 0.2 for signs in (balanced, np.append(balanced, -1.0))
     ]
     assert halts == [False, True]
 

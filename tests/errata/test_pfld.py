@@ -60,9 +60,7 @@ def test_the_noise_follows_from_the_secret_and_may_not_exist(size, share, chance
     with pytest.raises(ZeroDivisionError):
         printed_primal(1.0, 1.0, 1)
     assert printed_primal(1.0, 1.0, 0) < 0
-    assert (
-        printed_primal(1.0, 1.0, 3) / printed_primal(1.0, 1.0, 4) == 1.5
-    )  # one attribute changes the noise by half
+    assert printed_primal(1.0, 1.0, 3) / printed_primal(1.0, 1.0, 4) == 1.5  # one attribute changes the noise by half
 
 
 def violation_gradient(h, gradients, groups):
@@ -92,9 +90,7 @@ def test_our_sum_moves_by_twice_its_bound_and_no_more(rng):
     model, params = LinearSoftmax(3, 2), rng.normal(size=8).astype(np.float32)
     cells = rng.integers(2, size=2000).astype(np.int16)
     X, y = rng.normal(size=(2000, 3)).astype(np.float32), np.ones(2000, np.int16)
-    pull = DecisionPrice(
-        np.array([[5.0, -5.0]] * 2 + [[-5.0, 5.0]] * 2 + [[0.0, 0.0]] * 2, np.float32), SHARPNESS
-    )
+    pull = DecisionPrice(np.array([[5.0, -5.0]] * 2 + [[-5.0, 5.0]] * 2 + [[0.0, 0.0]] * 2, np.float32), SHARPNESS)
     bound, moved = 0.1, []
     whole = MemoryRecords(X, y, cells).answer(np.arange(2000), GradientSum(model, params, pull), bound)
     for place in range(0, 2000, 100):
@@ -196,9 +192,7 @@ def epsilon_from(law):
 
 def by_hand(one, other, rate=0.02, noise=2.0, n_steps=500):
     """Epsilon of the pair by a computation of its own; the worse of both directions."""
-    return max(
-        epsilon_from(power(loss_law(*pair, rate, noise), n_steps)) for pair in ((one, other), (other, one))
-    )
+    return max(epsilon_from(power(loss_law(*pair, rate, noise), n_steps)) for pair in ((one, other), (other, one)))
 
 
 def test_what_a_change_of_group_costs():
@@ -252,15 +246,10 @@ def test_our_pull_is_the_gradient(rng):
         counts = np.array([soft[:, groups == one].sum(axis=1) for one in (0, 1)])
         return sides.violations(counts, soft.sum(axis=1)[None])
 
-    numeric = [
-        multipliers @ (differences(params + s) - differences(params - s)) / 2e-5 for s in 1e-5 * np.eye(8)
-    ]
+    numeric = [multipliers @ (differences(params + s) - differences(params - s)) / 2e-5 for s in 1e-5 * np.eye(8)]
     soft = softmax(model.logits(params, X))
     counts = np.array([soft[:, groups == one].sum(axis=1) for one in (0, 1)])
-    tilts = (
-        sides.everyone.pull(soft.sum(axis=1)[None], multipliers)
-        + sides.groups.pull(counts, -multipliers)[groups]
-    )
+    tilts = sides.everyone.pull(soft.sum(axis=1)[None], multipliers) + sides.groups.pull(counts, -multipliers)[groups]
     dlogits = soft * (tilts.T - np.einsum("kb,kb->b", soft, tilts.T))
     ours = np.concatenate([(dlogits @ X).ravel(), dlogits.sum(axis=1)])
     np.testing.assert_allclose(ours, numeric, atol=1e-6)

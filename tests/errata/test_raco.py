@@ -147,9 +147,7 @@ def test_our_rates_need_no_further_count():
 def test_a_noisy_denominator_without_a_minimum_reverses_the_pull():
     """Equation 12 divides by a noisy count: for one expected person and scale .5 it is below 0 in 24 % of steps."""
     people = np.arange(60)
-    below_zero = (
-        0.25 * (2 + people / 0.5) * np.exp(-people / 0.5)
-    )  # two Laplace noises of scale .5 below -people
+    below_zero = 0.25 * (2 + people / 0.5) * np.exp(-people / 0.5)  # two Laplace noises of scale .5 below -people
     shares = [float(poisson.pmf(people, expected) @ below_zero) for expected in (1, 5)]
     assert shares == [near(0.24), near(0.011, 3)]
     ready = constrain(DemographicParity(0.1), Population((Attribute("sex", ("f", "m")),), ("no", "yes")))
@@ -228,9 +226,7 @@ def test_with_three_classes_one_sided_limits_allow_twice_the_slack():
     rates = np.array([[0.4, 0.4, 0.2], [0.35, 0.35, 0.3], [0.35, 0.35, 0.3]])
     gaps = rest_gaps(rates, weights)
     assert gaps.max() == pytest.approx(slack)
-    assert gaps.min() == pytest.approx(
-        -2 * slack
-    )  # (classes - 1) x slack, and no family of this kind can lose more
+    assert gaps.min() == pytest.approx(-2 * slack)  # (classes - 1) x slack, and no family of this kind can lose more
     ready = constrain(DemographicParity(slack, against="rest"), three_groups(3))
     assert ready.violation(counts(rates, weights)).max() == pytest.approx(slack)
 
@@ -253,13 +249,8 @@ def test_a_gap_to_the_rest_is_not_the_largest_gap():
     assert np.abs(rest_gaps(rates, weights)).max() == pytest.approx(slack)
     assert np.ptp(positive) == near(0.0667, 4)
     people = three_groups(2)
-    assert (
-        constrain(DemographicParity(slack, against="rest"), people).violation(counts(rates, weights)).max()
-        < 1e-9
-    )
-    assert constrain(DemographicParity(slack), people).violation(counts(rates, weights)).max() == near(
-        0.0167, 4
-    )
+    assert constrain(DemographicParity(slack, against="rest"), people).violation(counts(rates, weights)).max() < 1e-9
+    assert constrain(DemographicParity(slack), people).violation(counts(rates, weights)).max() == near(0.0167, 4)
 
 
 def test_soft_rates_can_agree_where_decisions_differ_in_everything():
@@ -330,9 +321,7 @@ def test_the_tempered_softmax_is_smooth_with_the_square_of_the_temperature():
     """Its curvature is .192 tau^2: above the printed tau from tau = 5.2 on, 19.2 at tau = 10."""
     for temperature, curvature in ((1.0, 0.192), (10.0, 19.2)):
         line = np.linspace(-3, 3, 200_001) / temperature
-        rate = softmax(temperature * np.array([line, -line]) / math.sqrt(2))[
-            0
-        ]  # along the steepest unit direction
+        rate = softmax(temperature * np.array([line, -line]) / math.sqrt(2))[0]  # along the steepest unit direction
         found = np.abs(np.diff(rate, 2)).max() / (line[1] - line[0]) ** 2
         assert found == pytest.approx(curvature, rel=5e-3)
     assert 3 * math.sqrt(3) == near(5.2, 1)

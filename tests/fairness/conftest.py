@@ -37,9 +37,7 @@ class Rows:
         label = rng.integers(0, n_classes, n)
         keeps = rng.random(n) < 0.3 + 0.2 * (levels[0] % 3)
         decision = np.where(keeps, label, rng.integers(0, n_classes, n))
-        return cls(
-            Population(attributes, tuple(f"class {k}" for k in range(n_classes)), 1), levels, label, decision
-        )
+        return cls(Population(attributes, tuple(f"class {k}" for k in range(n_classes)), 1), levels, label, decision)
 
     def rate(self, name, k, mask) -> float:
         """The rate among the rows of the mask; of nobody it is 0."""

@@ -96,9 +96,7 @@ def test_caps_agree_with_rows(kind, each_group, n_classes, rng, draw_rows):
     rows = draw_rows(rng, n_classes, (2, 2))
     ready = constrain(kind(0.3, each_group=each_group), rows.people)
     masks = rows.masks().values() if each_group else [np.ones(len(rows.label), dtype=bool)]
-    expected = [
-        rows.rate(kind.rate, k, mask) - 0.3 for k in classes_of(kind.rate, rows.people) for mask in masks
-    ]
+    expected = [rows.rate(kind.rate, k, mask) - 0.3 for k in classes_of(kind.rate, rows.people) for mask in masks]
     assert ready.violation(rows.histogram(ready)) == pytest.approx(np.array(expected), abs=1e-12)
 
 
@@ -148,9 +146,7 @@ def test_the_pull_is_the_derivative(shape, n_classes, data):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_the_order_of_groups_moves_violations_and_pulls_and_nothing_else(
-    shape, n_classes, rng, draw_rows, rows_of
-):
+def test_the_order_of_groups_moves_violations_and_pulls_and_nothing_else(shape, n_classes, rng, draw_rows, rows_of):
     rows = draw_rows(rng, n_classes, shape)
     orders = [rng.permutation(size) for size in shape]
     people = Population(
@@ -162,8 +158,7 @@ def test_the_order_of_groups_moves_violations_and_pulls_and_nothing_else(
         rows.people.positive,
     )
     levels = tuple(
-        np.where(level < 0, -1, np.argsort(order)[level])
-        for level, order in zip(rows.levels, orders, strict=True)
+        np.where(level < 0, -1, np.argsort(order)[level]) for level, order in zip(rows.levels, orders, strict=True)
     )
     moved = rows_of(people, levels, rows.label, rows.decision)
     for constraint in every_constraint(rows.people):
@@ -194,15 +189,11 @@ def test_new_names_change_no_number(rng, draw_rows):
 def test_people_of_no_group_move_only_what_is_about_everyone(rng, draw_rows, rows_of):
     rows = draw_rows(rng, unknown=0.3)
     unknown = rows.levels[0] < 0
-    flipped = rows_of(
-        rows.people, rows.levels, rows.label, np.where(unknown, 1 - rows.decision, rows.decision)
-    )
+    flipped = rows_of(rows.people, rows.levels, rows.label, np.where(unknown, 1 - rows.decision, rows.decision))
     for constraint in every_constraint(rows.people):
         ready = constrain(constraint, rows.people)
         is_about_everyone = any(not rate.where for bound in ready.bounds for _, rate in bound.terms)
-        same = np.array_equal(
-            ready.violation(rows.histogram(ready)), ready.violation(flipped.histogram(ready))
-        )
+        same = np.array_equal(ready.violation(rows.histogram(ready)), ready.violation(flipped.histogram(ready)))
         assert same == (not is_about_everyone)
 
 
@@ -246,9 +237,7 @@ def test_four_fifths(women, holds):
 def test_two_groups_against_the_rest_are_a_pair_and_nothing_stands_twice():
     people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     histogram = np.array([[60.0, 40.0], [50.0, 50.0]])
-    rest, pairs = (
-        constrain(DemographicParity(0.1, against=against), people) for against in ("rest", "pairs")
-    )
+    rest, pairs = (constrain(DemographicParity(0.1, against=against), people) for against in ("rest", "pairs"))
     assert len(rest.bounds) == len(pairs.bounds) == 2
     assert sorted(rest.violation(histogram)) == pytest.approx(sorted(pairs.violation(histogram)))
     both = constrain([DemographicParity(0.1), DemographicParity(0.1), EqualizedOdds(0.2)], people)
@@ -263,9 +252,7 @@ def test_a_combination_is_the_parts_together(rng, draw_rows):
     for constraint in several:
         ready = constrain(constraint, rows.people)
         parts |= dict(zip(ready.bounds, ready.violation(rows.histogram(ready)), strict=True))
-    assert dict(zip(whole.bounds, whole.violation(rows.histogram(whole)), strict=True)) == pytest.approx(
-        parts
-    )
+    assert dict(zip(whole.bounds, whole.violation(rows.histogram(whole)), strict=True)) == pytest.approx(parts)
 
 
 def test_the_cost_does_not_grow_with_the_number_of_comparisons():

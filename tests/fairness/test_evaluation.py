@@ -69,10 +69,7 @@ def adult(rows_of):
     attributes = tuple(Attribute(entry.column, entry.groups) for entry in data.schema.sensitive)
     people = Population(attributes, data.schema.target.classes)
     levels = tuple(
-        data.X[entry.column]
-        .map({group: code for code, group in enumerate(entry.groups)})
-        .fillna(-1)
-        .to_numpy(int)
+        data.X[entry.column].map({group: code for code, group in enumerate(entry.groups)}).fillna(-1).to_numpy(int)
         for entry in data.schema.sensitive
     )
     decision = (data.X["age"].to_numpy() > 35) & (data.X["hours_per_week"].to_numpy() >= 40)
@@ -161,9 +158,7 @@ def test_accuracy_is_that_of_the_rows_whatever_the_names_of_groups(rng, draw_row
 
 def test_many_classes_take_the_worst_class(rng, draw_rows):
     rows = draw_rows(rng, 4, n=5000)
-    rates = np.array(
-        [[rows.rate("selection_rate", k, mask) for mask in rows.masks().values()] for k in range(4)]
-    )
+    rates = np.array([[rows.rate("selection_rate", k, mask) for mask in rows.masks().values()] for k in range(4)])
     evaluation = evaluate(rows.counts(), 0.0)
     assert evaluation.gap("demographic_parity").value == pytest.approx(np.ptp(rates, axis=1).max())
     assert evaluation.ratio("demographic_parity").value == pytest.approx((rates.min(1) / rates.max(1)).min())
@@ -259,9 +254,7 @@ def test_bounds_of_every_kind_are_estimated_from_the_same_counts(rng, draw_rows)
 def test_bounds_of_too_few_people_are_unknown_and_promise_nothing():
     counts = selected(0.5, 0.5)
     counts[0] = 1.0
-    (found,) = Evaluation(counts, 4.0, SEX).bounds(
-        Rule("2 * selection_rate[sex=f] - selection_rate[sex=m] <= 0.5")
-    )
+    (found,) = Evaluation(counts, 4.0, SEX).bounds(Rule("2 * selection_rate[sex=f] - selection_rate[sex=m] <= 0.5"))
     assert (found.left.value, found.verdict) == (None, Verdict.UNKNOWN)
     assert (found.left.low, found.smallest_tolerance) == (-1.0, 2.0)
 

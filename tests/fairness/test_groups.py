@@ -45,9 +45,7 @@ def test_without_attributes_there_is_everyone_and_no_group():
 @settings(derandomize=True, deadline=None, max_examples=50)
 def test_members_and_the_rest_agree_with_rows(data):
     people = frame()
-    levels = [
-        np.array(data.draw(st.lists(st.integers(-1, size - 2), min_size=5, max_size=5))) for size in (3, 4)
-    ]
+    levels = [np.array(data.draw(st.lists(st.integers(-1, size - 2), min_size=5, max_size=5))) for size in (3, 4)]
     codes = people.code(levels)
     sex, race = data.draw(st.sampled_from(SEX.groups)), data.draw(st.sampled_from(RACE.groups))
     is_sex, is_race = levels[0] == SEX.groups.index(sex), levels[1] == RACE.groups.index(race)

@@ -70,9 +70,7 @@ def test_bounds_print_short_sums():
     assert str(Rule("0.1 * accuracy >= 0.123456789012").bound) == "-0.1 * accuracy <= -0.123456789012"
 
 
-names = st.text(max_size=8) | st.sampled_from(
-    ["not", "25-40", "a b", "it's", '"', "\\", "1", "inf", "<=50K", "]"]
-)
+names = st.text(max_size=8) | st.sampled_from(["not", "25-40", "a b", "it's", '"', "\\", "1", "inf", "<=50K", "]"])
 wheres = st.dictionaries(names, names, max_size=2).map(lambda where: tuple(where.items()))
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 

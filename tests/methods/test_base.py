@@ -63,14 +63,10 @@ def test_adult_at_epsilon_one_is_private_and_good(people):
     assert clf.evaluation_.accuracy().value > 0.83
     assert clf.evaluation_.gap().low > 0.05  # it is private, not fair
     rates = clf.evaluation_.rates()
-    assert (
-        rates["Female"].high < rates["Male"].low
-    )  # as in the labels, 11 % against 30 %: swapped groups would show
+    assert rates["Female"].high < rates["Male"].low  # as in the labels, 11 % against 30 %: swapped groups would show
 
 
-@pytest.mark.parametrize(
-    "training", [QUICK, Descent(model="mlp", hidden=(8,), n_steps=5), OutputPerturbation()]
-)
+@pytest.mark.parametrize("training", [QUICK, Descent(model="mlp", hidden=(8,), n_steps=5), OutputPerturbation()])
 def test_every_recipe_fits_and_predicts(people, few, training):
     clf = private(people, training=training, sensitive="sex").fit(*few)
     proba = clf.predict_proba(few[0])
@@ -86,9 +82,7 @@ def test_two_fits_differ_although_random_state_is_set(people, few):
 
 
 def test_at_infinite_epsilon_random_state_repeats_everything(people, few):
-    fits = [
-        private(people, epsilon=math.inf, random_state=0, holdout=0.2).fit(*few).params_ for _ in range(2)
-    ]
+    fits = [private(people, epsilon=math.inf, random_state=0, holdout=0.2).fit(*few).params_ for _ in range(2)]
     assert np.array_equal(*fits)
 
 
@@ -172,9 +166,7 @@ def test_an_id_column_makes_the_person_the_unit(rng):
         columns={"x": Number(bounds=(0, 1)), "g": Category(categories=["a", "b"])},
     )
     frame = pd.DataFrame({"who": np.repeat(np.arange(50), 4), "x": rng.random(200), "g": "a"})
-    clf = PrivateClassifier(
-        schema=schema, sensitive="g", training=QUICK, holdout=0.5, ledger=Ledger(), epsilon=50
-    )
+    clf = PrivateClassifier(schema=schema, sensitive="g", training=QUICK, holdout=0.5, ledger=Ledger(), epsilon=50)
     clf.fit(frame, rng.choice(["no", "yes"], 200))
     assert clf.evaluation_.counts.sum() < 50  # persons, not rows
 
@@ -201,9 +193,7 @@ def test_cross_validate_and_pipeline_debit_every_fit(people, few):
 
 def test_a_search_is_recorded_as_unpriced(people, few):
     ledger = Ledger()
-    search = GridSearchCV(
-        private(people, ledger=ledger), {"epsilon": [0.5, 1.0]}, cv=2, scoring="accuracy"
-    ).fit(*few)
+    search = GridSearchCV(private(people, ledger=ledger), {"epsilon": [0.5, 1.0]}, cv=2, scoring="accuracy").fit(*few)
     priced = [entry for entry in ledger.entries if entry.purpose.startswith("fit")]
     assert len(priced) == 5  # two settings on two folds, and the refit
     assert ledger.epsilon(1e-5) == math.inf
@@ -264,9 +254,7 @@ def test_labels_survive_saving(tmp_path, rng):
     assert PrivateClassifier.load(tmp_path / "m").predict(X).dtype == y.dtype
 
 
-@pytest.mark.parametrize(
-    "damage", ["tampered", "truncated", "newer", "not json", "no folder", "wrong size", "a list"]
-)
+@pytest.mark.parametrize("damage", ["tampered", "truncated", "newer", "not json", "no folder", "wrong size", "a list"])
 def test_damaged_folders_are_refused_with_a_sentence(people, few, tmp_path, damage):
     folder = tmp_path / "model"
     private(people).fit(*few).save(folder)

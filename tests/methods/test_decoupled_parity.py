@@ -146,13 +146,9 @@ def simulated(rng, sizes, rates, epsilon, tolerance, are_public):
 @pytest.mark.parametrize("sizes", [(300, 900), (5000, 2000)])
 def test_theorem_3_and_proposition_4_cover(rng, sizes, tolerance, are_public):
     """2,000 repeats: at 90 % at most a tenth may exceed the bound, six standard errors more are allowed."""
-    gaps, extras, promises = zip(
-        *simulated(rng, sizes, (0.35, 0.15), 0.1, tolerance, are_public), strict=True
-    )
+    gaps, extras, promises = zip(*simulated(rng, sizes, (0.35, 0.15), 0.1, tolerance, are_public), strict=True)
     over = np.mean([gap > promise.gap_bound(0.9) for gap, promise in zip(gaps, promises, strict=True)])
-    more = np.mean(
-        [extra > promise.changes_bound(0.9) for extra, promise in zip(extras, promises, strict=True)]
-    )
+    more = np.mean([extra > promise.changes_bound(0.9) for extra, promise in zip(extras, promises, strict=True)])
     allowed = 0.1 + 6 * math.sqrt(0.09 / N_SIMULATIONS)
     assert over <= allowed and more <= allowed
     assert np.mean(gaps) <= np.mean([promise.expected_gap_bound() for promise in promises])
@@ -174,6 +170,4 @@ def test_public_sizes_give_the_printed_numbers():
     printed = sum(20 * log4 / n + math.sqrt(log8 / (2 * n)) for n in (1000, 2000))
     assert promise.gap_bound(0.95) == pytest.approx(printed)
     assert promise.changes_bound(0.95) == pytest.approx(2.5 * printed)
-    assert promise.expected_gap_bound() == pytest.approx(
-        sum(20 / n + math.sqrt(1 / (4 * n)) for n in (1000, 2000))
-    )
+    assert promise.expected_gap_bound() == pytest.approx(sum(20 / n + math.sqrt(1 / (4 * n)) for n in (1000, 2000)))

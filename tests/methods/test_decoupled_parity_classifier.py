@@ -244,9 +244,7 @@ def test_the_id_column_of_the_schema_is_who_a_record_is(rng):
     )
     frame = pd.DataFrame({"who": np.arange(400), "x": rng.random(400), "g": ["a", "b"] * 200})
     y = np.where(frame["x"] + 0.4 * (frame["g"] == "a") > 0.7, "yes", "no")
-    clf = RandomizedParityPostprocessor(
-        epsilon=math.inf, schema=schema, sensitive="g", ledger=Ledger(), random_state=0
-    )
+    clf = RandomizedParityPostprocessor(epsilon=math.inf, schema=schema, sensitive="g", ledger=Ledger(), random_state=0)
     clf.fit(frame, y).use_key(KEY)
     by_column = clf.predict(frame)
     apart = frame.drop(columns="who")
@@ -399,9 +397,7 @@ FITTINGS = [FlipTraining(), SCORES, FlipTraining(decoupled=True, group_sizes=(20
 @pytest.mark.parametrize("how", WORST)
 def test_bad_values_fit_without_a_word(people, few, how, fitting):
     X, y = spoil(*few, how)
-    clf = flipping(people, training=fitting, holdout=0.2).set_params(
-        training=replace(fitting, base=Descent(n_steps=3))
-    )
+    clf = flipping(people, training=fitting, holdout=0.2).set_params(training=replace(fitting, base=Descent(n_steps=3)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         clf.fit(X, y)

@@ -100,12 +100,7 @@ def test_every_plan_meets_its_budget_and_no_more(recipe, n_public, holdout):
 
 def test_more_steps_or_a_larger_rate_need_more_noise():
     def noise(**choices):
-        return (
-            make_plan(Descent(**choices), replace(TASK, epsilon=1.0))
-            .stage("train")
-            .releases[0]
-            .noise_multiplier
-        )
+        return make_plan(Descent(**choices), replace(TASK, epsilon=1.0)).stage("train").releases[0].noise_multiplier
 
     assert noise(n_steps=100) < noise(n_steps=400)
     assert noise(sampling_rate=0.05) < noise(sampling_rate=0.2)

@@ -64,9 +64,7 @@ def test_one_record_moves_the_minimiser_by_no_more_than_claimed(k, rng):
 def test_the_sensitivity_is_that_of_the_design_document():
     ridge = RidgeSoftmax(3, 2, radius=math.sqrt(3), regularization=0.1, size=1000)
     assert ridge.sensitivity == pytest.approx(2 / 100, rel=0.02)
-    assert RidgeSoftmax(3, 3, math.sqrt(3), 0.1, 1000).sensitivity == pytest.approx(
-        math.sqrt(2) * 2 / 100, rel=0.02
-    )
+    assert RidgeSoftmax(3, 3, math.sqrt(3), 0.1, 1000).sensitivity == pytest.approx(math.sqrt(2) * 2 / 100, rel=0.02)
 
 
 def test_long_and_broken_rows_stay_inside_the_radius(rng):
@@ -96,9 +94,7 @@ def test_it_trains_end_to_end(rng):
     accuracy = (exact.model.logits(exact.fit.params, records.X).argmax(axis=0) == records.y).mean()
     assert accuracy > 0.6
     task = replace(TASK, epsilon=2.0)
-    noisy = run_plan(
-        make_plan(recipe, task), recipe, task, records, Ledger(), secret_coins(), np.random.default_rng(0)
-    )
+    noisy = run_plan(make_plan(recipe, task), recipe, task, records, Ledger(), secret_coins(), np.random.default_rng(0))
     assert noisy.fit.params[0] == 0  # class 0 is the reference
     assert not np.allclose(noisy.fit.params, exact.fit.params)
 

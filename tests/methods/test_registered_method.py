@@ -179,8 +179,6 @@ def test_the_command_line_explains_trains_certifies_and_predicts(run, table):
 
 def test_the_command_line_sweeps_it(run, table):
     options = ("--schema", "schema.toml", "--aware", "--epsilons", "1", "--tolerances", "0,0.1")
-    frontier = json.loads(
-        run("frontier", "people.csv", *options, "--methods", "majority", "--out", "sweep", "--json")
-    )
+    frontier = json.loads(run("frontier", "people.csv", *options, "--methods", "majority", "--out", "sweep", "--json"))
     assert [point["method"] for point in frontier["points"]] == ["majority", "majority"]
     assert (table / "sweep" / "frontier.html").exists()

@@ -41,9 +41,7 @@ def test_the_bound_holds_at_every_magnitude(model, rng, clip_norm):
     shape = rng.standard_normal(model.n_features), rng.standard_normal((model.n_classes, 1))
     with np.errstate(all="ignore"):
         pairs = [
-            ((shape[0] * a).astype(np.float32)[None], (shape[1] * b).astype(np.float32))
-            for a in SIZES
-            for b in SIZES
+            ((shape[0] * a).astype(np.float32)[None], (shape[1] * b).astype(np.float32)) for a in SIZES for b in SIZES
         ]
     for x, dlogits in pairs:
         for norms in (None, row_norms(x)):
@@ -79,9 +77,7 @@ def test_a_record_whose_own_clip_norm_is_no_bound_adds_nothing(model, a_batch, r
     bounds[2] = bound
     others = np.arange(6) != 2
     clean = model.clipped_gradient(params, X[others], dlogits[:, others], 0.5)
-    np.testing.assert_allclose(
-        model.clipped_gradient(params, X, dlogits, bounds), clean, rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(model.clipped_gradient(params, X, dlogits, bounds), clean, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

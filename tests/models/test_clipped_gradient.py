@@ -62,10 +62,7 @@ def test_the_gradient_is_the_slope_of_the_cross_entropy(model, a_batch, rng):
         return float(np.sum(np.log(np.exp(logits).sum(axis=0)) - logits[y, np.arange(7)]))
 
     step = 1e-6
-    slopes = [
-        (loss(params + step * axis) - loss(params - step * axis)) / (2 * step)
-        for axis in np.eye(model.n_params)
-    ]
+    slopes = [(loss(params + step * axis) - loss(params - step * axis)) / (2 * step) for axis in np.eye(model.n_params)]
     pull = cross_entropy_pull(softmax(model.logits(params, X)), y)
     gradient = model.clipped_gradient(params, X, pull, math.inf)
     np.testing.assert_allclose(gradient, slopes, rtol=1e-4, atol=1e-5)
@@ -94,9 +91,7 @@ def test_the_sum_equals_torch_per_sample_gradients(model, a_batch, layers_of, rn
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)
-@given(
-    cuts=st.lists(st.integers(0, 50), max_size=4), seed=st.integers(0, 2**32 - 1), clip=st.floats(0.01, 10)
-)
+@given(cuts=st.lists(st.integers(0, 50), max_size=4), seed=st.integers(0, 2**32 - 1), clip=st.floats(0.01, 10))
 def test_chunks_add_up_to_the_whole(model, a_batch, cuts, seed, clip):
     params, X, dlogits = a_batch(model, np.random.default_rng(seed), n_rows=50)
     whole = model.clipped_gradient(params, X, dlogits, clip)
@@ -109,6 +104,4 @@ def test_the_order_of_records_does_not_matter(model, a_batch, rng):
     params, X, dlogits = a_batch(model, rng, n_rows=40)
     order = rng.permutation(40)
     shuffled = model.clipped_gradient(params, X[order], dlogits[:, order], 0.5)
-    np.testing.assert_allclose(
-        shuffled, model.clipped_gradient(params, X, dlogits, 0.5), rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(shuffled, model.clipped_gradient(params, X, dlogits, 0.5), rtol=1e-4, atol=1e-5)

@@ -129,9 +129,7 @@ def test_an_infinite_clip_norm_does_no_norm_work(model, a_batch, rng):
     params, X, dlogits = a_batch(model, rng)
     poisoned = np.full(len(X), np.nan, np.float32)
     plain = model.clipped_gradient(params, X, dlogits, math.inf)
-    assert np.array_equal(
-        model.clipped_gradient(params, X, dlogits, math.inf, Known(row_norms=poisoned)), plain
-    )
+    assert np.array_equal(model.clipped_gradient(params, X, dlogits, math.inf, Known(row_norms=poisoned)), plain)
     assert np.isfinite(plain).all()
 
 

@@ -301,9 +301,7 @@ def test_a_broken_record_of_a_group_reads_an_infinite_norm(copies, rng, where):
 
 
 @settings(derandomize=True, deadline=None, max_examples=20)
-@given(
-    order=st.permutations(range(N_GROUPS)), seed=st.integers(0, 2**32 - 1), name=st.sampled_from(list(BASES))
-)
+@given(order=st.permutations(range(N_GROUPS)), seed=st.integers(0, 2**32 - 1), name=st.sampled_from(list(BASES)))
 def test_renaming_groups_changes_nothing(order, seed, name):
     """Group g is called order[g] from now on, and its copy stands there."""
     model = Decoupled(BASES[name], N_GROUPS)

@@ -79,9 +79,7 @@ def test_softmax_gives_the_probabilities_back(rng, n_classes, kind):
 def test_rows_that_do_not_add_up_to_1_count_by_their_proportions(rng, n_classes):
     X = rows_of(rng, n_classes)
     scaled = (X * rng.uniform(0.1, 1000, size=(500, 1))).astype(np.float32)
-    np.testing.assert_allclose(
-        softmax(PrefittedProbabilities(n_classes).logits(NOTHING, scaled)).T, X, atol=2e-6
-    )
+    np.testing.assert_allclose(softmax(PrefittedProbabilities(n_classes).logits(NOTHING, scaled)).T, X, atol=2e-6)
 
 
 @classes

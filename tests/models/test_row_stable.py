@@ -32,9 +32,7 @@ def model(request):
 def test_they_are_the_logits(model, rng):
     X = rows_of(model, rng, 300)
     params = rng.normal(size=model.n_params).astype(np.float32)
-    np.testing.assert_allclose(
-        row_stable_logits(model, params, X), model.logits(params, X), rtol=1e-4, atol=1e-4
-    )
+    np.testing.assert_allclose(row_stable_logits(model, params, X), model.logits(params, X), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 1003, CHUNK + 5])
@@ -53,9 +51,7 @@ def test_a_row_has_the_same_bits_among_any_others(model, rng):
     np.testing.assert_array_equal(
         row_stable_logits(model, params, X)[:, order], row_stable_logits(model, params, X[order][:])
     )
-    np.testing.assert_array_equal(
-        row_stable_logits(model, params, X[:77]), row_stable_logits(model, params, X)[:, :77]
-    )
+    np.testing.assert_array_equal(row_stable_logits(model, params, X[:77]), row_stable_logits(model, params, X)[:, :77])
 
 
 def test_nobody_has_no_logits(model, rng):

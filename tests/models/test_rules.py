@@ -74,9 +74,7 @@ def test_what_the_law_is_certain_of_is_decided_by_every_uniform(rule, rng):
     if getattr(rule, "jitter", 0) and isinstance(rule, TiltedArgmax):
         rule = TiltedArgmax(rule.weights)  # its law says whom ties go to without lots
     logits, groups, uniforms = a_crowd(rng, n=3000)
-    logits = (
-        1000 * logits if isinstance(rule, RandomizedByKey) else logits
-    )  # what is drawn is certain at the ends only
+    logits = 1000 * logits if isinstance(rule, RandomizedByKey) else logits  # what is drawn is certain at the ends only
     law, decided = rule.distribution(logits, groups), rule.decide(logits, groups, uniforms)
     assert law[np.arange(3000), decided].min() > 0
     certain = law.max(axis=1) == 1
@@ -104,9 +102,7 @@ def test_groups_matter_only_to_rules_that_read_them(rule, rng):
 def test_a_decision_depends_on_the_persons_own_row_only(rule, rng):
     logits, groups, uniforms = a_crowd(rng, n=60)
     whole = rule.decide(logits, groups, uniforms)
-    alone = [
-        rule.decide(logits[:, i : i + 1], groups[i : i + 1], uniforms[:, i : i + 1])[0] for i in range(60)
-    ]
+    alone = [rule.decide(logits[:, i : i + 1], groups[i : i + 1], uniforms[:, i : i + 1])[0] for i in range(60)]
     assert whole.tolist() == alone
     assert set(alone) == {0, 1}
 
@@ -153,10 +149,7 @@ def frequencies(rule, uniforms):
 
 def laws(rule):
     return np.array(
-        [
-            rule.distribution(margins_to_logits(POINTS), np.full(len(POINTS), group))[:, 1]
-            for group in range(3)
-        ]
+        [rule.distribution(margins_to_logits(POINTS), np.full(len(POINTS), group))[:, 1] for group in range(3)]
     )
 
 
@@ -249,9 +242,7 @@ def test_a_margin_on_the_threshold_is_decided_for_class_0():
 
 
 @fast
-@given(
-    parts=st.lists(st.integers(1, 50), min_size=1, max_size=4), lot=st.floats(0, 1 - 2**-32), data=st.data()
-)
+@given(parts=st.lists(st.integers(1, 50), min_size=1, max_size=4), lot=st.floats(0, 1 - 2**-32), data=st.data())
 def test_a_threshold_of_weight_0_is_never_drawn(parts, lot, data):
     """Wherever it stands. Lots here end 2^-32 below 1: the rounded sum of the weights may end there, too."""
     weights = np.zeros(7)
@@ -277,9 +268,7 @@ def test_flips_with_any_share_never_draw_a_threshold_of_weight_0(lot, kept, is_f
 
 def test_jitter_moves_only_margins_within_half_its_width(rng):
     rule = RandomizedThresholds(np.zeros((1, 1)), np.ones((1, 1)), jitter=0.6)
-    margins = np.concatenate(
-        [rng.uniform(0.3, 5, 500), rng.uniform(-5, -0.3, 500), rng.uniform(-0.3, 0.3, 500)]
-    )
+    margins = np.concatenate([rng.uniform(0.3, 5, 500), rng.uniform(-5, -0.3, 500), rng.uniform(-0.3, 0.3, 500)])
     decided = rule.decide(margins_to_logits(margins), np.zeros(1500, dtype=int), rng.random((2, 1500)))
     assert np.array_equal(decided[:1000], margins[:1000] > 0)
     assert (decided[1000:] != (margins[1000:] > 0)).any()
@@ -417,6 +406,4 @@ def test_probabilities_of_labels_add_up_joint_outputs_over_groups(rng, n_groups,
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_probabilities_of_labels_of_a_label_model_are_its_own(rng, n_classes):
     logits = rng.standard_normal((n_classes, 50))
-    np.testing.assert_allclose(
-        label_probabilities(logits, n_classes), special.softmax(logits, axis=0), rtol=1e-12
-    )
+    np.testing.assert_allclose(label_probabilities(logits, n_classes), special.softmax(logits, axis=0), rtol=1e-12)

@@ -61,9 +61,7 @@ def plan_of(*parts, unit=UNIT):
 def asks_of(model, params, rng):
     """Everything that PF-LD asks of rows whose attribute is secret, with the bound that its noise follows."""
     cells, n_cells = SIDES.cells, SIDES.n_cells
-    sums = Sum(
-        cells, n_cells, DecisionGradient(model, params, rng.normal(size=3), rng.normal(size=(3, 2)), 0.3)
-    )
+    sums = Sum(cells, n_cells, DecisionGradient(model, params, rng.normal(size=3), rng.normal(size=(3, 2)), 0.3))
     price = DecisionPrice(rng.normal(size=(cells.size, 2)).astype(np.float32), SHARPNESS)
     fresh, stable = Decision(model, params), Decision(model, params, is_row_stable=True)
     soft, norms = SoftDecision(model, params), Bin(DecisionGradientNorm(model, params, SHARPNESS), EDGES)
@@ -83,9 +81,7 @@ ASKED = ("decisions", "decisions of a step", "soft scores", "lengths", "sums", "
 def released(records, ask, seed=0):
     """Return what the veil says without noise, of everyone whose attribute is known."""
     plan = plan_of(Stage("train", (Release("counts", "gaussian", 0.0),)))
-    veils = open_veils(
-        AttributeRecords.of(records, KNOWN), plan, Ledger(), reproducible_coins(seed), "a test"
-    )
+    veils = open_veils(AttributeRecords.of(records, KNOWN), plan, Ledger(), reproducible_coins(seed), "a test")
     return ask(veils["train"].draw())
 
 
@@ -154,9 +150,7 @@ def test_an_attribute_known_or_not_moves_a_sum_by_its_bound_at_most(rng, worst_r
     ask, bound = asks_of(model, params_of(model, rng, size), rng)[name]
     X = worst_rows(12)
     y, cells = rng.integers(2, size=len(X)).astype(np.int16), rng.choice(KNOWN, len(X)).astype(np.int16)
-    moved = np.array(
-        [np.linalg.norm(released(MemoryRecords(X[[i]], y[[i]], cells[[i]]), ask)) for i in range(len(X))]
-    )
+    moved = np.array([np.linalg.norm(released(MemoryRecords(X[[i]], y[[i]], cells[[i]]), ask)) for i in range(len(X))])
     assert np.isfinite(moved).all()
     assert moved.max() <= bound * (1 + 2e-6)
     if name not in {"soft scores", "gradient"} or size == 1:
@@ -180,9 +174,7 @@ def test_in_a_crowd_too_and_a_change_of_group_moves_it_twice_at_most(rng, worst_
         fallen, changed = (released(replace(base, groups=one), ask) for one in (unknown, other))
         assert np.linalg.norm(whole - fallen) <= bound * ROUNDING
         # in a cell each, two of them are sqrt 2 apart; one vector with the sign turned is 2 apart
-        assert np.linalg.norm(whole - changed) <= bound * ROUNDING * (
-            2 if name == "gradient" else math.sqrt(2)
-        )
+        assert np.linalg.norm(whole - changed) <= bound * ROUNDING * (2 if name == "gradient" else math.sqrt(2))
 
 
 @pytest.mark.parametrize("kind", sorted(MODELS))

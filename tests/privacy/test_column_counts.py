@@ -114,9 +114,7 @@ def test_the_rare_never_decides_the_common(tmp_path, rng, seeded):
     """Whatever one odd row holds, the frequent categories of a generous draft are the same."""
     names = Counter()
     for _ in range(3):
-        names.update(
-            [draft_privately(people(tmp_path, rng), "y", "g", 20.0, 1e-6, Ledger()).columns["job"].categories]
-        )
+        names.update([draft_privately(people(tmp_path, rng), "y", "g", 20.0, 1e-6, Ledger()).columns["job"].categories])
     assert list(names) == [("clerk", "nurse")]
 
 

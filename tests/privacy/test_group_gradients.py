@@ -52,9 +52,7 @@ def one_by_one(records, model, params, clip_norm):
         return np.logaddexp.reduce(logits) - logits[records.y[place]]
 
     steps = 1e-5 * np.eye(model.n_params)
-    rows = np.array(
-        [[(loss(i, wide + s) - loss(i, wide - s)) / 2e-5 for s in steps] for i in everyone(records)]
-    )
+    rows = np.array([[(loss(i, wide + s) - loss(i, wide - s)) / 2e-5 for s in steps] for i in everyone(records)])
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows * np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300))
 
@@ -118,12 +116,8 @@ def test_records_of_no_group_add_nothing(rng):
     nobody = replace(records, groups=np.full_like(records.groups, -1))
     plain = CrossEntropy(np.ones(3, np.float32))
     assert not nobody.answer(everyone(nobody), GroupGradientSum(model, params, plain, 3), CLIP).any()
-    weights = np.array(
-        [1, 1, 0], np.float32
-    )  # the last code is that of people of no group, which -1 reads too
-    nothing = nobody.answer(
-        everyone(nobody), GradientSum(model, params, CrossEntropy(weights)), CLIP * weights
-    )
+    weights = np.array([1, 1, 0], np.float32)  # the last code is that of people of no group, which -1 reads too
+    nothing = nobody.answer(everyone(nobody), GradientSum(model, params, CrossEntropy(weights)), CLIP * weights)
     assert not nothing.any()
 
 
@@ -167,9 +161,7 @@ def test_no_record_moves_group_sums_by_more_than_the_clip_norm(rng, moves, name,
 def test_no_record_moves_a_weighted_sum_by_more_than_its_weight(rng, moves, name, size):
     model, params = MODELS[name], (size * params_of(MODELS[name], rng)).astype(np.float32)
     found, cells = moves(
-        lambda records: records.answer(
-            ONE, GradientSum(model, params, CrossEntropy(WEIGHTS)), CLIP * WEIGHTS
-        ),
+        lambda records: records.answer(ONE, GradientSum(model, params, CrossEntropy(WEIGHTS)), CLIP * WEIGHTS),
     )
     assert np.isfinite(found).all()
     for group, weight in enumerate(WEIGHTS[:2]):
@@ -207,9 +199,7 @@ def test_the_gradients_of_several_models_are_those_of_their_subsets(rng, name):
     subsets = (records.uniforms[0] * n_models).astype(int)
     parts = parted(model, got, n_models)
     for subset, part in enumerate(parts):
-        own = records.answer(
-            batch[subsets == subset], GradientSum(model, params, CrossEntropy(weights)), math.inf
-        )
+        own = records.answer(batch[subsets == subset], GradientSum(model, params, CrossEntropy(weights)), math.inf)
         np.testing.assert_allclose(part[-n_last:], own[-n_last:], atol=1e-3)
     whole = records.answer(batch, GradientSum(model, params, CrossEntropy(weights)), math.inf)
     np.testing.assert_allclose(sum(part[-n_last:] for part in parts), whole[-n_last:], atol=1e-3)
@@ -237,9 +227,7 @@ def test_a_record_more_moves_no_other_to_another_subset(rng, subsets, others_mov
     records = table(rng, 200, 2).arranged(reproducible_coins(0))
     batch = everyone(records)
     with_all = subsets(records, batch, 5)
-    moved = [
-        not np.array_equal(subsets(records, np.delete(batch, i), 5), np.delete(with_all, i)) for i in batch
-    ]
+    moved = [not np.array_equal(subsets(records, np.delete(batch, i), 5), np.delete(with_all, i)) for i in batch]
     assert any(moved) == others_moved
 
 

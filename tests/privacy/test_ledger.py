@@ -32,9 +32,7 @@ def test_total_is_the_composed_total(ledger):
 
 def test_replay_from_disk_equals_the_live_ledger(tmp_path):
     live = Ledger(tmp_path / "ledger")
-    live.debit(
-        [Charge(ApproximateDP(0.3), "s", "train"), Charge(ApproximateDP(0.2), "s", "holdout")], "parts"
-    )
+    live.debit([Charge(ApproximateDP(0.3), "s", "train"), Charge(ApproximateDP(0.2), "s", "holdout")], "parts")
     live.debit(SMALL, "whole")
     again = Ledger(tmp_path / "ledger")
     assert again.entries == live.entries

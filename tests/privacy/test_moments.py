@@ -103,9 +103,7 @@ def test_a_table_laid_flat_keeps_its_norm_and_comes_back(tables, norm):
     first = tables[:, 0]
     flat = pack(first, tables, norm)
     assert len(flat) == 3 * D + 3 * D * (D + 1) // 2
-    assert np.linalg.norm(flat[3 * D :], norm) == pytest.approx(
-        np.linalg.norm(tables.ravel(), norm), abs=1e-9
-    )
+    assert np.linalg.norm(flat[3 * D :], norm) == pytest.approx(np.linalg.norm(tables.ravel(), norm), abs=1e-9)
     back = Moments.unpacked(flat, (3, 3, D), norm, 0.0)
     assert np.allclose(back.first, first)
     assert np.allclose(back.second, tables)
@@ -157,9 +155,7 @@ def test_a_broken_row_adds_nothing_and_spoils_nobody(bad, rng):
     spoiled = records.X.copy()
     spoiled[17] = bad
     others = np.delete(np.arange(300), 17)
-    ours = MemoryRecords(spoiled, records.y, records.groups).answer(
-        np.arange(300), MomentSum(Loose()), 1.0, 2
-    )
+    ours = MemoryRecords(spoiled, records.y, records.groups).answer(np.arange(300), MomentSum(Loose()), 1.0, 2)
     assert np.allclose(ours, records.answer(others, MomentSum(Loose()), 1.0, 2), atol=1e-10)
 
 
@@ -245,15 +241,11 @@ N_WIDE = 120
 def noise_alone(law, noise, bound):
     """Moments of nobody: 7,140 entries off the diagonal, 120 on it, 120 first moments in each of 60 cells."""
     wide = LogisticMoments(1.0, (60, 1, N_WIDE), np.zeros((1, 2), int), np.zeros((1, 2), int))
-    nobody = MemoryRecords(
-        np.zeros((0, N_WIDE - 1), np.float32), np.zeros(0, np.int16), np.zeros(0, np.int16)
-    )
+    nobody = MemoryRecords(np.zeros((0, N_WIDE - 1), np.float32), np.zeros(0, np.int16), np.zeros(0, np.int16))
     return released(nobody, wide, bound, law, noise, size=1)
 
 
-@pytest.mark.parametrize(
-    ("law", "name", "off"), [("gaussian", "norm", math.sqrt(2)), ("laplace", "laplace", 2.0)]
-)
+@pytest.mark.parametrize(("law", "name", "off"), [("gaussian", "norm", math.sqrt(2)), ("laplace", "laplace", 2.0)])
 def test_noise_is_symmetric_with_the_planned_law_in_every_entry(law, name, off, seeded):
     """KS at p 1e-6 accepts the law on 7,140 entries and rejects scales that are off by 2/3 and 3/2."""
     moments = noise_alone(law, 3.0, 0.5)

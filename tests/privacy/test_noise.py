@@ -45,9 +45,7 @@ def p_value(sample, pmf, scale):
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 3.7, 50.0])
-@pytest.mark.parametrize(
-    ("sampler", "pmf"), [(discrete_laplace, laplace_pmf), (discrete_gaussian, gaussian_pmf)]
-)
+@pytest.mark.parametrize(("sampler", "pmf"), [(discrete_laplace, laplace_pmf), (discrete_gaussian, gaussian_pmf)])
 def test_discrete_noise_has_its_law_and_no_other(sampler, pmf, scale, seeded):
     coins, exact = secret_coins(), public_scale(scale)
     sample = np.array([sampler(exact, coins) for _ in range(6000)])

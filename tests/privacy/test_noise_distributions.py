@@ -101,9 +101,7 @@ def test_a_name_means_one_law_for_good():
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(
-        InvalidParameterError, match=r"one of discrete_gaussian, discrete_laplace.*got 'cauchy'"
-    ):
+    with pytest.raises(InvalidParameterError, match=r"one of discrete_gaussian, discrete_laplace.*got 'cauchy'"):
         Release("gradient", "cauchy", 1.0)
 
 
@@ -128,9 +126,7 @@ def test_counts_take_every_law(law):
 
 def test_pure_noise_is_stated_with_delta_0():
     parts = (
-        Stage(
-            "size", (Release("size", "discrete_laplace", 4.0), Release("again", "laplace", 8.0)), n_steps=2
-        ),
+        Stage("size", (Release("size", "discrete_laplace", 4.0), Release("again", "laplace", 8.0)), n_steps=2),
         Stage("look", (Release("counts", "laplace", 1.0),), 1.0, {-1: 0.1}),
         Stage("train", (Release("counts", "laplace", 4.0), Release("gradient", "gaussian", 4.0))),
     )

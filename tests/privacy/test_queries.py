@@ -33,9 +33,7 @@ from fairveil.training.recipe import Task
 
 N = 300
 PEOPLE = Population((Attribute("sex", ("f", "m")), Attribute("age", ("young", "old"))), ("no", "yes"))
-TASK = Task(
-    n_features=4, people=PEOPLE, input_norm=2.0, n_public=N, epsilon=1.0, delta=1e-5, predicts="joint"
-)
+TASK = Task(n_features=4, people=PEOPLE, input_norm=2.0, n_public=N, epsilon=1.0, delta=1e-5, predicts="joint")
 N_GROUPS = PEOPLE.n_groups  # 9 codes, of which 4 are known in both attributes
 CELLS = np.array([[0, 1], [2, -1], [0, 0], [1, 3], [-1, -1], [3, 2], [2, 2], [-1, 0], [-1, -1]])
 EDGES = np.array([-1.0, -0.25, 0.0, 0.5, 2.0])
@@ -57,9 +55,7 @@ def make_model(rng, n_outputs=2):
 
 def mixture(rng, jitter=0.0):
     """Three thresholds for each of the groups, drawn by lot."""
-    return RandomizedThresholds(
-        rng.standard_normal((N_GROUPS, 3)), rng.dirichlet(np.ones(3), size=N_GROUPS), jitter
-    )
+    return RandomizedThresholds(rng.standard_normal((N_GROUPS, 3)), rng.dirichlet(np.ones(3), size=N_GROUPS), jitter)
 
 
 def tables(rng, n_classes=2, n_outputs=None):
@@ -145,9 +141,7 @@ def test_the_pull_of_joint_pairs_is_the_slope_of_their_cross_entropy(rng):
 
 def test_rows_of_no_known_group_pull_at_nothing(rng):
     rows = make_rows(rng, with_nobody=True)
-    pulls = CrossEntropy(outputs=TASK.joint_outputs).dlogits(
-        rng.standard_normal((8, N)).astype(np.float32), rows
-    )
+    pulls = CrossEntropy(outputs=TASK.joint_outputs).dlogits(rng.standard_normal((8, N)).astype(np.float32), rows)
     is_known = np.isin(rows.groups, PEOPLE.codes)
     assert 50 < is_known.sum() < 250
     assert not pulls[:, ~is_known].any()
@@ -185,9 +179,7 @@ def test_decisions_of_a_tilted_rule_are_those_of_a_loop_over_rows(rng, n_classes
     cells, rule = rng.integers(-1, 4, size=(N_GROUPS, n_classes)), TiltedArgmax(tables(rng, n_classes))
     function = Count(cells, 4, Decision(model, params, rule))
     assert function.n_counts == 4 * n_classes
-    for found, (logits, group, label, _) in zip(
-        function.counts_of(rows), each(rows, model, params), strict=True
-    ):
+    for found, (logits, group, label, _) in zip(function.counts_of(rows), each(rows, model, params), strict=True):
         scores = scores_by(rule, logits, group)
         expected = n_classes * cells[group, label] + scores.index(max(scores))
         assert found == expected if cells[group, label] >= 0 else found < 0
@@ -198,9 +190,7 @@ def test_decisions_on_a_joint_model_are_counted_by_true_groups_and_labels(rng):
     rows, (model, params), rule = make_rows(rng), make_model(rng, 8), TiltedArgmax(tables(rng, 2, 8))
     function = Count(CELLS, 4, Decision(model, params, rule))
     assert function.n_counts == 8
-    for found, (logits, group, label, _) in zip(
-        function.counts_of(rows), each(rows, model, params), strict=True
-    ):
+    for found, (logits, group, label, _) in zip(function.counts_of(rows), each(rows, model, params), strict=True):
         scores = scores_by(rule, logits, group)
         cell = CELLS[group, label]
         assert found == 2 * cell + scores.index(max(scores)) if cell >= 0 else found < 0
@@ -370,9 +360,7 @@ def test_a_margin_on_an_edge_lies_in_the_bin_below_it(rng):
     rows, model = make_rows(rng), LinearSoftmax(4, 2)
     params = np.zeros(model.n_params, np.float32)
     params[-1] = 0.5  # everybody's margin is the fourth edge
-    assert (
-        Count(np.zeros((N_GROUPS, 2), dtype=int), 1, Bin(Margin(model, params), EDGES)).counts_of(rows) == 3
-    ).all()
+    assert (Count(np.zeros((N_GROUPS, 2), dtype=int), 1, Bin(Margin(model, params), EDGES)).counts_of(rows) == 3).all()
 
 
 # --- outcomes ---------------------------------------------------------------------------------------------
@@ -404,9 +392,7 @@ def test_outcomes_are_those_of_a_loop_over_rows(rng, seeded):
     """People of no group have the last code, and are decided by its row."""
     rule = mixture(rng, jitter=0.5)
     rows, model, params, decided = outcomes_of(rule, rng, secret_coins())
-    expected = [
-        decided_by(rule, logits, group, uniforms) for logits, group, _, uniforms in each(rows, model, params)
-    ]
+    expected = [decided_by(rule, logits, group, uniforms) for logits, group, _, uniforms in each(rows, model, params)]
     assert decided.tolist() == expected
     assert set(expected) == {0, 1}
 

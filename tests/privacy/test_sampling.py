@@ -92,9 +92,7 @@ def test_a_person_is_drawn_as_one_of_their_rows(seeded):
 def test_units_are_sampled_at_the_rate_of_their_first_row(persons, seeded):
     """Group 1 is always drawn, group 0 hardly ever; without persons each row is a unit."""
     persons = None if persons is None else np.array(persons)
-    records = MemoryRecords(
-        np.zeros((3, 1), np.float32), np.zeros(3, np.int16), np.array([1, 0, 0], np.int16), persons
-    )
+    records = MemoryRecords(np.zeros((3, 1), np.float32), np.zeros(3, np.int16), np.array([1, 0, 0], np.int16), persons)
     batches = take(records.draw({0: 1e-9, 1: 1.0, -1: 1.0}, secret_coins()), 50)
     drawn = {int(row) for batch in batches for row in batch}
     assert drawn == ({0} if persons is None else {0, 1})

@@ -224,7 +224,5 @@ def test_the_best_has_the_law_that_is_priced(seeded):
     for _ in range(3000):
         _, runs = open_selection(records(1), plan, Ledger(), coins, "a test")
         won[runs.keep_best(run).outcome] += 1
-    accepted = [
-        stats.chisquare(won, won.sum() * law_of_best(mean)).pvalue > P_VALUE for mean in (2.0, 3.0, 4.0)
-    ]
+    accepted = [stats.chisquare(won, won.sum() * law_of_best(mean)).pvalue > P_VALUE for mean in (2.0, 3.0, 4.0)]
     assert accepted == [False, True, False]

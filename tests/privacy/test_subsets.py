@@ -27,9 +27,7 @@ def test_a_further_query_of_a_subset_composes_in_sequence():
     louder = Stage("holdout", (Release("outcomes", "gaussian", 0.8),), 0.2)
     costly = epsilon_of([louder.event], DELTA)
     assert costly > trained
-    assert epsilon_of(Plan((STEPS, LOOK, louder), 9.0, DELTA).charges(), DELTA) == pytest.approx(
-        costly, rel=1e-6
-    )
+    assert epsilon_of(Plan((STEPS, LOOK, louder), 9.0, DELTA).charges(), DELTA) == pytest.approx(costly, rel=1e-6)
 
 
 def test_a_query_declared_as_its_own_subset_is_caught():

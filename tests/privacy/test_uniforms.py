@@ -102,9 +102,7 @@ def test_fresh_randomness_gives_unrelated_uniforms(seeded):
     uniforms = []
     for _ in range(2):
         arranged = records.arranged(coins)
-        uniforms.append(
-            all_rows(arranged).uniforms[:, np.argsort(arranged.X[:, 0])]
-        )  # by record, not by place
+        uniforms.append(all_rows(arranged).uniforms[:, np.argsort(arranged.X[:, 0])])  # by record, not by place
     for one, other in zip(*uniforms, strict=True):
         assert correlation(one, other) < 5 / N**0.5
         assert unrelated_p(one, other) > P

@@ -112,8 +112,7 @@ def test_one_bad_record_moves_a_sum_by_no_more_than_the_bound(bad, rng):
     spoiled.X[0] = bad
     plan = plan_of(Release("histogram", "gaussian", 0.0), epsilon=np.inf)
     sums = [
-        open_train(one, plan).draw().release_sums(Sum(one_cell(3), 1, Raw(1e3)), 2.0)[0]
-        for one in (records, spoiled)
+        open_train(one, plan).draw().release_sums(Sum(one_cell(3), 1, Raw(1e3)), 2.0)[0] for one in (records, spoiled)
     ]
     assert np.linalg.norm(sums[0] - sums[1]) <= 4 + 1e-6
     assert np.isfinite(sums[1]).all()
@@ -205,9 +204,7 @@ def test_parts_of_a_split_cost_the_larger_one(rng):
 
 
 def test_joint_releases_are_priced_together():
-    part = Stage(
-        "train", (Release("a", "gaussian", 1.0), Release("b", "gaussian", 1.0)), 1.0, {-1: 0.01}, 1000
-    )
+    part = Stage("train", (Release("a", "gaussian", 1.0), Release("b", "gaussian", 1.0)), 1.0, {-1: 0.01}, 1000)
     assert epsilon_of([part.event], 1e-5) == pytest.approx(4.48, abs=0.01)
 
 
@@ -237,9 +234,7 @@ def test_records_do_not_show_themselves(rng):
 
 def test_persons_add_one_row_each(rng):
     persons = np.repeat(np.arange(30), 10)
-    veil = open_train(
-        make_records(rng, persons=persons), plan_of(Release("size", "gaussian", 0.0), epsilon=np.inf)
-    )
+    veil = open_train(make_records(rng, persons=persons), plan_of(Release("size", "gaussian", 0.0), epsilon=np.inf))
     assert veil.draw().release_counts(Count(one_cell(2), 1), name="size")[0] == 30
 
 

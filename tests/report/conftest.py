@@ -162,9 +162,7 @@ def many_groups_summary():
 def not_private_summary():
     """Nothing is known, nothing is private, nothing was held out."""
     given = usual_summary()
-    given |= dict.fromkeys(
-        ("epsilon", "epsilon_spent", "epsilon_replace_one", "epsilon_spent_total", "tolerance")
-    )
+    given |= dict.fromkeys(("epsilon", "epsilon_spent", "epsilon_replace_one", "epsilon_spent_total", "tolerance"))
     given |= {
         "certificate": None,
         "expected_tolerance": None,
@@ -364,9 +362,7 @@ def picture(artefacts):
             "const page = document.documentElement; return [page.scrollWidth, page.scrollHeight]"
         )
         clip = {"x": 0, "y": 0, "width": width, "height": min(height, 12000), "scale": 1}
-        shot = browser.execute_cdp_cmd(
-            "Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True}
-        )
+        shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
         (artefacts / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
     return taken

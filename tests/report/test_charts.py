@@ -21,8 +21,7 @@ UNIT = Scale(0.0, 1.0, (0.0, 0.5, 1.0))
 def dots(count):
     values = np.linspace(0.1, 0.9, count)
     return [
-        Dot(f"group {i}", Measurement(float(v), float(v) - 0.05, float(v) + 0.05), "x")
-        for i, v in enumerate(values)
+        Dot(f"group {i}", Measurement(float(v), float(v) - 0.05, float(v) + 0.05), "x") for i, v in enumerate(values)
     ]
 
 
@@ -147,9 +146,7 @@ def test_a_dot_chart_has_one_mark_a_group_with_its_exact_values(count):
 
 
 def test_an_unknown_group_has_words_but_no_dot():
-    (mark,) = marks(
-        dot_chart("a", "T", "D", [Dot("g", Measurement(None, 0.0, 1.0), "unknown")], UNIT, percent)
-    )
+    (mark,) = marks(dot_chart("a", "T", "D", [Dot("g", Measurement(None, 0.0, 1.0), "unknown")], UNIT, percent))
     assert mark.find("circle") is None
     assert not [one for one in mark.iter("line") if one.get("class") == "whisker"]
     assert mark.get("data-value") == ""
@@ -192,9 +189,7 @@ def test_points_keep_their_values_and_unknown_ones_are_not_drawn():
     two = Point(4, "two", Measurement(0.04, None, None), Measurement(0.86, 0.85, 0.87), 0)
     lost = Point(5, "lost", Measurement(None, None, None), Measurement(0.86, 0.85, 0.87), 1)
     drawing = scatter_chart("a", "T", "D", [one, two, lost], UNIT, UNIT, percent, percent)
-    assert [
-        (m.get("data-index"), m.get("data-gap-value"), m.get("data-accuracy-low")) for m in marks(drawing)
-    ] == [
+    assert [(m.get("data-index"), m.get("data-gap-value"), m.get("data-accuracy-low")) for m in marks(drawing)] == [
         ("3", "0.02", "0.83"),
         ("4", "0.04", "0.85"),
     ]

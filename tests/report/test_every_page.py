@@ -87,9 +87,7 @@ return wrong;
 
 def requests(browser):
     entries = [json.loads(one["message"])["message"] for one in browser.get_log("performance")]
-    return {
-        one["params"]["request"]["url"] for one in entries if one["method"] == "Network.requestWillBeSent"
-    }
+    return {one["params"]["request"]["url"] for one in entries if one["method"] == "Network.requestWillBeSent"}
 
 
 def test_the_console_is_silent_and_the_network_unused(open_page, any_page):
@@ -119,9 +117,7 @@ def test_all_text_and_every_mark_stands_out(open_page, any_page, scheme, picture
 
 def test_dark_is_dark_and_light_is_light(open_page, any_page):
     colour = "return getComputedStyle(document.body).backgroundColor"
-    shown = {
-        scheme: open_page(any_page[1], scheme=scheme).execute_script(colour) for scheme in ("light", "dark")
-    }
+    shown = {scheme: open_page(any_page[1], scheme=scheme).execute_script(colour) for scheme in ("light", "dark")}
     assert min(map(int, re.findall(r"\d+", shown["light"]))) > 240
     assert max(map(int, re.findall(r"\d+", shown["dark"]))) < 40
 

@@ -181,14 +181,10 @@ def test_hostile_text_is_shown_and_does_nothing(open_page, made):
 
 def test_two_models_are_two_series(open_page, made):
     frontier = made.frontier()
-    frontier["points"] = [
-        point | {"model": ("linear", "mlp")[i % 2]} for i, point in enumerate(frontier["points"])
-    ]
+    frontier["points"] = [point | {"model": ("linear", "mlp")[i % 2]} for i, point in enumerate(frontier["points"])]
     browser = open_page(frontier_page(frontier))
     names = [one.text for one in browser.find_elements("css selector", ".legend li")]
-    assert names == [
-        f"{method}, {model}" for method in ("dp2dp", "raco", "dpsgd") for model in ("linear", "mlp")
-    ]
+    assert names == [f"{method}, {model}" for method in ("dp2dp", "raco", "dpsgd") for model in ("linear", "mlp")]
 
 
 def test_what_is_missing_is_refused_by_name(made):

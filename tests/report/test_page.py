@@ -68,15 +68,11 @@ def test_every_number_of_the_tables_is_in_the_summary(open_page, made, kind):
     assert browser.execute_script(VALUES, "#group-table tbody tr") == expected
     claims = {
         claim["bound"]: [
-            claim[key]
-            for key in ("limit", "value", "low", "high", "upper", "rows_needed")
-            if claim[key] is not None
+            claim[key] for key in ("limit", "value", "low", "high", "upper", "rows_needed") if claim[key] is not None
         ]
         for claim in summary["certificate"]["claims"]
     }
-    names = browser.execute_script(
-        "return [...document.querySelectorAll('.claim')].map((one) => one.dataset.bound)"
-    )
+    names = browser.execute_script("return [...document.querySelectorAll('.claim')].map((one) => one.dataset.bound)")
     assert dict(zip(names, browser.execute_script(VALUES, ".claim"), strict=True)) == claims
 
 
@@ -151,9 +147,7 @@ def test_what_is_not_private_says_so_in_red_and_what_is_private_does_not(open_pa
 
 def test_requested_bounds_are_shown_even_if_nothing_was_measured(open_page, made):
     browser = open_page(report_page(made.not_private()))
-    shown = browser.execute_script(
-        "return [...document.querySelectorAll('#certificate li')].map((o) => o.textContent)"
-    )
+    shown = browser.execute_script("return [...document.querySelectorAll('#certificate li')].map((o) => o.textContent)")
     assert shown == made.not_private()["asked"]
 
 
@@ -202,9 +196,7 @@ def test_of_many_bounds_eight_are_drawn_and_all_are_listed(open_page, made):
     assert "8 of 12" in text_of(browser, "#trace-cut")
     trace = made.trace(12, 50)
     worst = trace[trace["step"] == 50].nlargest(8, "value")["bound"].tolist()
-    drawn = (
-        "return [...document.querySelectorAll('#trace svg[id^=bound] .mark')].map((one) => one.dataset.group)"
-    )
+    drawn = "return [...document.querySelectorAll('#trace svg[id^=bound] .mark')].map((one) => one.dataset.group)"
     assert browser.execute_script(drawn) == worst
     rows = browser.execute_script(
         "return [...document.querySelectorAll('#trace tr[data-bound]')].map((one) => one.dataset.bound)"
@@ -241,9 +233,7 @@ def test_hostile_text_is_shown_and_does_nothing(open_page, made):
         "return [...document.querySelectorAll('[data-rate=accuracy] .mark')].map((o) => o.dataset.group)"
     )
     assert labels == [as_shown(name) for name in made.HOSTILE]
-    purposes = browser.execute_script(
-        "return [...document.querySelectorAll('.entry th')].map((o) => o.textContent)"
-    )
+    purposes = browser.execute_script("return [...document.querySelectorAll('.entry th')].map((o) => o.textContent)")
     assert purposes == [as_shown(name) for name in made.HOSTILE]
     assert text_of(browser, "#command") == as_shown(made.hostile()["command"])
     assert browser.title == f"fairveil report: {made.HOSTILE[0]}"
@@ -268,8 +258,7 @@ def test_marks_speak_to_the_pointer_and_to_the_keyboard(open_page, made):
     assert browser.switch_to.active_element == female
     assert tip.is_displayed()
     assert (
-        browser.execute_script("return getComputedStyle(arguments[0].querySelector('.hit')).stroke", female)
-        != "none"
+        browser.execute_script("return getComputedStyle(arguments[0].querySelector('.hit')).stroke", female) != "none"
     )
     ActionChains(browser).send_keys(Keys.ARROW_DOWN).perform()
     assert browser.switch_to.active_element == male

@@ -47,9 +47,7 @@ def test_the_central_limit_is_exact_for_gaussians_and_too_low_for_samples() -> N
         PoissonSampled(1.0, GaussianRelease(2.0)),
     ]
     assert gdp_epsilon(parts, DELTA).epsilon == pytest.approx(epsilon_of(parts, DELTA), rel=4e-4)
-    assert gdp_epsilon([steps(0.01, 0.7, 1000)], DELTA).epsilon < 0.8 * epsilon_of(
-        [steps(0.01, 0.7, 1000)], DELTA
-    )
+    assert gdp_epsilon([steps(0.01, 0.7, 1000)], DELTA).epsilon < 0.8 * epsilon_of([steps(0.01, 0.7, 1000)], DELTA)
     assert gdp_epsilon([], DELTA) == NotABound(0.0)
     assert rdp_epsilon([], DELTA) == 0
 

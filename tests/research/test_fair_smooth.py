@@ -59,9 +59,7 @@ def fitted(people):
 # --- the gap --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "estimator", [QUICK, NET, Groupwise(QUICK), Functional()], ids=lambda e: type(e).__name__
-)
+@pytest.mark.parametrize("estimator", [QUICK, NET, Groupwise(QUICK), Functional()], ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("gap", [0.01, 0.1, 0.6])
 def test_a_requested_gap_is_kept_by_the_law_for_any_people(people, few, estimator, gap):
     clf = smoothed(people, Smoothing(gap=gap), estimator, epsilon=50.0, sensitive="sex").fit(*few)
@@ -132,10 +130,7 @@ def test_predict_proba_is_how_often_each_answer_is_drawn(fitted, people):
     X = people.X.head(10)
     law = fitted.predict_proba(X)[:, 1]
     again = pickle.loads(pickle.dumps(fitted))
-    drawn = (
-        np.array([again.use_key(Key(seed.to_bytes(16, "little"))).predict(X) for seed in range(400)])
-        == ">50K"
-    )
+    drawn = np.array([again.use_key(Key(seed.to_bytes(16, "little"))).predict(X) for seed in range(400)]) == ">50K"
     p_values = [binomtest(int(k), 400, p).pvalue for k, p in zip(drawn.sum(axis=0), law, strict=True)]
     assert min(p_values) > 1e-6
     assert np.abs(drawn.mean(axis=0) - law).mean() < 0.05
@@ -287,9 +282,7 @@ def test_the_largest_margin_is_that_of_the_gap():
     assert isinstance(Smoothed(QUICK, Smoothing(gap=0.1)), Smoothed)
 
 
-@pytest.mark.parametrize(
-    "estimator", [None, OutputPerturbation(), Functional()], ids=["none", "output", "functional"]
-)
+@pytest.mark.parametrize("estimator", [None, OutputPerturbation(), Functional()], ids=["none", "output", "functional"])
 def test_other_bases_are_smoothed(people, few, estimator):
     clf = smoothed(people, Smoothing(gap=0.2), estimator, sensitive="sex").fit(*few).use_key(KEY)
     assert clf.gap_bound_ <= 0.2 * (1 + 1e-5)

@@ -201,9 +201,7 @@ def test_the_edges_of_a_uniform_stay_among_the_classes():
     uniforms = np.array([[0.0, np.nextafter(1.0, 0)], [0.5, 0.5]])
     assert RandomizedByKey().decide(logits, np.zeros(2, int), uniforms).tolist() == [0, 1]
     assert RandomizedByKey().fits(3, 2, 2) and not RandomizedByKey().fits(3, 2, 4)
-    assert (
-        RandomizedByKey().is_random and RandomizedByKey().needs_uniforms and not RandomizedByKey().reads_group
-    )
+    assert RandomizedByKey().is_random and RandomizedByKey().needs_uniforms and not RandomizedByKey().reads_group
 
 
 def test_what_cannot_be_smoothed_is_refused():

@@ -25,9 +25,7 @@ def test_a_multiplier_is_the_sum_of_past_excesses_plus_a_share_of_the_last():
 
 
 def test_speeds_and_gain_speeds_are_factors_of_each_bound():
-    course = after(
-        DualAscent(rate=0.5, gain=2.0), [[0.2, 0.2]], speeds=np.array([1, 3]), gain_speeds=np.array([0, 1])
-    )
+    course = after(DualAscent(rate=0.5, gain=2.0), [[0.2, 0.2]], speeds=np.array([1, 3]), gain_speeds=np.array([0, 1]))
     np.testing.assert_allclose(course, [[0.1, 0.7]])
 
 

@@ -153,9 +153,7 @@ def test_the_usual_slice_lies_between_5_and_15_per_cent():
     assert recipe.budget_share_for(replace(PRIVATE, n_public=10)) == 0.05
     assert recipe.budget_share_for(replace(PRIVATE, n_public=10**6)) == 0.15
     assert recipe.budget_share_for(replace(PRIVATE, n_public=None)) == recipe.budget_share_for(TASK) == 0.1
-    assert (
-        Postprocessed(Descent(), ScoreHistogram(), PARITY, budget_share=0.4).budget_share_for(PRIVATE) == 0.4
-    )
+    assert Postprocessed(Descent(), ScoreHistogram(), PARITY, budget_share=0.4).budget_share_for(PRIVATE) == 0.4
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)

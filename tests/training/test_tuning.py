@@ -147,9 +147,7 @@ def test_groups_lost_in_noise_do_not_count():
 def tune(tuning, task, records, holdout=0.0, coins=None, ledger=None, rng=None):
     plan = tuned_plan(tuning, task, holdout)
     rng = np.random.default_rng(0) if rng is None else rng
-    return run_tuned_plan(
-        plan, tuning, task, records, ledger or Ledger(), coins or secret_coins(), rng, "a test"
-    )
+    return run_tuned_plan(plan, tuning, task, records, ledger or Ledger(), coins or secret_coins(), rng, "a test")
 
 
 class Backwards(Descent):

@@ -156,9 +156,7 @@ class Compositions:
     def priced_relation(self, relation: NeighboringRelation) -> NeighboringRelation:
         """Return the relation under which every event has a price of its own: `relation` itself if possible."""
         if not isinstance(relation, NeighboringRelation):
-            raise InvalidParameterError(
-                f"Expected relation to be a member of NeighboringRelation, got {relation!r}."
-            )
+            raise InvalidParameterError(f"Expected relation to be a member of NeighboringRelation, got {relation!r}.")
         if relation is NeighboringRelation.REPLACE_ONE:
             events = frozenset(self.whole).union(*(part for split in self.splits for part in split))
             if not all(has_replace_pair(event) for event in events):
@@ -270,14 +268,10 @@ def calibrate(
         if spent <= epsilon:
             return scale
         log_scale += math.log(spent / epsilon) / -slope + SLACK / 6
-    raise InvalidParameterError(
-        f"Expected a cost that falls with the scale, got one that stays above {epsilon:g}."
-    )
+    raise InvalidParameterError(f"Expected a cost that falls with the scale, got one that stays above {epsilon:g}.")
 
 
-def _search(
-    charges_at: ChargesAt, epsilon: float, delta: float, relation: NeighboringRelation
-) -> tuple[float, float]:
+def _search(charges_at: ChargesAt, epsilon: float, delta: float, relation: NeighboringRelation) -> tuple[float, float]:
     """Return the least log scale x that costs at most epsilon, by secants inside a bracket, and the slope there.
 
     The height at x is the logarithm of cost over epsilon.

@@ -22,9 +22,7 @@ class Event:
     def __init_subclass__(cls) -> None:
         # a subclass of a priced event would inherit its price, which nobody checked
         if cls.__bases__ != (Event,):
-            raise TypeError(
-                f"Expected {cls.__name__} to derive from Event alone, so that its price is its own."
-            )
+            raise TypeError(f"Expected {cls.__name__} to derive from Event alone, so that its price is its own.")
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -166,9 +164,7 @@ def to_dict(fact: Event | Charge) -> dict[str, Any]:
     if isinstance(fact, Event):
         kind = type(fact).__name__
         if _KINDS.get(kind) is not type(fact):
-            raise UnsupportedEventError(
-                f"Expected one of the known events, got {kind}; a ledger cannot hold it."
-            )
+            raise UnsupportedEventError(f"Expected one of the known events, got {kind}; a ledger cannot hold it.")
         values["event_kind"] = kind
     for field in fields(fact):
         value = getattr(fact, field.name)
@@ -192,9 +188,7 @@ def event_from_dict(data: Any) -> Event:
     PoissonSampled(rate=0.01, event=GaussianRelease(noise_multiplier=1.0))
     """
     if not isinstance(data, dict) or "event_kind" not in data:
-        raise DamagedLedgerError(
-            "Expected an event with its event_kind, got something else; restore the file."
-        )
+        raise DamagedLedgerError("Expected an event with its event_kind, got something else; restore the file.")
     kind = _KINDS.get(str(data["event_kind"]))
     if kind is None:
         raise UnsupportedEventError(

@@ -179,9 +179,7 @@ def worst_of(several: Sequence[Losses], grid: float) -> Losses:
         return several[0]
     profiles = []
     for directions in ([one.remove for one in several], [one.add for one in several]):
-        profiles.append(
-            Profile(partial(_highest, directions), max(float(one.losses[-1]) for one in directions))
-        )
+        profiles.append(Profile(partial(_highest, directions), max(float(one.losses[-1]) for one in directions)))
     return connect_dots(profiles[0], profiles[1], grid)
 
 
@@ -361,8 +359,7 @@ def join_curves(ahead: Float64Array, back: Float64Array, grid: float) -> Losses:
     """
     # only losses whose exponentials a double can hold
     right, left = (
-        np.exp(np.arange(min(len(curve), int(600 / grid) + 2), dtype=np.float64) * grid)
-        for curve in (ahead, back)
+        np.exp(np.arange(min(len(curve), int(600 / grid) + 2), dtype=np.float64) * grid) for curve in (ahead, back)
     )
     a, b = 1, 0
     for _ in range(MAX_MOVES):

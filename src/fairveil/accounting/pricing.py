@@ -92,9 +92,7 @@ def loss_distribution(event: ev.Event, grid: float, relation: NeighboringRelatio
     UnsupportedEventError
         If no handler is registered for the event; a cost is never guessed.
     """
-    raise UnsupportedEventError(
-        f"Expected an event with a known price, got {type(event).__name__}; none is guessed."
-    )
+    raise UnsupportedEventError(f"Expected an event with a known price, got {type(event).__name__}; none is guessed.")
 
 
 _price_one_use = lru_cache(maxsize=8)(loss_distribution)
@@ -305,9 +303,7 @@ def _power_of_two(grid: float) -> float:
 @singledispatch
 def rough_magnitude(event: ev.Event) -> LossMagnitude:
     """Return the rough magnitude of one use of an event."""
-    raise UnsupportedEventError(
-        f"Expected an event with a known price, got {type(event).__name__}; none is guessed."
-    )
+    raise UnsupportedEventError(f"Expected an event with a known price, got {type(event).__name__}; none is guessed.")
 
 
 @rough_magnitude.register
@@ -358,9 +354,7 @@ def _(event: ev.Joint) -> LossMagnitude:
 def _(event: ev.PoissonSampled) -> LossMagnitude:
     base, rate = rough_magnitude(event.event), event.rate
     # chi-square shrinks by q^2, a loss l to log(1 + q (e^l - 1))
-    return LossMagnitude(
-        _mixed(base.variance, rate**2), _mixed(base.reach, rate), pure=_mixed(base.pure, rate)
-    )
+    return LossMagnitude(_mixed(base.variance, rate**2), _mixed(base.reach, rate), pure=_mixed(base.pure, rate))
 
 
 @rough_magnitude.register

@@ -34,9 +34,7 @@ class Folder:
         for name, kind in self._results.items():  # found early: a place that no earlier run made
             place = self.path / name
             if place.exists() and place.is_dir() != (kind == "folder"):
-                raise BadStructureError(
-                    f"Expected {place} to be a {kind} or free, got something else; move it away."
-                )
+                raise BadStructureError(f"Expected {place} to be a {kind} or free, got something else; move it away.")
         try:
             for path in reversed([self.path, *self.path.parents]):
                 if not path.exists():

@@ -53,9 +53,7 @@ class Unit(StrEnum):
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Data = Annotated[
-    str, typer.Argument(help="A known name (adult is bundled) or the path of a CSV or Parquet file.")
-]
+Data = Annotated[str, typer.Argument(help="A known name (adult is bundled) or the path of a CSV or Parquet file.")]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="The public facts, a TOML file.")]
 Delimiter = Annotated[str, typer.Option(help="The character that separates the cells of a CSV file.")]
 LedgerFile = Annotated[
@@ -67,9 +65,7 @@ Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder that 'fairveil train' wrote.")]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(
-        "--key", help="Key of a randomized rule [default: the key beside the model folder, if any]."
-    ),
+    typer.Option("--key", help="Key of a randomized rule [default: the key beside the model folder, if any]."),
 ]
 
 
@@ -85,19 +81,15 @@ class TrainOptions:
     target: Annotated[str | None, typer.Option(help="The column to predict [default: the schema's].")] = None
     sensitive: Annotated[
         list[str] | None,
-        typer.Option(
-            help="The column of groups; several for their intersections [default: the schema's first]."
-        ),
+        typer.Option(help="The column of groups; several for their intersections [default: the schema's first]."),
     ] = None
     epsilon: Annotated[float, typer.Option(help="Privacy budget; inf means not private.")] = 1.0
     delta: Delta = 1e-5
     constraint: str = "demographic_parity"
-    tolerance: Annotated[
-        float | None, typer.Option(help="Maximum allowed gap (or rate, for caps), e.g. 0.02.")
-    ] = None
-    against: Annotated[
-        Against, typer.Option(help="Compare a group with each other group, or with the rest.")
-    ] = Against.pairs
+    tolerance: Annotated[float | None, typer.Option(help="Maximum allowed gap (or rate, for caps), e.g. 0.02.")] = None
+    against: Annotated[Against, typer.Option(help="Compare a group with each other group, or with the rest.")] = (
+        Against.pairs
+    )
     rule: Annotated[
         list[str] | None,
         typer.Option(help="A further bound, such as 'false_negative_rate <= 0.3'; repeatable."),
@@ -113,9 +105,7 @@ class TrainOptions:
     model: str | None = None
     protects: Annotated[
         Protects,
-        typer.Option(
-            help="Hide whole records, or the sensitive attribute alone: features and labels are then public."
-        ),
+        typer.Option(help="Hide whole records, or the sensitive attribute alone: features and labels are then public."),
     ] = Protects.record
     schema: SchemaFile = None
     n_public: Annotated[int | None, typer.Option(help="The number of units, if it is public.")] = None
@@ -138,9 +128,7 @@ class Grid:
     """What `frontier` varies, and where all points go."""
 
     out: Annotated[Path, typer.Option(help="Folder for frontier.csv, frontier.html and every point's model.")]
-    epsilons: Annotated[
-        str, typer.Option(help="Budgets, separated by commas; each point spends its own.")
-    ] = "0.5,1,3"
+    epsilons: Annotated[str, typer.Option(help="Budgets, separated by commas; each point spends its own.")] = "0.5,1,3"
     tolerances: Annotated[str, typer.Option(help="Tolerances, separated by commas.")] = "0,0.02,0.05,0.1"
     methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "auto"
 
@@ -184,9 +172,7 @@ def _training_command(name: str, completed: Mapping[str, Any]) -> Callable[..., 
 
     def command(**values: Any) -> None:
         known = {one.name for one in fields(TrainOptions)}
-        knobs = {
-            option: values.pop(option) for option in completed if option not in known and option in values
-        }
+        knobs = {option: values.pop(option) for option in completed if option not in known and option in values}
         set_knobs = {option: value for option, value in knobs.items() if value is not None}
         if name == "frontier":
             from fairveil.cli.frontier import frontier
@@ -273,13 +259,9 @@ def certify(
     model: ModelFolder,
     data: Annotated[
         str,
-        typer.Argument(
-            metavar="HOLDOUT", help="A table of people who took no part in training, with the target."
-        ),
+        typer.Argument(metavar="HOLDOUT", help="A table of people who took no part in training, with the target."),
     ],
-    epsilon: Annotated[
-        float, typer.Option(help="What the counts may cost these people; inf means not private.")
-    ],
+    epsilon: Annotated[float, typer.Option(help="What the counts may cost these people; inf means not private.")],
     delta: Delta = 1e-5,
     confidence: Confidence = 0.95,
     ledger: LedgerFile = None,
@@ -327,12 +309,8 @@ def draft(
     target: Annotated[str, typer.Option(help="The column to predict.")],
     sensitive: Annotated[str, typer.Option(help="The column of groups.")],
     out: Annotated[Path, typer.Option(help="Where to write the schema.")],
-    epsilon: Annotated[
-        float | None, typer.Option(help="Draft privately at this cost; the ledger is debited.")
-    ] = None,
-    delta: Annotated[
-        float, typer.Option(help="With --epsilon: probability that a rare category shows.")
-    ] = 1e-6,
+    epsilon: Annotated[float | None, typer.Option(help="Draft privately at this cost; the ledger is debited.")] = None,
+    delta: Annotated[float, typer.Option(help="With --epsilon: probability that a rare category shows.")] = 1e-6,
     ledger: LedgerFile = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Approve at once: everything in the draft is public knowledge.")
@@ -347,9 +325,7 @@ def draft(
 @_implemented_in("schema")
 def approve(
     file: Annotated[Path, typer.Argument(help="The schema.")],
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Yes, every fact in this file is public knowledge.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Yes, every fact in this file is public knowledge.")] = False,
     as_json: Json = False,
 ) -> None:
     """Approve a draft: from then on it is treated as public knowledge."""

@@ -34,9 +34,7 @@ def certify(
                 "certify on rows that were kept apart, with a ledger of their own."
             )
     clf.delta = delta
-    certificate = clf.certify_file(
-        source.file(), epsilon, delimiter=delimiter, ledger=debited, confidence=confidence
-    )
+    certificate = clf.certify_file(source.file(), epsilon, delimiter=delimiter, ledger=debited, confidence=confidence)
     inputs = clf.estimator_.inputs_
     plan = make_counting_plan(epsilon, delta, inputs.task.unit)
     charges = plan.charges()

@@ -83,9 +83,7 @@ def _points(options: TrainOptions, grid: Grid) -> Iterator[Point]:
         for tolerance in limits if method is None or method.bounds_gap else [None]:
             kind = "measured" if tolerance is None else f"tolerance-{_digits(tolerance)}"
             folder = options.out / POINTS / f"{name}-epsilon-{_digits(epsilon)}-{kind}"
-            point = replace(
-                options, method=name, epsilon=epsilon, tolerance=tolerance, out=folder, as_json=True
-            )
+            point = replace(options, method=name, epsilon=epsilon, tolerance=tolerance, out=folder, as_json=True)
             run = prepare_run(point)
             yield Point(replace(run, command=_command(run, options, grid)), folder)
 
@@ -94,9 +92,7 @@ def _numbers(name: str, text: str) -> list[float]:
     try:
         return list(dict.fromkeys(float(number) for number in text.split(",")))
     except ValueError:
-        raise InvalidParameterError(
-            f"Expected numbers separated by commas after --{name}, got {text!r}."
-        ) from None
+        raise InvalidParameterError(f"Expected numbers separated by commas after --{name}, got {text!r}.") from None
 
 
 def _digits(number: float) -> str:
@@ -206,9 +202,7 @@ def _check_paid(ledger: Ledger, done: Sequence[Point], path: Path) -> None:
 
 def _draw(options: TrainOptions, points: Sequence[Point], ledger: Ledger) -> dict[str, Any]:
     """Write the table and the page of all points that are there, and return what they show."""
-    summaries = [
-        json.loads((point.folder / "summary.json").read_bytes()) for point in points if point.is_done
-    ]
+    summaries = [json.loads((point.folder / "summary.json").read_bytes()) for point in points if point.is_done]
     total, replaced = (finite(ledger.epsilon(options.delta, each)) for each in NeighboringRelation)
     facts = frontier_of(summaries, len(points))
     facts |= {"epsilon_spent_total": total, "epsilon_spent_total_replace_one": replaced}

@@ -29,9 +29,7 @@ def show(file: Path, delta: float, as_json: bool) -> None:
             }
             for charge in entry.charges
         ]
-        entries.append(
-            {"at": entry.at, "purpose": entry.purpose, "details": dict(entry.details), "charges": charges}
-        )
+        entries.append({"at": entry.at, "purpose": entry.purpose, "details": dict(entry.details), "charges": charges})
     facts = {
         "ledger": str(file),
         "delta": delta,

@@ -21,9 +21,7 @@ def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str,
     """Write one decision for each row of a table, in its order."""
     clf, source = open_model(model, key), source_of(data)
     if out.suffix not in FORMATS:
-        raise BadStructureError(
-            f"Expected --out to end in {' or '.join(FORMATS)}, got {out.name!r}; rename it."
-        )
+        raise BadStructureError(f"Expected --out to end in {' or '.join(FORMATS)}, got {out.name!r}; rename it.")
     file = source.file()
     if out.exists() and (out.samefile(file) or out.with_name(f"{out.name}.{LEDGER_NAME}").exists()):
         raise BadStructureError(

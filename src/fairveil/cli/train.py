@@ -47,9 +47,7 @@ def registry_options() -> dict[str, Any]:
     options: dict[str, Any] = {
         "constraint": Annotated[
             str,
-            _choice(
-                CONSTRAINT_TYPES, "Which gap to bound; methods without a tolerance reduce or only measure it."
-            ),
+            _choice(CONSTRAINT_TYPES, "Which gap to bound; methods without a tolerance reduce or only measure it."),
         ],
         "method": Annotated[str, _choice((AUTO, *METHODS), f"{AUTO} chooses by public facts. {lines}.")],
         "model": Annotated[str | None, _choice(models, f"What to train [default: linear; {others}].")],
@@ -96,9 +94,7 @@ def prepare_run(options: TrainOptions, command: str = "") -> Run:
     named: Any = CONSTRAINT_TYPES.get(options.constraint)
     if named is None:
         names = ", ".join(map(repr, CONSTRAINT_TYPES))
-        raise InvalidParameterError(
-            f"Expected --constraint to be one of {names}, got {options.constraint!r}."
-        )
+        raise InvalidParameterError(f"Expected --constraint to be one of {names}, got {options.constraint!r}.")
     has_bounds = options.tolerance is not None or bool(options.rule)
     constraints: list[Constraint] = [Rule(text) for text in options.rule or ()]
     if options.tolerance is not None or not constraints:
@@ -119,12 +115,8 @@ def prepare_run(options: TrainOptions, command: str = "") -> Run:
     method = clf.request().method
     clf.method = method.name
     if method.bounds_gap != has_bounds:  # Python cannot see what was not typed
-        expected = (
-            f"--tolerance or --rule with {method.name}, got neither; write --tolerance 0.05, or use a method "
-        )
-        expected += (
-            f"that needs none: {', '.join(one.name for one in METHODS.values() if not one.bounds_gap)}."
-        )
+        expected = f"--tolerance or --rule with {method.name}, got neither; write --tolerance 0.05, or use a method "
+        expected += f"that needs none: {', '.join(one.name for one in METHODS.values() if not one.bounds_gap)}."
         if has_bounds:
             others = " or ".join(one.name for one in METHODS.values() if one.bounds_gap)
             expected = f"no --tolerance and no --rule, because {method.name} measures the gap and does not bound it; "
@@ -211,9 +203,7 @@ def fit_run(run: Run, ledger: Ledger) -> None:
         run.classifier.fit_file(run.source.file(), delimiter=run.options.delimiter, progress=progress)
 
 
-def write_results(
-    run: Run, clf: FairClassifier, folder: Folder, started: float, before: float = 0.0
-) -> dict[str, Any]:
+def write_results(run: Run, clf: FairClassifier, folder: Folder, started: float, before: float = 0.0) -> dict[str, Any]:
     """Write all results of a fitted classifier into an open folder and keep it; return the summary.
 
     `before` is how many seconds it took until `started`, if they are part of the run.

@@ -84,9 +84,7 @@ def dataset_schema(name: str) -> Schema:
     names = list(dataset_names())
     if name not in names:
         known = ", ".join(names)
-        raise BadStructureError(
-            f'Expected a known data set ({known}), got "{name}"{close_match(name, names)}.'
-        )
+        raise BadStructureError(f'Expected a known data set ({known}), got "{name}"{close_match(name, names)}.')
     return Schema.read(_BUNDLED / f"{name}.toml")
 
 
@@ -100,9 +98,7 @@ def dataset_path(name: str) -> Path:
     path = Path(folder or ".") / f"{name}.parquet"
     if folder and path.is_file():
         return path
-    where = (
-        f"{path}, where there is none" if folder else f"the folder named by {DATA_FOLDER}, which is not set"
-    )
+    where = f"{path}, where there is none" if folder else f"the folder named by {DATA_FOLDER}, which is not set"
     raise BadStructureError(
         f'Expected "{name}" in {where}; get it from: {source}; then save it as {name}.parquet there.'
     )
@@ -156,9 +152,7 @@ def make_biased_mixture(
     centers = rng.uniform(-1, 1, (n_classes, 1, n_features))
     centers = centers + rng.standard_normal((n_classes, n_components, n_features))
     labels = rng.integers(n_classes, size=n_rows)
-    features = centers[labels, rng.integers(n_components, size=n_rows)] + rng.standard_normal(
-        (n_rows, n_features)
-    )
+    features = centers[labels, rng.integers(n_components, size=n_rows)] + rng.standard_normal((n_rows, n_features))
     is_one = rng.random(n_rows) < np.where(labels < n_classes // 2, p, 1 - p)
     names = [f"x{place}" for place in range(n_features)]
     frame = pd.DataFrame(features, columns=names)

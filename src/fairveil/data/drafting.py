@@ -83,9 +83,7 @@ class _Column:
         return bounds, grid, np.histogram(self.numbers[is_finite], grid, weights=self.weights[is_finite])[0]
 
 
-def draft_schema(
-    path: str | Path, target: str, sensitive: Sequence[str] = (), *, delimiter: str = ","
-) -> Schema:
+def draft_schema(path: str | Path, target: str, sensitive: Sequence[str] = (), *, delimiter: str = ",") -> Schema:
     """Return a schema guessed from the rows of a file, marked as a private draft.
 
     A column is a number if at least 95 % of its cells that are not missing are numbers and more than 12 are
@@ -105,8 +103,7 @@ def draft_schema(
     return Schema(
         name=Path(path).stem,
         notes=tuple(
-            f"Left out as a feature, for it seems to be an id or has no frequent value: {name}"
-            for name in left_out
+            f"Left out as a feature, for it seems to be an id or has no frequent value: {name}" for name in left_out
         ),
         private_draft=True,
         target=_target(target, columns[target]),
@@ -120,9 +117,7 @@ def _count_texts(path: str | Path, names: list[str], delimiter: str) -> dict[str
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     for chunk in read_table(path, delimiter=delimiter):
         for name in names:
-            counts[name].update(
-                pd.Series(canonical_texts(chunk[name]), dtype=object).value_counts().to_dict()
-            )
+            counts[name].update(pd.Series(canonical_texts(chunk[name]), dtype=object).value_counts().to_dict())
     return {
         name: _Column({text: count for text, count in counter.items() if not missing.holds(text)})
         for name, counter in counts.items()
@@ -194,9 +189,7 @@ def draft_privately(
     sizes = [float(count.numbers.sum() + count.texts + count.missing) for count in counts.values()]
     return Schema(
         name=Path(path).stem,
-        notes=(
-            f"Drafted with epsilon {epsilon:g}, delta {delta:g}; values too rare to show fall under 'other'.",
-        ),
+        notes=(f"Drafted with epsilon {epsilon:g}, delta {delta:g}; values too rare to show fall under 'other'.",),
         n_public=max(1, round(float(np.mean(sizes)))),
         target=Target(column=target, classes=_at_least_two(target, texts[target], "classes")),
         sensitive=(Sensitive(column=sensitive, groups=_at_least_two(sensitive, texts[sensitive], "groups")),),
@@ -338,9 +331,7 @@ def categories_from_counts(
     >>> categories_from_counts({"10": 20, "9": 30, "rare": 2})
     ('9', '10')
     """
-    frequent = sorted(
-        (name for name in counts if counts[name] >= at_least), key=lambda name: (-counts[name], name)
-    )
+    frequent = sorted((name for name in counts if counts[name] >= at_least), key=lambda name: (-counts[name], name))
     return tuple(sorted(frequent[:at_most], key=_natural))
 
 

@@ -251,9 +251,7 @@ def columns_of(table: pd.DataFrame, names: Sequence[str]) -> list[pd.Series]:
         if not counts[name]:
             raise BadStructureError(f'Expected a column "{name}", got none{close_match(name, labels)}.')
         if counts[name] > 1:
-            raise BadStructureError(
-                f'Expected one column "{name}", got {counts[name]}; rename or drop the others.'
-            )
+            raise BadStructureError(f'Expected one column "{name}", got {counts[name]}; rename or drop the others.')
     places = {label: place for place, label in enumerate(labels)}
     return [table.iloc[:, places[name]] for name in names]
 

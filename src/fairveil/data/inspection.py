@@ -82,9 +82,7 @@ def check_table(path: str | Path, schema: Schema, *, delimiter: str = ",") -> li
     for entry in schema.sensitive:
         rule = f"where {entry.column} alone is secret it is no secret: leave this feature out"
         for name, (count, share) in _proxies(levels, entry).items():
-            found.append(
-                SchemaMismatch(name, f"rows whose {entry.column} it reveals ({share:.1%})", count, rule)
-            )
+            found.append(SchemaMismatch(name, f"rows whose {entry.column} it reveals ({share:.1%})", count, rule))
     found.append(SchemaMismatch("", _COUNTED[1], n_rows, _COUNTED[2]))
     if schema.n_public is not None and schema.n_public != n_rows:
         rule = f"n_public = {schema.n_public} stands for the number of rows everywhere"

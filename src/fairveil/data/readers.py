@@ -159,9 +159,7 @@ def load_encoded(
     entries = [schema.sensitive_named(name) for name in sensitive]
     encoder = Encoder(schema)
     encoded: list[tuple[NDArray, ...]] = []
-    for frame in read_table(
-        path, columns_needed(schema, entries), chunk_rows=chunk_rows, delimiter=delimiter
-    ):
+    for frame in read_table(path, columns_needed(schema, entries), chunk_rows=chunk_rows, delimiter=delimiter):
         y = encoder.targets(columns_of(frame, [schema.target.column])[0])
         groups = np.empty((len(frame), len(entries)), dtype=np.int16)
         for index, entry in enumerate(entries):
@@ -203,9 +201,7 @@ def read_table(
     return (chunk.with_blanks if keep_malformed else chunk.frame for chunk in chunks)
 
 
-def read_chunks(
-    path: str | Path, columns: Sequence[str] | None, chunk_rows: int, delimiter: str
-) -> Iterator[Chunk]:
+def read_chunks(path: str | Path, columns: Sequence[str] | None, chunk_rows: int, delimiter: str) -> Iterator[Chunk]:
     """Return the chunks of a file, with its structure checked before the first one is read."""
     check_integer("chunk_rows", chunk_rows)
     names = table_columns(path, delimiter)
@@ -249,9 +245,7 @@ def table_columns(path: str | Path, delimiter: str = ",") -> list[str]:
     names = [name.strip() for name in names]
     repeated = [name for name, count in Counter(names).items() if count > 1 and name]
     if repeated:
-        raise BadStructureError(
-            f'Expected each column of {path} once, got "{repeated[0]}" twice; rename one.'
-        )
+        raise BadStructureError(f'Expected each column of {path} once, got "{repeated[0]}" twice; rename one.')
     return names
 
 
@@ -280,17 +274,13 @@ def _is_parquet(path: Path) -> bool:
     with path.open("rb") as file:
         is_parquet = file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
     if path.suffix in (".parquet", ".pq") and not is_parquet:
-        raise BadStructureError(
-            f"Expected a Parquet file in {path}, got something else; check where it came from."
-        )
+        raise BadStructureError(f"Expected a Parquet file in {path}, got something else; check where it came from.")
     return is_parquet
 
 
 def _read_header(file: BinaryIO, path: Path, delimiter: str) -> list[str]:
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise InvalidParameterError(
-            f"Expected delimiter to be one character other than a quote, got {delimiter!r}."
-        )
+        raise InvalidParameterError(f"Expected delimiter to be one character other than a quote, got {delimiter!r}.")
     raw = file.readline(MAX_HEADER_BYTES + 1)
     try:
         line = _without_line_break(raw.decode("utf-8-sig"))

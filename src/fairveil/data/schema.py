@@ -123,14 +123,10 @@ class Number(Facts):
         if self.cuts is not None and self.bins is not None:
             raise BadStructureError("Expected either cuts or bins, got both; remove one.")
         if self.encode == "scale" and (self.cuts is not None or self.bins is not None):
-            raise BadStructureError(
-                'Expected no cuts or bins with encode = "scale"; remove them or write "both".'
-            )
+            raise BadStructureError('Expected no cuts or bins with encode = "scale"; remove them or write "both".')
         check_increasing("cuts" if self.cuts is not None else "bins", self.edges)
         if self.edges and not low < self.edges[0] <= self.edges[-1] < high:
-            raise BadStructureError(
-                f"Expected cuts strictly inside the bounds {[low, high]}, got {list(self.edges)}."
-            )
+            raise BadStructureError(f"Expected cuts strictly inside the bounds {[low, high]}, got {list(self.edges)}.")
         return self
 
     @property
@@ -156,9 +152,7 @@ class Category(Facts):
     def _check(self) -> "Category":
         check_distinct("categories", self.categories)
         if len(self.levels) > MAX_LEVELS:
-            raise BadStructureError(
-                f"Expected at most {MAX_LEVELS - 2} categories, got {len(self.categories)}."
-            )
+            raise BadStructureError(f"Expected at most {MAX_LEVELS - 2} categories, got {len(self.categories)}.")
         return self
 
     @property
@@ -294,9 +288,7 @@ class Schema(Facts):
     @model_validator(mode="after")
     def _check(self) -> "Schema":
         if not self.columns:
-            raise BadStructureError(
-                "Expected at least one feature, got none; write one table [columns.NAME] for each."
-            )
+            raise BadStructureError("Expected at least one feature, got none; write one table [columns.NAME] for each.")
         if self.target.column in self.columns:
             raise BadStructureError(
                 f'Expected the target "{self.target.column}" not to be a feature; remove its column.'
@@ -314,9 +306,7 @@ class Schema(Facts):
         try:
             facts = tomllib.loads(Path(path).read_bytes().decode("utf-8-sig"))
         except OSError as error:
-            raise BadStructureError(
-                f"Expected a readable schema file at {path}; {error.strerror or error}."
-            ) from None
+            raise BadStructureError(f"Expected a readable schema file at {path}; {error.strerror or error}.") from None
         except UnicodeDecodeError:
             raise BadStructureError(f"Expected {path} to be a TOML schema; it is not UTF-8 text.") from None
         except tomllib.TOMLDecodeError as error:
@@ -378,9 +368,7 @@ class Schema(Facts):
     def _check_feature(self, column: str) -> None:
         if column not in self.columns:
             names = list(self.columns)
-            raise BadStructureError(
-                f'Expected a column of the schema, got "{column}"{close_match(column, names)}.'
-            )
+            raise BadStructureError(f'Expected a column of the schema, got "{column}"{close_match(column, names)}.')
 
     @classmethod
     def for_arrays(
@@ -464,9 +452,7 @@ def _as_fairveil_error(error: ValidationError, keys: list[str]) -> FairveilError
         return type(inner)(sentence)
     if kind == "missing" and len(location) == 1:
         if key in _PUBLIC_FACTS:
-            return MissingPublicFactError(
-                f"Expected {_PUBLIC_FACTS[key]}; got none, so write it into the schema."
-            )
+            return MissingPublicFactError(f"Expected {_PUBLIC_FACTS[key]}; got none, so write it into the schema.")
         return BadStructureError(f"Expected the key {key}, got none; add it.")
     if kind == "extra_forbidden":
         return BadStructureError(f"Expected known keys only, got {key!r}{close_match(key, keys)}.")
@@ -474,9 +460,7 @@ def _as_fairveil_error(error: ValidationError, keys: list[str]) -> FairveilError
         place = _place_in_schema(location)
         return BadStructureError(f'In {place}: expected type = "number" or type = "category".')
     message = detail["msg"]
-    return BadStructureError(
-        f"Expected a valid {'.'.join(map(str, location))}: {message[:1].lower()}{message[1:]}."
-    )
+    return BadStructureError(f"Expected a valid {'.'.join(map(str, location))}: {message[:1].lower()}{message[1:]}.")
 
 
 def _place_in_schema(location: tuple[int | str, ...]) -> str:

@@ -241,26 +241,18 @@ def check_coding(coding: Coding, word: str) -> None:
             f'Expected no {word} named "{IGNORE}", which means "leave the row out"; choose another.'
         )
     if coding.unknown != IGNORE and coding.unknown not in coding.names:
-        raise BadStructureError(
-            f'Expected unknown = "{IGNORE}" or one of the {word}, got {coding.unknown!r}.'
-        )
+        raise BadStructureError(f'Expected unknown = "{IGNORE}" or one of the {word}, got {coding.unknown!r}.')
     if coding.cuts and coding.values:
-        raise BadStructureError(
-            "Expected either cuts or values, got both; cuts are for numbers, values for codes."
-        )
+        raise BadStructureError("Expected either cuts or values, got both; cuts are for numbers, values for codes.")
     if coding.cuts:
         check_increasing("cuts", coding.cuts)
         n_cuts, n_names = len(coding.cuts), len(coding.names)
         if n_cuts != n_names - 1:
-            raise BadStructureError(
-                f"Expected one cut fewer than {word}, got {n_cuts} cuts for {n_names} {word}."
-            )
+            raise BadStructureError(f"Expected one cut fewer than {word}, got {n_cuts} cuts for {n_names} {word}.")
     if coding.values:
         strangers = [name for name in coding.values if name not in coding.names]
         if strangers:
-            raise BadStructureError(
-                f"Expected values for the declared {word} only, got values for {strangers[0]!r}."
-            )
+            raise BadStructureError(f"Expected values for the declared {word} only, got values for {strangers[0]!r}.")
         empty = [name for name in coding.names if name not in coding.values and name != coding.unknown]
         if empty:
             raise BadStructureError(f"Expected values for each of the {word}, got none for {empty[0]!r}.")

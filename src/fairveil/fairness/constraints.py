@@ -232,9 +232,7 @@ def constrain(constraint: Constraint | Sequence[Constraint], people: Population)
 def bounds_of(constraint: Constraint | Sequence[Constraint], people: Population) -> list[Bound]:
     """Return the inequalities of one constraint, or of several together, each once."""
     several = list(constraint) if isinstance(constraint, Sequence) else [constraint]
-    if isinstance(constraint, str) or not all(
-        hasattr(one, "bounds") and not isinstance(one, type) for one in several
-    ):
+    if isinstance(constraint, str) or not all(hasattr(one, "bounds") and not isinstance(one, type) for one in several):
         raise InvalidParameterError(
             f"Expected constraints such as DemographicParity(0.05), got {constraint!r}; make one or several."
         )

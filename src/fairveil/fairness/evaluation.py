@@ -77,9 +77,7 @@ class Evaluation:
         """Return one rate (of the positive class) in every group of an attribute, or in every intersection."""
         names = self.groups if attribute is None else self.people.attribute(attribute).groups
         groups = groups_of(self.people, attribute) if names else []
-        return {
-            name: self._rate(Rate(rate, group), confidence) for name, group in zip(names, groups, strict=True)
-        }
+        return {name: self._rate(Rate(rate, group), confidence) for name, group in zip(names, groups, strict=True)}
 
     def gap(self, constraint: str | Parity = "demographic_parity", confidence: float = 0.95) -> Interval:
         """Return the largest difference that a parity compares, over its rates (and classes, if many).
@@ -91,9 +89,7 @@ class Evaluation:
         known = [left for left in found if left.value is not None]
         if not known:
             return Interval(None, 0.0, 1.0, confidence)
-        value, low, high = (
-            max(sides) for sides in zip(*((x.value, x.low, x.high) for x in known), strict=True)
-        )
+        value, low, high = (max(sides) for sides in zip(*((x.value, x.low, x.high) for x in known), strict=True))
         return Interval(value, max(0.0, low), high, confidence)
 
     def ratio(self, constraint: str | Parity = "demographic_parity", confidence: float = 0.95) -> Interval:

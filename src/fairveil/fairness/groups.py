@@ -84,9 +84,7 @@ class Population:
         _check_distinct("attributes", [attribute.name for attribute in self.attributes])
         n_classes = len(self.classes)
         if not -n_classes <= self.positive < n_classes:
-            raise InvalidParameterError(
-                f"Expected positive to be the code of a class, got {self.positive!r}."
-            )
+            raise InvalidParameterError(f"Expected positive to be the code of a class, got {self.positive!r}.")
         shape = tuple(len(attribute.groups) + 1 for attribute in self.attributes)
         n_groups = math.prod(shape)
         if n_groups > MAX_GROUPS:
@@ -107,9 +105,7 @@ class Population:
         """The code of each intersection in `names`: people known in every attribute."""
         if not self.attributes:
             return np.empty(0, dtype=np.int64)
-        is_known = [
-            levels < size - 1 for levels, size in zip(np.indices(self.shape), self.shape, strict=True)
-        ]
+        is_known = [levels < size - 1 for levels, size in zip(np.indices(self.shape), self.shape, strict=True)]
         return np.flatnonzero(np.logical_and.reduce(is_known))
 
     @property
@@ -121,9 +117,7 @@ class Population:
 
     def code(self, levels: Iterable[NDArray[np.integer]]) -> NDArray[np.int16]:
         """Return one code per row from its group in each attribute (-1: none of them); needs an attribute."""
-        wrapped = [
-            np.where(level < 0, size - 1, level) for level, size in zip(levels, self.shape, strict=True)
-        ]
+        wrapped = [np.where(level < 0, size - 1, level) for level, size in zip(levels, self.shape, strict=True)]
         return np.ravel_multi_index(wrapped, self.shape).astype(np.int16)
 
     def members(self, where: Iterable[tuple[str, str]], *, rest: bool = False) -> NDArray[np.bool_]:
@@ -141,9 +135,7 @@ class Population:
             axis = self._axis(name)
             groups = self.attributes[axis].groups
             if group not in groups:
-                raise InvalidParameterError(
-                    f"Expected a group of {name!r} ({', '.join(groups)}); got {group!r}."
-                )
+                raise InvalidParameterError(f"Expected a group of {name!r} ({', '.join(groups)}); got {group!r}.")
             levels = np.indices(self.shape)[axis].ravel()
             meant &= levels == groups.index(group)
             known &= levels < len(groups)
@@ -156,9 +148,7 @@ class Population:
     def class_code(self, name: str) -> int:
         """Return the code of a class."""
         if name not in self.classes:
-            raise InvalidParameterError(
-                f"Expected one of the classes {', '.join(self.classes)}; got {name!r}."
-            )
+            raise InvalidParameterError(f"Expected one of the classes {', '.join(self.classes)}; got {name!r}.")
         return self.classes.index(name)
 
     def _axis(self, name: str) -> int:
@@ -188,9 +178,7 @@ class Rate:
     def __post_init__(self) -> None:
         check_choice("rate", self.name, RATES)
         if self.name in CLASSLESS and self.of_class is not None:
-            raise InvalidParameterError(
-                f"Expected no class of {self.name}, which is about all, got {self.of_class!r}."
-            )
+            raise InvalidParameterError(f"Expected no class of {self.name}, which is about all, got {self.of_class!r}.")
 
     def __str__(self) -> str:
         of_class = "" if self.of_class is None else f"({_quoted(self.of_class)})"
@@ -249,9 +237,7 @@ def smallest_partition(memberships: NDArray) -> NDArray[np.int64]:
     """
     columns = np.asarray(memberships, dtype=np.float64).T
     cell_of: dict[bytes, int] = {}
-    cells = [
-        cell_of.setdefault(column.tobytes(), len(cell_of)) if column.any() else -1 for column in columns + 0.0
-    ]
+    cells = [cell_of.setdefault(column.tobytes(), len(cell_of)) if column.any() else -1 for column in columns + 0.0]
     return np.array(cells, dtype=np.int64)
 
 

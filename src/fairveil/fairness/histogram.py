@@ -116,9 +116,7 @@ class HistogramConstraints:
         pulled = slopes @ self.above - (slopes * ratios.rates * ratios.is_free) @ self.below
         return pulled.reshape(-1, self.n_classes)
 
-    def standard_errors(
-        self, histogram: Float64Array, noise_variance: float, minimum: float = 1.0
-    ) -> Float64Array:
+    def standard_errors(self, histogram: Float64Array, noise_variance: float, minimum: float = 1.0) -> Float64Array:
         """Return the standard error of each bound's left side from noise of this variance on every count.
 
         By the delta method: the derivative of a ratio n/d along a count is (above - rate below) / d.

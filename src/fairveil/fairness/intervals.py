@@ -147,9 +147,7 @@ def _exact_deviations(rates: Float64Array, sizes: Float64Array, level: float) ->
     return np.maximum(high - rates, 0.0)
 
 
-def left_side(
-    terms: Terms, counts: Float64Array, noise_variance: float, people: Population
-) -> LeftSide | None:
+def left_side(terms: Terms, counts: Float64Array, noise_variance: float, people: Population) -> LeftSide | None:
     """Return a weighted sum of rates of these counts; None where a rate is of too few people to be estimated."""
     weights = np.array([weight for weight, _ in terms])
     # entries that no rate of the sum distinguishes are merged
@@ -170,9 +168,7 @@ def left_side(
 def range_of(terms: Terms) -> tuple[float, float]:
     """Return the least and the largest value that the left side can have."""
     weights = [weight for weight, _ in terms]
-    return math.fsum(min(weight, 0.0) for weight in weights), math.fsum(
-        max(weight, 0.0) for weight in weights
-    )
+    return math.fsum(min(weight, 0.0) for weight in weights), math.fsum(max(weight, 0.0) for weight in weights)
 
 
 def estimate_bounds(

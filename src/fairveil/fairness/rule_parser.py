@@ -50,9 +50,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
-            raise InvalidParameterError(
-                f"Expected a rule as text, got {type(self.text).__name__}; {EXAMPLE}."
-            )
+            raise InvalidParameterError(f"Expected a rule as text, got {type(self.text).__name__}; {EXAMPLE}.")
         _parse(self.text)
 
     @property
@@ -194,6 +192,4 @@ def _skip(text: str, at: int) -> int:
 def _refused(expected: str, text: str, at: int, advice: str) -> InvalidParameterError:
     token = TOKEN.match(text, at)
     got = "the end" if token is None else repr(token[0])
-    return InvalidParameterError(
-        f"Expected {expected}, got {got} at character {at + 1} of the rule; {advice}."
-    )
+    return InvalidParameterError(f"Expected {expected}, got {got} at character {at + 1} of the rule; {advice}.")

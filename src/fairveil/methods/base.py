@@ -435,9 +435,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
 
     # --- evidence ----------------------------------------------------------------------------------------------
 
-    def count_outcomes(
-        self, source: Source, epsilon: float, delta: float, ledger: Ledger | None = None
-    ) -> Evaluation:
+    def count_outcomes(self, source: Source, epsilon: float, delta: float, ledger: Ledger | None = None) -> Evaluation:
         """Return noisy (group x label x decision) counts on other people, for a certificate.
 
         Notes

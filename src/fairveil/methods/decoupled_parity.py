@@ -113,15 +113,11 @@ class RateFlips:
         if self.group_sizes is not None and not (len(self.group_sizes) == 2 and min(self.group_sizes) >= 1):
             raise InvalidParameterError(f"Expected two group sizes of at least 1, got {self.group_sizes!r}.")
         if len(self.group_epsilons) != 2:
-            raise InvalidParameterError(
-                f"Expected an epsilon for each of two groups, got {self.group_epsilons!r}."
-            )
+            raise InvalidParameterError(f"Expected an epsilon for each of two groups, got {self.group_epsilons!r}.")
         for epsilon in self.group_epsilons:
             check_positive("each of group_epsilons", epsilon)
         if self.group_sizes is None and self.group_epsilons[0] != self.group_epsilons[1]:
-            raise InvalidParameterError(
-                "Expected group_epsilons with public group_sizes only; leave them out."
-            )
+            raise InvalidParameterError("Expected group_epsilons with public group_sizes only; leave them out.")
 
     @property
     def weights(self) -> Float64Array:
@@ -225,9 +221,7 @@ class FlipTraining:
             )
         parity_tolerance(constrain(constraint, people))
         solver: RuleSolver = (
-            RateFlips(self.group_sizes, self.group_epsilons)
-            if self.mode == "flips"
-            else ScoreHistogram(in_bins=True)
+            RateFlips(self.group_sizes, self.group_epsilons) if self.mode == "flips" else ScoreHistogram(in_bins=True)
         )
         base = PrefittedScores() if is_prefitted else self.base
         jitter = WIDTH if is_prefitted else 0.0

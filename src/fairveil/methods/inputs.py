@@ -73,9 +73,7 @@ class PrefittedClassifier:
         if len(X) == 0:
             return np.empty((0, len(self.columns)), dtype=np.float32)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter(
-                "ignore"
-            )  # a warning about a value would be an output that one record decides
+            warnings.simplefilter("ignore")  # a warning about a value would be an output that one record decides
             answers = np.asarray(self.classifier.predict_proba(X), dtype=np.float64)
         if answers.ndim != 2 or answers.shape[1] <= max(self.columns):
             raise BadStructureError(
@@ -133,9 +131,7 @@ class InputSpec:
                     "Schema.for_arrays(n_features, classes=[...], bounds=(-1, 1), n_public=...) for a plain array."
                 )
             if names:
-                raise InvalidParameterError(
-                    "Expected a schema with the groups of the sensitive column, got none."
-                )
+                raise InvalidParameterError("Expected a schema with the groups of the sensitive column, got none.")
             X, y = arrays
             schema = Schema.for_arrays(X.shape[1], classes=[str(code) for code in range(len(np.unique(y)))])
         if schema.private_draft and math.isfinite(epsilon):
@@ -152,9 +148,7 @@ class InputSpec:
         if self.protects != "attribute":
             return
         if not self.sensitive:
-            raise InvalidParameterError(
-                "Expected a sensitive column, whose groups are the secret, got none; name one."
-            )
+            raise InvalidParameterError("Expected a sensitive column, whose groups are the secret, got none; name one.")
         public: dict[str | None, str] = {
             **dict.fromkeys(self.schema.columns, "a feature"),
             **{rule.column: "a rule on rows ([[where]])" for rule in self.schema.where},
@@ -178,9 +172,7 @@ class InputSpec:
 
     def for_postprocessing(self, predicts: str, estimator: Any) -> "InputSpec":
         """Return the spec of a post-processor: groups declared, and no input of a joint model if they are features."""
-        prefitted = (
-            None if estimator is None else PrefittedClassifier.of(estimator, self.schema.target.classes)
-        )
+        prefitted = None if estimator is None else PrefittedClassifier.of(estimator, self.schema.target.classes)
         names = [entry.column for entry in self.sensitive]
         others = (entry for entry in self.schema.sensitive if entry.column not in names)
         schema = self.schema.model_copy(update={"sensitive": (*self.sensitive, *others)})
@@ -233,9 +225,7 @@ class InputSpec:
         keep, persons = np.ones(len(rows), dtype=bool), None
         if self.schema.where:
             if not isinstance(X, pd.DataFrame):
-                raise BadStructureError(
-                    "Expected a DataFrame, because the schema has row rules, got an array."
-                )
+                raise BadStructureError("Expected a DataFrame, because the schema has row rules, got an array.")
             keep = self.encoder.keep(X)
         if self.schema.id_column is not None:
             persons = self.encoder.persons(_column(X, self.schema.id_column, "id"))
@@ -316,9 +306,7 @@ class InputSpec:
 
 def _column(X: Any, name: str, what: str) -> pd.Series:
     if not isinstance(X, pd.DataFrame):
-        raise BadStructureError(
-            f'Expected a DataFrame with the {what} column "{name}", got an array without names.'
-        )
+        raise BadStructureError(f'Expected a DataFrame with the {what} column "{name}", got an array without names.')
     return columns_of(X, [name])[0]
 
 
@@ -399,9 +387,7 @@ class Predictor:
         encoder, name = self.inputs.encoder, self.inputs.schema.id_column
         codes, numbers = encoder.codes(X), encoder.numbers(X) + np.float32(0)  # 0 and -0 are one number
         content = [
-            np.ascontiguousarray(block)
-            .view(np.uint8)
-            .reshape(len(codes), block.shape[1] * block.dtype.itemsize)
+            np.ascontiguousarray(block).view(np.uint8).reshape(len(codes), block.shape[1] * block.dtype.itemsize)
             for block in (codes, numbers)
         ]
         uniforms = uniforms_of_rows(self.key, np.hstack(content))

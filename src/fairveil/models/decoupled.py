@@ -31,9 +31,7 @@ class Decoupled:
 
     def __post_init__(self) -> None:
         check_integer("n_groups", self.n_groups)
-        object.__setattr__(
-            self, "n_features", self.base.n_features + 1
-        )  # the last column is the group's code
+        object.__setattr__(self, "n_features", self.base.n_features + 1)  # the last column is the group's code
         object.__setattr__(self, "n_classes", self.base.n_classes)
         object.__setattr__(self, "n_params", self.n_groups * self.base.n_params)
 
@@ -57,9 +55,7 @@ class Decoupled:
 
     def shifted(self, params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
         """Return parameters whose logits are higher by one offset a class, for every row."""
-        return np.concatenate(
-            [self.base.shifted(copy, offsets) for copy in params.reshape(self.n_groups, -1)]
-        )
+        return np.concatenate([self.base.shifted(copy, offsets) for copy in params.reshape(self.n_groups, -1)])
 
     def clipped_gradient(
         self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE

@@ -125,9 +125,7 @@ class LinearSoftmax:
         norms = np.sqrt(self._squares(X, dlogits, known.row_norms))
         return np.where(np.isnan(norms), np.float32(np.inf), norms)
 
-    def _squares(
-        self, X: Float32Array, dlogits: Float32Array, row_norms: Float32Array | None
-    ) -> Float32Array:
+    def _squares(self, X: Float32Array, dlogits: Float32Array, row_norms: Float32Array | None) -> Float32Array:
         """Return the squared norm of each record's gradient: (||x||^2 + 1) ||dlogits||^2."""
         squares = np.einsum("ij,ij->i", X, X) if row_norms is None else row_norms * row_norms
         squares += np.float32(1) if self.bias else SQUARE_SLACK

@@ -114,9 +114,7 @@ def soft_decision_pull(logits: Float32Array, tilts: Float32Array, sharpness: flo
     return sharpness * soft * (tilts - np.einsum("kb,kb->b", soft, tilts))
 
 
-def _tilted_pair(
-    logits: Float32Array, y: NDArray[np.integer], tilt: Float32Array, temperature: float
-) -> Float32Array:
+def _tilted_pair(logits: Float32Array, y: NDArray[np.integer], tilt: Float32Array, temperature: float) -> Float32Array:
     """Return the two-class case, p_1 - y + temperature p_1 p_0 (tilt_1 - tilt_0), and its negative."""
     pulls = np.empty_like(logits)
     odds = logits[0] - logits[1]

@@ -139,7 +139,5 @@ class Average:
     def value(self) -> Float32Array:
         """Return the average as float32 parameters."""
         if self.weight == 0.0:
-            raise InvalidParameterError(
-                "Expected an average of at least one iterate, got none; call add first."
-            )
+            raise InvalidParameterError("Expected an average of at least one iterate, got none; call add first.")
         return (self.total / self.weight).astype(np.float32)

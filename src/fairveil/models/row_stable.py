@@ -67,9 +67,7 @@ def _(model: Perceptron, params: Float32Array, X: Float32Array) -> Float64Array:
 @row_stable_answer.register
 def _(model: Decoupled, params: Float32Array, X: Float32Array) -> Float64Array:
     groups, rows = X[:, -1], X[:, :-1]
-    copies = np.array(
-        [row_stable_answer(model.base, copy, rows) for copy in params.reshape(model.n_groups, -1)]
-    )
+    copies = np.array([row_stable_answer(model.base, copy, rows) for copy in params.reshape(model.n_groups, -1)])
     own = np.mean(copies, axis=0)
     for group, logits in enumerate(copies):
         np.copyto(own, logits, where=groups == group)
@@ -82,9 +80,7 @@ def _(model: PrefittedProbabilities, params: Float32Array, X: Float32Array) -> F
 
 
 @ignore_float_warnings
-def row_stable_inputs(
-    model: LinearSoftmax | Perceptron, params: Float32Array, X: Float32Array
-) -> Float64Array:
+def row_stable_inputs(model: LinearSoftmax | Perceptron, params: Float32Array, X: Float32Array) -> Float64Array:
     """Return what the last layer reads, (inputs, B) in double precision, each column from its own row alone.
 
     Where the layer has biases, the last input is the constant 1 that they belong to.

@@ -113,9 +113,7 @@ class AttributeRecords:
     def secret(self) -> MemoryRecords:
         """The records whose attribute is known: one of them more or less is what must not show."""
         records = self.records
-        return MemoryRecords.keeping(
-            records.X, records.y, records.groups, records.persons, records.groups >= 0
-        )
+        return MemoryRecords.keeping(records.X, records.y, records.groups, records.persons, records.groups >= 0)
 
     def split(self, shares: Mapping[str, float], coins: Coins) -> dict[str, "AttributeRecords"]:
         """Return disjoint parts; which unit fell into which is no secret, since features and labels show it."""

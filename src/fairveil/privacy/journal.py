@@ -62,9 +62,7 @@ class Journal:
     def _parse(self, content: bytes) -> tuple[list[dict[str, Any]], int, str]:
         """Return the lines, the length of the sound beginning, and the hash that the next line must carry."""
         if not (content.startswith(HEADER) or HEADER.startswith(content)):
-            raise DamagedLedgerError(
-                f"Expected a ledger, got another kind of file in {self.path}; name another one."
-            )
+            raise DamagedLedgerError(f"Expected a ledger, got another kind of file in {self.path}; name another one.")
         whole = content.rfind(b"\n") + 1
         lines, chain = [], HEADER.decode()
         for number, raw in enumerate(content[len(HEADER) : whole].split(b"\n")[:-1], start=2):

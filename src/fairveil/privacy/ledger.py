@@ -171,9 +171,7 @@ class Ledger:
         """Record a choice that used private rows outside any accounting: no total can be stated after it."""
         return self.debit([Charge(UnpricedChoice(reason))], purpose=reason)
 
-    def epsilon(
-        self, delta: float, relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
-    ) -> float:
+    def epsilon(self, delta: float, relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE) -> float:
         """Return the composed total of everything ever released, at this delta."""
         charges = [charge for entry in self.entries for charge in entry.charges]
         return _total(charges, check_delta(delta), relation)
@@ -259,9 +257,7 @@ def _entry(line: Mapping[str, Any]) -> Entry:
 def _debits(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     strangers = {line.get("kind") for line in lines} - {"debit", "budget"}
     if strangers:
-        raise DamagedLedgerError(
-            f"Expected debits and budgets only, got {strangers.pop()!r}; update fairveil."
-        )
+        raise DamagedLedgerError(f"Expected debits and budgets only, got {strangers.pop()!r}; update fairveil.")
     return [line for line in lines if line["kind"] == "debit"]
 
 

@@ -148,9 +148,7 @@ class NoiseDistribution:
 
     def __post_init__(self) -> None:
         if self.norm not in {1, 2}:
-            raise InvalidParameterError(
-                f"Expected the norm of a noise distribution to be 1 or 2, got {self.norm!r}."
-            )
+            raise InvalidParameterError(f"Expected the norm of a noise distribution to be 1 or 2, got {self.norm!r}.")
 
 
 def noise_distribution(name: str) -> NoiseDistribution:
@@ -162,9 +160,7 @@ def noise_distribution(name: str) -> NoiseDistribution:
 def register_noise_distribution(law: NoiseDistribution) -> NoiseDistribution:
     """Register a noise distribution for plans and veils; a name cannot be registered again for another one."""
     if _laws.get(law.name, law) != law:
-        raise InvalidParameterError(
-            f"Expected a name that no other noise distribution has, got {law.name!r}."
-        )
+        raise InvalidParameterError(f"Expected a name that no other noise distribution has, got {law.name!r}.")
     _laws[law.name] = law
     return law
 

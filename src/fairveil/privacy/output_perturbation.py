@@ -66,9 +66,7 @@ class RidgeSoftmax:
     @property
     def sensitivity(self) -> float:
         """How far one record can move what is released, when added or removed."""
-        return (
-            self.gradient_bound / (self.size * self.regularization) + 2 * self.tolerance / self.regularization
-        )
+        return self.gradient_bound / (self.size * self.regularization) + 2 * self.tolerance / self.regularization
 
     def smoothness(self, n_rows: int) -> float:
         """Return the largest curvature of the objective on that many rows (private: it only sets a step)."""
@@ -82,9 +80,7 @@ class RidgeSoftmax:
         rows *= (self.radius / np.maximum(lengths * (1 + 1e-6), self.radius))[:, None]
         return np.column_stack([rows, np.ones(len(rows))])
 
-    def loss(
-        self, weights: Float64Array, design: Float64Array, y: NDArray[np.integer]
-    ) -> tuple[float, Float64Array]:
+    def loss(self, weights: Float64Array, design: Float64Array, y: NDArray[np.integer]) -> tuple[float, Float64Array]:
         """Return the summed loss over a block of rows, and its gradient."""
         columns = weights.reshape(self.n_features + 1, self.n_classes - 1)
         logits = np.column_stack([np.zeros(len(design)), design @ columns])

@@ -121,9 +121,7 @@ class Stage:
             **subset,
             **({"by_group": True} if self.by_group else {}),
             "share": self.share,
-            "sampling_rates": {
-                ALL if cell == -1 else str(cell): q for cell, q in self.sampling_rates.items()
-            },
+            "sampling_rates": {ALL if cell == -1 else str(cell): q for cell, q in self.sampling_rates.items()},
             "n_steps": self.n_steps,
             "releases": [
                 {

@@ -56,9 +56,7 @@ class MemoryRecords:
     def __post_init__(self) -> None:
         lengths = {len(self.X), len(self.y), len(self.groups)}
         if len(lengths) != 1 or (self.persons is not None and len(self.persons) != len(self.y)):
-            raise BadStructureError(
-                "Expected inputs, labels, groups and persons of equal length; got different ones."
-            )
+            raise BadStructureError("Expected inputs, labels, groups and persons of equal length; got different ones.")
 
     @classmethod
     def keeping(
@@ -172,11 +170,7 @@ class MemoryRecords:
             values, gradients = zip(*(ridge.loss(weights, X, y) for X, y in blocks), strict=True)
             return sum(values), np.sum(gradients, axis=0)
 
-        return (
-            minimize_loss(loss, ridge, sum(len(y) for _, y in blocks)) if blocks else np.zeros(ridge.n_params)
-        )
+        return minimize_loss(loss, ridge, sum(len(y) for _, y in blocks)) if blocks else np.zeros(ridge.n_params)
 
 
-_NOT_ONE_ANSWER = (
-    "Expected a query to answer each row once, got more or fewer answers."  # else nothing is bounded
-)
+_NOT_ONE_ANSWER = "Expected a query to answer each row once, got more or fewer answers."  # else nothing is bounded

@@ -163,9 +163,7 @@ class TunedPlan:
         }
 
     @classmethod
-    def from_dict(
-        cls, facts: Mapping[str, Any], epsilon: float, delta: float, unit: str = "record"
-    ) -> "TunedPlan":
+    def from_dict(cls, facts: Mapping[str, Any], epsilon: float, delta: float, unit: str = "record") -> "TunedPlan":
         """Return the plan that `to_dict` wrote, calibrated to this budget."""
         runs = tuple(
             Plan(
@@ -257,9 +255,7 @@ class Runs:
         see was in the price. Assumes that nobody measures the time this takes, which tells the number of runs.
         """
         if self._is_made:
-            raise UnplannedReleaseError(
-                "Expected one choice for one debit, got a second; open a new selection."
-            )
+            raise UnplannedReleaseError("Expected one choice for one debit, got a second; open a new selection.")
         self._is_made = True
         best = self._one(run)
         for _ in range(draw_count(self._plan.mean_runs, self._coins) - 1):

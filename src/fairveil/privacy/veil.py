@@ -73,9 +73,7 @@ AnyRecords = Records | AttributeRecords
 """Records that are secret as a whole, or whose sensitive attribute alone is secret."""
 
 
-def open_veils(
-    records: AnyRecords, plan: Plan, ledger: Ledger, coins: Coins, purpose: str
-) -> dict[str, "Veil"]:
+def open_veils(records: AnyRecords, plan: Plan, ledger: Ledger, coins: Coins, purpose: str) -> dict[str, "Veil"]:
     """Debit the plan, split the records, and return one veil for each stage of the plan.
 
     Where only an attribute is secret, each veil holds the public columns of its subset as well (`Veil.public`).
@@ -119,9 +117,7 @@ class Veil:
         self, records: Records, stage: Stage, receipt: Receipt, coins: Coins, public: PublicRows | None = None
     ) -> None:
         if not isinstance(receipt, Receipt):
-            raise UnplannedReleaseError(
-                "Expected the receipt of a debit, got none; open a veil with open_veils."
-            )
+            raise UnplannedReleaseError("Expected the receipt of a debit, got none; open a veil with open_veils.")
         self.stage = stage
         self.public = public
         self._records = records
@@ -241,9 +237,7 @@ class Batch:
             raise UnplannedReleaseError(f"Expected sums that keep groups apart, got others for {name!r}.")
         release = self._open.pop(name, None)
         if release is None:
-            raise UnplannedReleaseError(
-                f"Expected one of the planned releases {sorted(self._open)}, got {name!r}."
-            )
+            raise UnplannedReleaseError(f"Expected one of the planned releases {sorted(self._open)}, got {name!r}.")
         law, noise_multiplier = noise_distribution(release.law), release.noise_multiplier
         if norm not in {None, law.norm} or law.is_whole > is_whole:
             fitting = "gaussian" if norm == 2 else "gaussian or laplace"

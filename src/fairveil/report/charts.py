@@ -97,9 +97,7 @@ def dot_chart(
     return chart(identity, title, description, bottom + 26, *rows, *axis)
 
 
-def _dot_row(
-    dot: Dot, top: float, scale: Scale, band: tuple[float, float] | None, rule: float | None
-) -> list[Markup]:
+def _dot_row(dot: Dot, top: float, scale: Scale, band: tuple[float, float] | None, rule: float | None) -> list[Markup]:
     """Return a row: grid, band and rule first, then the words and the dot; an unknown value has words but no dot."""
     start, middle, end = top + 20, top + 29, top + 38
     places = [along(scale.at(tick)) for tick in scale.ticks]
@@ -124,9 +122,7 @@ def _dot_row(
     ]
     ends, value = dot.interval.ends, dot.interval.value
     if ends is not None:
-        parts.append(
-            line(along(scale.at(ends[0])), middle, along(scale.at(ends[1])), middle, class_="whisker")
-        )
+        parts.append(line(along(scale.at(ends[0])), middle, along(scale.at(ends[1])), middle, class_="whisker"))
     if value is not None:
         parts.append(tag("circle", cx=along(scale.at(value)), cy=middle, r=5.5, class_="dot"))
     mark = tag(
@@ -217,9 +213,7 @@ def _band(one: Line, x: Scale, y: Scale) -> list[Markup]:
     for subset in runs(known):
         there = [_spot(x, y, one.steps[i], one.highs[i] or 0.0) for i in subset]
         back = [_spot(x, y, one.steps[i], one.lows[i] or 0.0) for i in reversed(subset)]
-        shapes.append(
-            tag("polygon", points=" ".join(there + back), class_=f"area color-{one.series % N_COLORS}")
-        )
+        shapes.append(tag("polygon", points=" ".join(there + back), class_=f"area color-{one.series % N_COLORS}"))
     return shapes
 
 
@@ -349,9 +343,7 @@ def trace_charts(trace: pd.DataFrame) -> TraceCharts | None:
     """Return the charts and tables of a trace, or None if it is empty."""
     missing = [name for name in TRACE_COLUMNS if name not in trace.columns]
     if missing:
-        raise BadStructureError(
-            f"Expected a trace with the column {missing[0]!r}, got {list(trace.columns)}."
-        )
+        raise BadStructureError(f"Expected a trace with the column {missing[0]!r}, got {list(trace.columns)}.")
     if trace.empty:
         return None
     bounds = sorted(
@@ -369,11 +361,7 @@ def trace_charts(trace: pd.DataFrame) -> TraceCharts | None:
 def _bound_trace(name: str, rows: pd.DataFrame) -> BoundTrace:
     rows = rows.sort_values("step", kind="stable")
     rows = rows.iloc[thin(len(rows), MOST_POINTS)]
-    columns = {
-        column: tuple(finite(value) for value in rows[column])
-        for column in TRACE_COLUMNS
-        if column != "bound"
-    }
+    columns = {column: tuple(finite(value) for value in rows[column]) for column in TRACE_COLUMNS if column != "bound"}
     steps = tuple(float(step) for step in rows["step"])
     return BoundTrace(
         name, columns["limit"][-1], steps, columns["value"], columns["low"], columns["high"], columns["multiplier"]
@@ -383,9 +371,7 @@ def _bound_trace(name: str, rows: pd.DataFrame) -> BoundTrace:
 def _panels(drawn: tuple[BoundTrace, ...], x: Scale) -> tuple[Markup, ...]:
     """Return one panel for each bound on a common scale; wide bands of the first steps may leave the picture."""
     values = [value for one in drawn for value in one.values]
-    ends = [
-        end for one in drawn for end in (*one.lows[len(one.lows) // 4 :], *one.highs[len(one.highs) // 4 :])
-    ]
+    ends = [end for one in drawn for end in (*one.lows[len(one.lows) // 4 :], *one.highs[len(one.highs) // 4 :])]
     limits = [one.limit for one in drawn if one.limit is not None]
     y = scale_over([*values, *ends], include=limits, about=4)
     panels = []
@@ -402,8 +388,7 @@ def _panels(drawn: tuple[BoundTrace, ...], x: Scale) -> tuple[Markup, ...]:
 
 def _multipliers(drawn: tuple[BoundTrace, ...], x: Scale) -> Markup:
     lines = [
-        Line(f"multiplier of {one.bound}", one.steps, one.multipliers, series=place)
-        for place, one in enumerate(drawn)
+        Line(f"multiplier of {one.bound}", one.steps, one.multipliers, series=place) for place, one in enumerate(drawn)
     ]
     y = scale_over([value for one in drawn for value in one.multipliers], include=(0.0,), about=4)
     return line_chart(

@@ -214,9 +214,7 @@ def _environment() -> Environment:
         environment.filters[name] = lambda value, *more, words=words: marked(value, words(value, *more))
         environment.filters[f"{name}_text"] = words
     environment.filters["worded"] = lambda value, name: environment.filters[name](value)
-    environment.filters["verdict_badge"] = lambda verdict: VERDICT_BADGES.get(
-        verdict, ("none", DASH, verdict)
-    )
+    environment.filters["verdict_badge"] = lambda verdict: VERDICT_BADGES.get(verdict, ("none", DASH, verdict))
     environment.filters["day"] = formatting.day
     environment.filters["measurement"] = measurement
     return environment

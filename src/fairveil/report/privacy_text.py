@@ -100,9 +100,7 @@ def privacy_statement(facts: Mapping[str, Any], prefitted: str | None = None) ->
     """
     not_covered = list(NOT_COVERED)
     if prefitted is not None:
-        not_covered.insert(
-            0, f"How the {prefitted} that was passed in was trained, and errors it raises on a value."
-        )
+        not_covered.insert(0, f"How the {prefitted} that was passed in was trained, and errors it raises on a value.")
     if facts["epsilon"] is None:
         nothing = "Nothing is hidden: this was computed without noise and is not private."
         return {"covered": [nothing], "not_covered": not_covered, "accountant": "none", "sampling": "none"}
@@ -143,9 +141,7 @@ def privacy_statement(facts: Mapping[str, Any], prefitted: str | None = None) ->
     }  # fmt: skip
 
 
-def total_sentence(
-    total: float | None, replaced: float | None, delta: float, neighbor: NeighborWording
-) -> str:
+def total_sentence(total: float | None, replaced: float | None, delta: float, neighbor: NeighborWording) -> str:
     """Return the sentence on everything ever released from a data set."""
     if total is None or replaced is None:
         return "No bound can be stated on everything ever released from these people: see the ledger."

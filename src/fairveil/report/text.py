@@ -232,38 +232,28 @@ def certificate_text(facts: Facts, ledger: Path) -> str:
             f"{claim['upper']:.4f} ({level})"
         )
     if len(claims) > 2 * MOST_SHOWN:
-        lines.append(
-            f"  ... and {len(claims) - 2 * MOST_SHOWN} more, none closer to its limit: --json lists all"
-        )
-    lines.append(
-        "  assumes    that nobody here was in the training data, which fairveil cannot see from these rows"
-    )
+        lines.append(f"  ... and {len(claims) - 2 * MOST_SHOWN} more, none closer to its limit: --json lists all")
+    lines.append("  assumes    that nobody here was in the training data, which fairveil cannot see from these rows")
     if facts["protects"] == "attribute":
         lines.append(
             "  not hidden features and labels of these people, and that they are in this table: both are public here"
         )
     lines += spending_lines(facts)
-    lines.append(
-        f"Next: fairveil ledger show {quote(str(ledger))}  # everything ever released from these people"
-    )
+    lines.append(f"Next: fairveil ledger show {quote(str(ledger))}  # everything ever released from these people")
     return "\n".join(lines)
 
 
 # --- train and explain ------------------------------------------------------------------------------------------------
 
 
-def training_text(
-    summary: Facts, out: Path, written: Sequence[str], ledger: Path, delimiter: str = ","
-) -> str:
+def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Path, delimiter: str = ",") -> str:
     """Return the results of a finished training for the terminal, and what to do next."""
     confidence, compared, certificate = summary["confidence"], summary["comparisons"], summary["certificate"]
     measured = f"measured {'privately ' if summary['private_evaluation'] else ''}on held-out rows"
     if certificate is None:
         measured = "not measured: no rows were held out"
     elif summary["accuracy"]["value"] is None:
-        measured = (
-            "not measured: too few held-out rows, or labels that the schema does not name (fairveil check)"
-        )
+        measured = "not measured: too few held-out rows, or labels that the schema does not name (fairveil check)"
     requested = "measured, not bounded"
     if summary["tolerance"] is not None:
         requested = f"requested {summary['tolerance']:g}"
@@ -272,9 +262,7 @@ def training_text(
         requested = f"{summary['method']} {aim} measures it"
     private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
     if summary["protects"] == "attribute" and summary["epsilon"] is not None:
-        hidden = (
-            f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
-        )
+        hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
     lines = [
         f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
         f"  decisions  {reading(summary)}",
@@ -290,10 +278,7 @@ def training_text(
     timing = ", ".join(f"{name} {seconds:.1f}" for name, seconds in summary["timing"].items())
     lines += [
         *_certificate_lines(certificate),
-        *(
-            f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}"
-            for one in summary["noise_statements"]
-        ),
+        *(f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}" for one in summary["noise_statements"]),
         *(f"  broken     {one['bound']}; measured {number(one['value'])}" for one in broken[:MOST_SHOWN]),
         *(f"  caution    {sentence}" for sentence in summary["cautions"]),
         *spending_lines(summary),
@@ -311,9 +296,7 @@ def explanation(facts: Facts, command: str = "fit") -> str:
     """Return what training would do and guarantee, before any data is read; whether decisions read the group first."""
     bounds, expected = facts["asked"], facts["expected_tolerance"]
     shown = (
-        bounds
-        if len(bounds) <= MOST_SHOWN + 1
-        else [*bounds[:MOST_SHOWN], f"... and {len(bounds) - MOST_SHOWN} more"]
+        bounds if len(bounds) <= MOST_SHOWN + 1 else [*bounds[:MOST_SHOWN], f"... and {len(bounds) - MOST_SHOWN} more"]
     )
     size = "not declared: a noisy count will be released"
     if facts["protects"] == "attribute":
@@ -332,9 +315,7 @@ def explanation(facts: Facts, command: str = "fit") -> str:
             "(more if one is smaller)"
         )
     elif bounds and not facts["n_public"]:
-        lines.append(
-            "  certifies  cannot be predicted: declare n_public in the schema, or --n-public, if it is public"
-        )
+        lines.append("  certifies  cannot be predicted: declare n_public in the schema, or --n-public, if it is public")
     lines += [f"  size       {size}", *spending_lines(facts)]
     lines += [
         f"  chooses    the best of a secret number of runs (Poisson, {mean:g} on average), each by a random candidate; "
@@ -357,9 +338,7 @@ def _stage_lines(stage: Facts) -> list[str]:
         units = f"the same units as {stage['piece']}"
     draw = "full pass" if set(stage["sampling_rates"].values()) == {1} else "Poisson draw"
     draws = (
-        f"one {draw}"
-        if stage["n_steps"] == 1
-        else f"{stage['n_steps']} {draw}{'es' if draw == 'full pass' else 's'}"
+        f"one {draw}" if stage["n_steps"] == 1 else f"{stage['n_steps']} {draw}{'es' if draw == 'full pass' else 's'}"
     )
     return [f"  stage      {stage['part']}: {units}; {draws} (rate {rates}); {cost} by itself"] + [
         f"             releases {release['name']}: {release['law']} noise, "
@@ -506,17 +485,13 @@ def overview(summary: Facts) -> list[str]:
         accurate = "How often it is right was not measured: no rows, or too few, were held out."
     name, gap = gap_name(summary["constraint"], summary["against"]), finite(summary["gap"]["value"])
     tolerance = finite(summary["tolerance"])
-    requested = (
-        "no tolerance was requested" if tolerance is None else f"at most {points(tolerance)} was requested"
-    )
+    requested = "no tolerance was requested" if tolerance is None else f"at most {points(tolerance)} was requested"
     fair = f"The {name} was measured as {points(gap)}; {requested}."
     if gap is None:
         fair = f"The {name} is unknown."
     certified = "Nothing is certified, because no rows were held out."
     if summary["certificate"] is not None:
-        certified = CERTIFIED.get(
-            summary["certificate"]["verdict"], "No bound was requested, so none is certified."
-        )
+        certified = CERTIFIED.get(summary["certificate"]["verdict"], "No bound was requested, so none is certified.")
     spent, private = finite(summary["epsilon_spent"]), "The training was not private."
     if spent is not None:
         public = ""

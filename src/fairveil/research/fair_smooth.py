@@ -218,9 +218,7 @@ class Smoothed:
         """
         fit = self.base.train(veils, task, size, rng, progress)
         if not isinstance(fit.rule, Argmax):
-            raise InvalidParameterError(
-                "Expected a recipe that ends with a model, got one with a rule of its own."
-            )
+            raise InvalidParameterError("Expected a recipe that ends with a model, got one with a rule of its own.")
         model = self.model_for(task).base
         margin = float(np.linalg.norm(margin_weights(model, fit.params)))
         if margin > self.smoothing.largest_margin:

@@ -172,12 +172,8 @@ def size_of(veils: dict[str, Veil], task: Task) -> float:
     Where an attribute alone is secret, the number is public as it is.
     """
     if task.hides_attribute:
-        subsets = {
-            veil.stage.subset: veil.public.n_units for veil in veils.values() if veil.public is not None
-        }
+        subsets = {veil.stage.subset: veil.public.n_units for veil in veils.values() if veil.public is not None}
         return float(max(1, sum(subsets.values())))
     if task.n_public is not None:
         return float(task.n_public)
-    return max(
-        1.0, float(veils["size"].draw().release_counts(Count(one_cell(task.n_classes), 1), name="size")[0])
-    )
+    return max(1.0, float(veils["size"].draw().release_counts(Count(one_cell(task.n_classes), 1), name="size")[0]))

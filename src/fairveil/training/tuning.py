@@ -96,9 +96,7 @@ class Tuning:
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", tuple(self.candidates))
         if not self.candidates:
-            raise InvalidParameterError(
-                "Expected at least one candidate, got none; name recipes to choose from."
-            )
+            raise InvalidParameterError("Expected at least one candidate, got none; name recipes to choose from.")
         check_positive("mean_runs", self.mean_runs)
         if not 0 < self.share < 1:
             raise InvalidParameterError(f"Expected 0 < share < 1, got {self.share!r}.")
@@ -161,9 +159,7 @@ def _leveled(recipe: Recipe, share: float, task: Task) -> list[StagesAt]:
     def stages_of(subset: str, unit: float, scale: float) -> tuple[Stage, ...]:
         noise = unit * scale
         score = Stage(SCORE, (Release("outcomes", "discrete_gaussian", noise),), share)
-        return tuple(
-            stage for stage in (*recipe.stages(noise, 1 - share, task), score) if stage.subset == subset
-        )
+        return tuple(stage for stage in (*recipe.stages(noise, 1 - share, task), score) if stage.subset == subset)
 
     subsets = [*dict.fromkeys(stage.subset for stage in recipe.stages(1.0, 1 - share, task)), SCORE]
     levels: list[StagesAt] = []

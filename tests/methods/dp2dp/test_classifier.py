@@ -220,10 +220,7 @@ def test_more_than_two_groups(people):
     """Races of more than a thousand people; their rates differ by .15 without a bound."""
     clf = parity(people, sensitive="race").fit(people.X, people.y)
     rich = clf.predict(people.X) == ">50K"
-    rates = [
-        rich[(people.X["race"] == race).to_numpy()].mean()
-        for race in ("White", "Black", "Asian-Pac-Islander")
-    ]
+    rates = [rich[(people.X["race"] == race).to_numpy()].mean() for race in ("White", "Black", "Asian-Pac-Islander")]
     assert max(rates) - min(rates) < 0.05
     assert clf.rule_.thresholds.shape == (6, 1)
 
@@ -354,9 +351,7 @@ def test_ties_of_a_small_tree_are_broken_by_key(people, tree):
 
 def test_what_is_not_covered_is_said(people, few, given):
     trained = quick(people).fit(*few).coverage_
-    assert trained == (
-        "Covered: training and rule, for one record of the rows passed to fit. Not covered: timing."
-    )
+    assert trained == ("Covered: training and rule, for one record of the rows passed to fit. Not covered: timing.")
     wrapped = parity(people, given).fit(*few).coverage_
     assert wrapped.startswith("Covered: the rule, for one record")
     assert "Not covered: how the Pipeline was trained" in wrapped
@@ -534,9 +529,7 @@ def test_a_key_file_gives_the_same_answers_in_another_process(people, few, tree,
     clf.save(tmp_path / "model")
     joblib.dump(tree, tmp_path / "tree")
     arguments = [str(tmp_path / name) for name in ("model", "tree", "key")]
-    answer = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, *arguments], capture_output=True, text=True, check=True
-    )
+    answer = subprocess.run([sys.executable, "-c", ELSEWHERE, *arguments], capture_output=True, text=True, check=True)
     assert answer.stdout.split() == clf.predict(few[0]).tolist()
     for path in (tmp_path / "model").iterdir():
         content = path.read_bytes()
@@ -688,9 +681,7 @@ def test_bad_values_fit_with_no_word_but_the_stated_warning(people, few, how, ki
     X, y = spoil(*few, how)
     asked = DemographicParity(0.1) if kind == "descent" else [EqualizedOdds(0.1), FalseNegativeRateCap(0.5)]
     schema = people.schema.model_copy(update={"n_public": 600})
-    clf = parity(
-        people, Descent(n_steps=3), asked, training=FITTINGS[kind], schema=schema, holdout=0.2, epsilon=2.0
-    )
+    clf = parity(people, Descent(n_steps=3), asked, training=FITTINGS[kind], schema=schema, holdout=0.2, epsilon=2.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ToleranceNotMetWarning)

@@ -71,9 +71,7 @@ def test_no_bound_for_the_papers_descent_or_for_many_classes(make_people, make_t
     with pytest.raises(InvalidParameterError, match="settles"):
         ExpectedGap.of_plan(plan, np.array([1000.0, 2000.0]), 0.5, people)
     many = make_people(2, 4)
-    promise = ExpectedGap.of_plan(
-        plan_of(DualSteps(), make_task(many, 3000, 1.0)), np.array([1e3, 2e3]), 0.5, many
-    )
+    promise = ExpectedGap.of_plan(plan_of(DualSteps(), make_task(many, 3000, 1.0)), np.array([1e3, 2e3]), 0.5, many)
     assert promise.bound is None and promise.expected > 0
 
 

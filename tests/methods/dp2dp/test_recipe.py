@@ -54,9 +54,7 @@ def test_more_noise_is_planned_for_less_epsilon(fitting, make_people, make_task)
 
 
 def test_without_privacy_there_is_no_noise(fitting, make_people, make_task):
-    plan = make_plan(
-        Postprocessed(Descent(), fitting, DemographicParity()), make_task(make_people(2), 1000, math.inf)
-    )
+    plan = make_plan(Postprocessed(Descent(), fitting, DemographicParity()), make_task(make_people(2), 1000, math.inf))
     assert {release.noise_multiplier for part in plan.stages for release in part.releases} == {0.0}
 
 
@@ -75,9 +73,7 @@ def test_a_fit_leaves_a_rule_for_every_group_code_and_spends_all_its_draws(
 
 
 @pytest.mark.parametrize("odd", ["nobody", "one person", "one group", "one class", "no probabilities"])
-def test_odd_data_give_a_rule_like_any_other(
-    fitting, odd, rng, seeded, make_people, make_rows, make_task, fitted
-):
+def test_odd_data_give_a_rule_like_any_other(fitting, odd, rng, seeded, make_people, make_rows, make_task, fitted):
     people = make_people(2)
     probabilities, groups, y = make_rows(rng, 200, people)
     n = {"nobody": 0, "one person": 1}.get(odd, 200)
@@ -94,9 +90,7 @@ def test_odd_data_give_a_rule_like_any_other(
 
 
 @pytest.mark.parametrize("solver", [ScoreHistogram(), DualSteps(n_steps=60)])
-def test_a_larger_tolerance_leaves_a_larger_gap(
-    solver, rng, seeded, make_people, make_rows, make_task, fitted
-):
+def test_a_larger_tolerance_leaves_a_larger_gap(solver, rng, seeded, make_people, make_rows, make_task, fitted):
     people = make_people(2)
     probabilities, groups, y = make_rows(rng, 20_000, people)
     gaps = []
@@ -117,9 +111,7 @@ def test_precision_is_refused_by_all(fitting, make_people, make_task):
 @pytest.mark.parametrize("fitting", [ScoreHistogram(), RateFlips()], ids=str)
 def test_rules_of_two_classes_refuse_more(fitting, make_people, make_task):
     with pytest.raises(InvalidParameterError, match="two classes"):
-        Postprocessed(PrefittedScores(), fitting, DemographicParity()).check(
-            make_task(make_people(2, 3), 1000, 1.0)
-        )
+        Postprocessed(PrefittedScores(), fitting, DemographicParity()).check(make_task(make_people(2, 3), 1000, 1.0))
 
 
 @pytest.mark.parametrize("fitting", [NoisyDescent(), RateFlips()], ids=str)
@@ -143,9 +135,7 @@ def test_the_largest_rate_of_any_group_is_accounted_for(make_people, make_task):
     rates = NoisyDescent(shares=(0.33, 0.67)).rates_for(task)
     assert rates[0] == pytest.approx(128 / (2 * 0.33 * 9768))
     part = next(
-        part
-        for part in NoisyDescent(shares=(0.33, 0.67)).stages(1.0, 1.0, "train", task)
-        if part.name == "rule"
+        part for part in NoisyDescent(shares=(0.33, 0.67)).stages(1.0, 1.0, "train", task) if part.name == "rule"
     )
     assert part.event.event.rate == rates[0] > 128 / 9768
 

@@ -32,9 +32,7 @@ def exact_figures(probabilities, groups, y, people, constraint):
 def expected_figures(law, probabilities, cells, bounds):
     counts = np.zeros((bounds.n_cells, bounds.n_classes))
     np.add.at(counts, cells[cells >= 0], law[cells >= 0])
-    return float((law * probabilities).sum(axis=1).mean()), float(
-        (bounds.values(counts) - bounds.limits).max()
-    )
+    return float((law * probabilities).sum(axis=1).mean()), float((bounds.values(counts) - bounds.limits).max())
 
 
 def figures_of(fit, probabilities, groups, y, people, constraint):
@@ -73,9 +71,7 @@ def test_two_classes(case, rng, make_people, make_rows, make_task, fitted):
     assert ours[1] <= slack, "the bounds hold"
     # where bounds are about labels, the program may read the label of a row, and so be a little better than any rule
     reads_labels = not isinstance(constraint, DemographicParity)
-    assert best[0] - (0.01 if reads_labels else slack) <= ours[0] <= best[0] + slack, (
-        "no more is lost than must be"
-    )
+    assert best[0] - (0.01 if reads_labels else slack) <= ours[0] <= best[0] + slack, "no more is lost than must be"
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
@@ -83,9 +79,7 @@ def test_five_classes(tolerance, rng, make_people, make_rows, make_task, fitted)
     people, constraint = make_people(2, 5), DemographicParity(tolerance)
     probabilities, groups, y = make_rows(rng, 4000, people, bias=1.5)
     solver = DualSteps(n_steps=300)
-    fit = fitted(
-        recipe_for(solver, constraint), make_task(people, 4000, math.inf), probabilities, groups, y
-    ).fit
+    fit = fitted(recipe_for(solver, constraint), make_task(people, 4000, math.inf), probabilities, groups, y).fit
     ours = figures_of(fit, probabilities, groups, y, people, constraint)
     best = exact_figures(probabilities, groups, y, people, constraint)
     assert ours[1] <= 0.006
@@ -96,9 +90,7 @@ def test_equalized_odds_mix_thresholds_and_match_the_program(rng, make_people, m
     """The optimum may draw lots between two thresholds; what it decides on average is the program's."""
     people, constraint = make_people(2), EqualizedOdds(0.01)
     probabilities, groups, y = make_rows(rng, N, people)
-    fit = fitted(
-        recipe_for(ScoreHistogram(), constraint), make_task(people, N, math.inf), probabilities, groups, y
-    )
+    fit = fitted(recipe_for(ScoreHistogram(), constraint), make_task(people, N, math.inf), probabilities, groups, y)
     ours = figures_of(fit.fit, probabilities, groups, y, people, constraint)
     best = exact_figures(probabilities, groups, y, people, constraint)
     assert ours[1] <= 0.005

@@ -41,9 +41,7 @@ def rates_under(curves, rule):
 
 
 def test_shares_of_bins_above_thresholds_and_mixtures_of_them():
-    rule = RandomizedThresholds(
-        np.array([[EDGES[3], np.inf], [-np.inf, 0.0]]), np.array([[0.5, 0.5], [1.0, 0.0]])
-    )
+    rule = RandomizedThresholds(np.array([[EDGES[3], np.inf], [-np.inf, 0.0]]), np.array([[0.5, 0.5], [1.0, 0.0]]))
     shares = accepted(rule)
     assert shares[0, :4].tolist() == [0.0] * 4 and shares[0, 4:].tolist() == [0.5] * (N_BINS - 4)
     assert (shares[1] == 1).all()
@@ -77,8 +75,7 @@ def test_a_bin_that_is_decided_in_part_is_cut_or_randomized():
 def test_a_group_too_small_to_speak_of_keeps_the_models_decisions():
     bins = [bell(-1, 4000), bell(1, 30), bell(0, 10)]
     told, untold = (
-        curves_of(bins, DemographicParity(), noise).best_rule(PLAIN, CODES, in_bins=False)
-        for noise in (1.0, 50.0)
+        curves_of(bins, DemographicParity(), noise).best_rule(PLAIN, CODES, in_bins=False) for noise in (1.0, 50.0)
     )
     assert told.thresholds[1, 0] != 0
     assert untold.thresholds[:2, 0] == pytest.approx(0.0, abs=0.2)
@@ -87,9 +84,7 @@ def test_a_group_too_small_to_speak_of_keeps_the_models_decisions():
 def test_bounds_that_exclude_each_other_are_broken_at_a_price_not_refused():
     bounds = constrain([FalseNegativeRateCap(0.01), FalsePositiveRateCap(0.01)], PEOPLE)
     fine = np.arange(6)
-    curves = ScoreCurves(
-        np.array([bell(0, 500)] * 6), 0.0, fine // 2, bounds.cells.ravel()[fine], bounds, 1.0, 0.0
-    )
+    curves = ScoreCurves(np.array([bell(0, 500)] * 6), 0.0, fine // 2, bounds.cells.ravel()[fine], bounds, 1.0, 0.0)
     rule = curves.best_rule(PLAIN, CODES, in_bins=False)
     assert np.isfinite(rule.weights).all() and rule.weights.sum(axis=1) == pytest.approx(1.0)
 

@@ -73,9 +73,7 @@ def test_adult_at_epsilon_one_is_private_bounded_and_useful(people, fitted):
 
 
 def test_without_privacy_it_needs_no_noise_and_repeats(people, few):
-    fits = [
-        groupwise(people, epsilon=math.inf, random_state=3, training=SMALL_NET).fit(*few) for _ in range(2)
-    ]
+    fits = [groupwise(people, epsilon=math.inf, random_state=3, training=SMALL_NET).fit(*few) for _ in range(2)]
     assert np.array_equal(fits[0].params_, fits[1].params_)
     assert fits[0].last_step_.noise_std == 0
 
@@ -164,17 +162,13 @@ def test_gaps_can_be_1_although_the_certificate_is_near_0(rng, seeded):
     )  # fmt: skip
     gaps = []
     for _ in range(12):
-        clf = GroupwiseClassifier(
-            0.003, 1e-9, training, schema=schema, sensitive="group", holdout=0.5, ledger=Ledger()
-        )
+        clf = GroupwiseClassifier(0.003, 1e-9, training, schema=schema, sensitive="group", holdout=0.5, ledger=Ledger())
         clf.fit(X, rng.integers(2, size=n), sensitive_features=groups)
         ones = clf.predict(X)
         gaps.append(abs(ones[side > 0].mean() - ones[side < 0].mean()))
         worst = clf.noise_certificate().statements[0]
         assert worst.name.startswith("Worst case") and worst.gap < 0.03
-        assert (
-            clf.noise_certificate().released.smallest_tolerance == 1.0
-        )  # held-out people tell nothing: no claim
+        assert clf.noise_certificate().released.smallest_tolerance == 1.0  # held-out people tell nothing: no claim
     assert np.mean(np.array(gaps) == 1) >= 0.8
 
 
@@ -287,9 +281,7 @@ def test_an_id_column_makes_the_person_the_unit(rng):
         columns={"x": Number(bounds=(0, 1)), "g": Category(categories=["a", "b"])},
     )
     frame = pd.DataFrame({"who": np.repeat(np.arange(50), 4), "x": rng.random(200), "g": ["a", "b"] * 100})
-    clf = GroupwiseClassifier(
-        50.0, training=QUICK, schema=schema, sensitive="g", holdout=0.5, ledger=Ledger()
-    )
+    clf = GroupwiseClassifier(50.0, training=QUICK, schema=schema, sensitive="g", holdout=0.5, ledger=Ledger())
     clf.fit(frame, rng.choice(["no", "yes"], 200))
     assert clf.plan_.unit == "person by who"
     assert clf.evaluation_.counts.sum() < 50
@@ -316,9 +308,7 @@ def test_bad_values_fit_without_a_word(people, few, how):
 def test_public_sizes_are_of_everyone_of_whom_a_share_is_trained_on(people, few):
     schema = people.schema.model_copy(update={"n_public": 800})
     fits = [
-        groupwise(people, schema=schema, holdout=0.5, training=replace(QUICK, **own))
-        .fit(*few)
-        .last_step_.reach
+        groupwise(people, schema=schema, holdout=0.5, training=replace(QUICK, **own)).fit(*few).last_step_.reach
         for own in ({"divisors": "group", "group_sizes": (400, 400)}, {"divisors": "common"})
     ]
     assert fits[0] == pytest.approx(fits[1])

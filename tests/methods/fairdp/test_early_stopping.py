@@ -72,9 +72,7 @@ def test_it_stops_at_a_failed_check_after_one_that_was_passed(rng, scripted, exc
     recipe = watched(norm_bound=0.05)
     plan = planned(recipe, TASK, 0.0)
     veils = open_veils(make_records(rng), plan, Ledger(), reproducible_coins(0), "a test")
-    fit = recipe.train(
-        veils, TASK, 400.0, np.random.default_rng(0), lambda r: (steps.append(s) or s for s in r)
-    )
+    fit = recipe.train(veils, TASK, 400.0, np.random.default_rng(0), lambda r: (steps.append(s) or s for s in r))
     assert steps == list(range(n_steps))
     np.testing.assert_array_equal(fit.params, given[kept])  # a look sees what would be released
     assert last_layer_norm(recipe.model_for(TASK), given[kept]) == pytest.approx(0.05)
@@ -151,9 +149,7 @@ def test_without_noise_a_check_sees_the_smooth_rates(rng, std):
     gaps = {
         DemographicParity(0.05): smooth_gap_by_hand(model, params, records, std),
         TruePositiveRateParity(0.05): smooth_gap_by_hand(model, params, records, std, ones),
-        EqualizedOdds(0.05): max(
-            smooth_gap_by_hand(model, params, records, std, among) for among in (ones, ~ones)
-        ),
+        EqualizedOdds(0.05): max(smooth_gap_by_hand(model, params, records, std, among) for among in (ones, ~ones)),
     }
     for asked, gap in gaps.items():
         unasked = exact_watch(EarlyStopping(asked, 1), records, std).after(0, params, {})
@@ -183,9 +179,7 @@ def test_one_record_moves_a_sum_by_at_most_one_half(rng):
     for size in (1e-6, 1.0, 1e6, 1e30):
         for value in (size, -size, np.nan, np.inf):
             params = rng.normal(size=10).astype(np.float32)
-            one = MemoryRecords(
-                np.full((1, 4), value, np.float32), np.array([1], np.int16), np.array([0], np.int16)
-            )
+            one = MemoryRecords(np.full((1, 4), value, np.float32), np.array([1], np.int16), np.array([0], np.int16))
             rates = Sum(
                 all_cells(3, 2),
                 2 * 3,

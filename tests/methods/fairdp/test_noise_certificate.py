@@ -165,9 +165,7 @@ def test_a_noisy_number_of_people_is_rounded_up():
 @pytest.mark.parametrize("n_models", [1, 4, 25])
 def test_the_share_of_few_models_is_off_by_as_much_as_is_said(rng, n_models):
     """All rows meet the same models: 20,000 draws of N models, rows that are all alike; n does not help."""
-    ones = (
-        rng.random((20_000, n_models)) < 0.5
-    )  # a fair coin a model, the same for each of any number of rows
+    ones = rng.random((20_000, n_models)) < 0.5  # a fair coin a model, the same for each of any number of rows
     assert np.std(ones.mean(axis=1)) == pytest.approx(monte_carlo_error(n_models), rel=0.03)
 
 
@@ -234,9 +232,7 @@ def test_without_noise_it_is_proposition_3_3_at_the_released_weights(rng, model)
 def test_the_share_of_several_models_is_counted_as_it_is(rng):
     model, records = LinearSoftmax(3, 2), table(rng)
     several = tuple(rng.normal(size=(5, 8)).astype(np.float32))
-    fit = GroupwiseFit(
-        np.mean(several, axis=0), last_step=LastStep(several[0], 1.0, 1.0, 0.1, 0.1, 800.0, several)
-    )
+    fit = GroupwiseFit(np.mean(several, axis=0), last_step=LastStep(several[0], 1.0, 1.0, 0.1, 0.1, 800.0, several))
     sums = sums_of(records, model, fit)
     votes = np.mean([row_stable_logits(model, one, records.X).argmax(axis=0) for one in several], axis=0)
     for group in (0, 1):
@@ -253,9 +249,7 @@ def test_noise_on_the_sums_has_the_stated_deviation(rng, noise):
     fit = GroupwiseFit(params, last_step=LastStep(params, 1.0, 1.0, 0.1, 0.1, 800.0))
     exact = sums_of(records, model, fit)
     part = replace(smooth_stage(noise / 2, 1.0, has_several=False), subset="", n_steps=400)
-    veil = open_veils(records, Plan((part,), 1.0, 1e-5), Ledger(), reproducible_coins(0), "a test")[
-        "smooth rates"
-    ]
+    veil = open_veils(records, Plan((part,), 1.0, 1e-5), Ledger(), reproducible_coins(0), "a test")["smooth rates"]
     drawn = [read_smooth_sums(veil, model, 3, fit) for _ in range(400)]
     off = np.array([one.smooth - exact.smooth for one in drawn])
     assert off.std() == pytest.approx(drawn[0].noise_std, rel=0.05)
@@ -348,9 +342,7 @@ def test_what_is_measured_holds_at_its_own_tolerance_and_not_far_below(asked):
 def test_of_several_parities_the_widest_is_shown_and_unknown_groups_show_1():
     evaluation = Evaluation(COUNTS, 9.0, PEOPLE)
     both = certify_measured(evaluation, [DemographicParity(), EqualizedOdds()])
-    each = [
-        certify_measured(evaluation, one).claims[0].limit for one in (DemographicParity(), EqualizedOdds())
-    ]
+    each = [certify_measured(evaluation, one).claims[0].limit for one in (DemographicParity(), EqualizedOdds())]
     assert {claim.limit for claim in both.claims} == {max(each)}
     lonely = Evaluation(np.concatenate([COUNTS[:1], 0 * COUNTS[1:]]), 9.0, PEOPLE)
     assert certify_measured(lonely, DemographicParity()).claims[0].limit == 1.0
@@ -362,9 +354,7 @@ def test_of_several_parities_the_widest_is_shown_and_unknown_groups_show_1():
 def test_another_threshold_is_another_bias():
     step = (0.1, 1.0, 0.5, 4, 100 / math.sqrt(2))
     assert worst_case_gap(*step, threshold=0.5) == worst_case_gap(*step)
-    assert (
-        worst_case_gap(*step, threshold=0.9) == worst_case_gap(*step, threshold=0.1) > worst_case_gap(*step)
-    )
+    assert worst_case_gap(*step, threshold=0.9) == worst_case_gap(*step, threshold=0.1) > worst_case_gap(*step)
     # the margin's weights are at most sqrt(2) times the layer's, and the threshold shifts the last of them
     std, shift = math.sqrt(2) * 1.0 * 100 / math.sqrt(2), math.log(9)
     farthest = math.sqrt(2) * (0.1 + 0.5 * 4) + shift

@@ -216,16 +216,12 @@ def by_hand(records, divisors, n_steps, n_first, rates, clip_norm, norm_bound):
 @pytest.mark.parametrize("released", ["average", "groups"])
 @pytest.mark.parametrize("n_groups, n_classes", [(2, 2), (3, 2), (2, 3), (1, 2)])
 @pytest.mark.parametrize("clip_norm, norm_bound", [(0.3, 0.4), (math.inf, 0.4), (0.3, math.inf)])
-def test_the_steps_are_those_of_a_hand_written_loop(
-    rng, released, n_groups, n_classes, clip_norm, norm_bound
-):
+def test_the_steps_are_those_of_a_hand_written_loop(rng, released, n_groups, n_classes, clip_norm, norm_bound):
     people = Population((Attribute("side", tuple("abc"[:n_groups])),), tuple(map(str, range(n_classes))))
     task, records = replace(TASK, people=people), make_records(rng, 400, n_groups, n_classes)
     sizes = np.bincount(records.groups, minlength=n_groups).astype(float)
     descent = replace(FEW, n_steps=12, clip_norm=clip_norm)
-    recipe = Groupwise(
-        descent, norm_bound, group_sizes=tuple(sizes), released=released, finish=FinalSteps(0.3, 2.0)
-    )
+    recipe = Groupwise(descent, norm_bound, group_sizes=tuple(sizes), released=released, finish=FinalSteps(0.3, 2.0))
     W = by_hand(records, sizes, 12, 8, (0.1, 2.0), clip_norm, norm_bound)
     params = run(recipe, task, records).fit.params
     np.testing.assert_allclose(params[: 4 * n_classes].reshape(n_classes, 4), W[:, :4], atol=3e-5)
@@ -275,13 +271,10 @@ def test_product_groups_are_groups(rng):
     records = MemoryRecords(records.X, records.y, codes)
     recipe = Groupwise(FEW, group_sizes=(1, 1, 1, 1))
     kept = np.isin(codes, people.codes)
-    alone = MemoryRecords(
-        records.X[kept], records.y[kept], np.searchsorted(people.codes, codes[kept]).astype(np.int16)
-    )
+    alone = MemoryRecords(records.X[kept], records.y[kept], np.searchsorted(people.codes, codes[kept]).astype(np.int16))
     one = Population((Attribute("both", ("lo", "ly", "ro", "ry")),), ("no", "yes"))
     params = [
-        run(recipe, replace(task, people=who), rows).fit.params
-        for who, rows in ((people, records), (one, alone))
+        run(recipe, replace(task, people=who), rows).fit.params for who, rows in ((people, records), (one, alone))
     ]
     np.testing.assert_allclose(params[0], params[1], atol=1e-5)
     assert 200 < kept.sum() < 340

@@ -271,15 +271,11 @@ def test_small_cells_are_cut_into_few_bins_and_large_ones_into_all():
     z = np.array([[1.0, 0.2, 0.1, 1.0], [0.5, 0.1, 0.3, 1.0]]) / NORM
     for size, least, most in ((100, 10, 10), (10_000, 60, 200), (10**6, 240, 240)):
         known = CellSums(size * z, 2 * size * (z.T @ z / 2 + 0.01 * np.eye(4)), NORM, 0.0, 1.0)
-        path = ScorePath(
-            np.array([1.0, 0.5, 0, 0.1]), np.array([-0.5, 0.2, 0.3, 0]), 0.0, 0.3, np.zeros(2), 0.2
-        )
+        path = ScorePath(np.array([1.0, 0.5, 0, 0.1]), np.array([-0.5, 0.2, 0.3, 0]), 0.0, 0.3, np.zeros(2), 0.2)
         places = merged_bins(path, known, 10.0)
         n_own = [len(np.unique(row)) for row in places]
         assert all(least <= n <= most for n in n_own)
-        assert np.array_equal(
-            np.unique(places), np.arange(sum(n_own))
-        )  # no place of two cells, none left out
+        assert np.array_equal(np.unique(places), np.arange(sum(n_own)))  # no place of two cells, none left out
         assert size == 100 or 10 * math.sqrt(max(n_own) / 2) < 0.01 * size
         assert np.array_equal(merged_bins(path, known, 0.0).ravel(), np.arange(480))
 
@@ -363,8 +359,7 @@ def test_tighter_limits_never_seem_more_accurate(rng):
 def test_headroom_stays_below_the_limit(rng):
     records = make_records(rng)
     gaps = [
-        train(Functional(DemographicParity(0.1), headroom=room), records).statistics.rule_at().gap
-        for room in (0, 1)
+        train(Functional(DemographicParity(0.1), headroom=room), records).statistics.rule_at().gap for room in (0, 1)
     ]
     assert 0.05 <= gaps[1] < gaps[0] == pytest.approx(0.1, abs=1e-6)
 
@@ -382,9 +377,7 @@ def test_what_cannot_be_reached_comes_as_near_as_it_can(rng):
 
 def test_another_regularization_is_solved_from_the_same_moments(seeded, rng):
     records = make_records(rng, n=20_000)
-    statistics = train(
-        Functional(DemographicParity(0.1)), records, make_task(1.0, n_public=20_000)
-    ).statistics
+    statistics = train(Functional(DemographicParity(0.1)), records, make_task(1.0, n_public=20_000)).statistics
     other = statistics.rule_at(0.1, 3.0)
     assert not other.counted
     assert statistics.rule_at(0.1, 1.0).counted
@@ -486,9 +479,7 @@ def test_the_plan_lists_each_round_and_shares_the_precision_out():
     assert [release.name for release in train_part.releases] == ["moments", "moments 2", "moments 3"]
     assert [release.name for release in rule.releases] == ["scores", "counts 1", "counts 2", "released"]
     assert rule.subset == "train"
-    precision = [
-        sum(1 / release.noise_multiplier**2 for release in part.releases) for part in (train_part, rule)
-    ]
+    precision = [sum(1 / release.noise_multiplier**2 for release in part.releases) for part in (train_part, rule)]
     assert sum(precision) == pytest.approx(1 / 4)
     assert precision[1] / sum(precision) == pytest.approx(0.2)
 

@@ -23,9 +23,7 @@ CASES = {
 def gradients_of(rng, n_groups, n_params):
     """Some gradients of each group, short and long, and the weight of each group's mean."""
     sizes = rng.integers(1, 40, n_groups)
-    groups = [
-        rng.exponential(size=(n, 1)) * rng.normal(rng.normal(), 1, (n, n_params)) for n in sizes.tolist()
-    ]
+    groups = [rng.exponential(size=(n, 1)) * rng.normal(rng.normal(), 1, (n, n_params)) for n in sizes.tolist()]
     return groups, rng.normal(size=n_groups)
 
 
@@ -51,17 +49,13 @@ def weighted_mean(groups, multipliers):
 
 @settings(max_examples=40, deadline=None)
 @given(**CASES, share=st.floats(0.01, 1.5), noise=st.floats(0, 2))
-def test_no_simulated_error_of_the_gradient_is_above_the_bound(
-    seed, n_groups, n_params, n_edges, share, noise
-):
+def test_no_simulated_error_of_the_gradient_is_above_the_bound(seed, n_groups, n_params, n_edges, share, noise):
     """A mean of 400 draws may be above its expectation by six of its standard errors, which nobody will see."""
     rng = np.random.default_rng(seed)
     groups, multipliers = gradients_of(rng, n_groups, n_params)
     tails, _ = tails_of(groups, n_edges)
     clip_norm = share * float(tails.edges[-1])
-    bias = weighted_mean([clipped(one, clip_norm) for one in groups], multipliers) - weighted_mean(
-        groups, multipliers
-    )
+    bias = weighted_mean([clipped(one, clip_norm) for one in groups], multipliers) - weighted_mean(groups, multipliers)
     errors = np.linalg.norm(bias + noise * clip_norm * rng.standard_normal((N_DRAWS, n_params)), axis=1)
     bound = gradient_error(clip_norm, tails, multipliers, noise, n_params)
     assert errors.mean() <= bound + 6 * errors.std() / math.sqrt(N_DRAWS) + 1e-9
@@ -80,9 +74,7 @@ def test_the_bound_is_reached(rng):
 
 @settings(max_examples=40, deadline=None)
 @given(**CASES, clip=st.floats(0, 3))
-def test_the_mean_excess_is_never_too_small_and_falls_with_a_finer_grid(
-    seed, n_groups, n_params, n_edges, clip
-):
+def test_the_mean_excess_is_never_too_small_and_falls_with_a_finer_grid(seed, n_groups, n_params, n_edges, clip):
     groups, _ = gradients_of(np.random.default_rng(seed), n_groups, n_params)
     coarse, lengths = tails_of(groups, n_edges)
     fine, _ = tails_of(groups, 7 * n_edges)
@@ -143,13 +135,9 @@ def test_no_simulated_error_of_a_violation_is_above_the_bound(seed, n, bound, no
     everyone = rng.normal()
     excess = float(np.maximum(0.0, np.abs(scores) - bound).mean())
     true = abs(everyone - scores.mean())
-    noisy = abs(everyone - np.clip(scores, -bound, bound).mean()) + noise * bound / n * rng.standard_normal(
-        2000
-    )
+    noisy = abs(everyone - np.clip(scores, -bound, bound).mean()) + noise * bound / n * rng.standard_normal(2000)
     errors = np.abs(true - noisy)
-    assert (
-        errors.mean() <= violation_error(bound, excess, noise, n) + 6 * errors.std() / math.sqrt(2000) + 1e-9
-    )
+    assert errors.mean() <= violation_error(bound, excess, noise, n) + 6 * errors.std() / math.sqrt(2000) + 1e-9
 
 
 def test_the_mean_of_noise_alone_is_exact(rng):

@@ -115,9 +115,7 @@ def test_the_largest_less_the_smallest_is_the_gap_between_groups(rng):
 def test_three_classes_by_hand():
     sides = against_all(DemographicParity(), THREE)
     counts = np.array([[2.0, 1.0, 1.0], [0.0, 4.0, 0.0]])
-    told = dict(
-        zip(map(str, sides.bounds), sides.violations(counts, counts.sum(axis=0, keepdims=True)), strict=True)
-    )
+    told = dict(zip(map(str, sides.bounds), sides.violations(counts, counts.sum(axis=0, keepdims=True)), strict=True))
     assert told["selection_rate(low) - selection_rate(low)[sex=f] <= 0"] == pytest.approx(2 / 8 - 2 / 4)
     assert told["selection_rate(mid) - selection_rate(mid)[sex=m] <= 0"] == pytest.approx(5 / 8 - 1)
 

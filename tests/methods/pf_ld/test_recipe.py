@@ -93,9 +93,7 @@ def sides_of(records, kind=EqualizedOdds, rate=1.0, noise=0.0, clip_norm=math.in
         Stage("sums", (Release("sums", "gaussian", noise),), subset="train"),
     )
     plan = Plan(parts, 1.0, 1e-5, UNIT)
-    veils = open_veils(
-        AttributeRecords.of(records, SIDES.codes), plan, Ledger(), reproducible_coins(0), "a test"
-    )
+    veils = open_veils(AttributeRecords.of(records, SIDES.codes), plan, Ledger(), reproducible_coins(0), "a test")
     public = veils["train"].public
     return (
         model,
@@ -267,9 +265,7 @@ def test_f_ld_brings_the_gap_down(adult, kind, before, after, primal, n_counts):
 def test_no_multiplier_is_ever_above_its_bound(rng, seeded, primal, epsilon, lambda_max):
     task = replace(TASK, epsilon=epsilon)
     bound = 0.5 if primal == "gradients" else None  # soft scores
-    recipe = LagrangianDual(
-        [DemographicParity(), EqualizedOdds()], QUICK, lambda_max, primal, dual_bound=bound
-    )
+    recipe = LagrangianDual([DemographicParity(), EqualizedOdds()], QUICK, lambda_max, primal, dual_bound=bound)
     trace = run(recipe, make_records(rng), task, secret_coins()).fit.trace
     assert trace.multipliers.shape == (8, 6)
     assert np.abs(trace.multipliers).max() <= lambda_max
@@ -280,10 +276,7 @@ def test_no_multiplier_is_ever_above_its_bound(rng, seeded, primal, epsilon, lam
 @pytest.mark.parametrize("primal", ["memberships", "gradients"])
 def test_differences_within_the_slack_are_not_chased(adult, primal):
     """All are below .15 here; without slack they are chased to the end."""
-    trained = [
-        run(LagrangianDual(DemographicParity(), Descent(), 5.0, primal, slack=one), *adult)
-        for one in (0, 0.15)
-    ]
+    trained = [run(LagrangianDual(DemographicParity(), Descent(), 5.0, primal, slack=one), *adult) for one in (0, 0.15)]
     assert np.abs(trained[0].fit.trace.multipliers[-1]).min() > 0.1
     assert not trained[1].fit.trace.multipliers.any()
 
@@ -341,14 +334,10 @@ def test_every_planned_draw_is_made_and_none_more(rng, primal, monkeypatch):
     monkeypatch.setattr(Veil, "draw", lambda veil: drawn.append(veil.stage.name) or draw(veil))
     for n_steps, n_counts in ((40, 10), (7, 10), (13, 3), (1, 1)):
         drawn.clear()
-        recipe = LagrangianDual(
-            DemographicParity(), Descent(n_steps=n_steps), primal=primal, n_counts=n_counts
-        )
+        recipe = LagrangianDual(DemographicParity(), Descent(n_steps=n_steps), primal=primal, n_counts=n_counts)
         run(recipe, make_records(rng, 100))
         plan = planned(recipe, TASK, 0.0)
-        assert {name: drawn.count(name) for name in drawn} == {
-            part.name: part.n_steps for part in plan.stages
-        }
+        assert {name: drawn.count(name) for name in drawn} == {part.name: part.n_steps for part in plan.stages}
 
 
 @pytest.mark.parametrize(
@@ -367,9 +356,7 @@ def test_a_plan_spends_the_budget_and_no_more(choices, holdout):
     assert 0.98 < epsilon_of(plan.charges(), 1e-5) <= 1.0
     assert plan.unit == UNIT
     assert {part.subset for part in plan.stages} == ({"train", "holdout"} if holdout else {"train"})
-    for (
-        part
-    ) in plan.stages:  # what is asked of everyone is kept apart by group, and a change of group priced so
+    for part in plan.stages:  # what is asked of everyone is kept apart by group, and a change of group priced so
         if part.subset == "train":
             assert part.by_group == (set(part.sampling_rates.values()) == {1})
 

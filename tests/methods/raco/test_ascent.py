@@ -102,8 +102,7 @@ def test_nothing_that_is_handed_in_is_changed():
     rule, given = plain(n_steps=10), COUNTS.copy()
     first = watch(rule, [given] * 8)[-1]
     before = [
-        np.array(numbers)
-        for numbers in (first.counts.total, first.multipliers.integral, first.multipliers.values)
+        np.array(numbers) for numbers in (first.counts.total, first.multipliers.integral, first.multipliers.values)
     ]
     rule.observe(first, given, 8)
     assert np.array_equal(given, COUNTS)

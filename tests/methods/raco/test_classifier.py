@@ -83,10 +83,7 @@ def test_adult_at_epsilon_one_is_private_fair_and_good(people):
 
 
 def test_without_privacy_it_needs_no_noise_and_repeats(people, few):
-    fits = [
-        constrained(people, DemographicParity(0.5), epsilon=math.inf, random_state=3).fit(*few)
-        for _ in range(2)
-    ]
+    fits = [constrained(people, DemographicParity(0.5), epsilon=math.inf, random_state=3).fit(*few) for _ in range(2)]
     assert np.array_equal(fits[0].params_, fits[1].params_)
     assert not fits[0].constraint_trace_.half_widths.any()
 
@@ -297,9 +294,7 @@ def test_a_file_is_fitted_like_a_table(people, few, tmp_path):
     assert private.fit_file(tmp_path / "people.csv").plan_ == private.planned()
 
 
-@pytest.mark.parametrize(
-    "training", [QUICK, RateConstrained(descent=Descent(model="mlp", hidden=(8,), n_steps=3))]
-)
+@pytest.mark.parametrize("training", [QUICK, RateConstrained(descent=Descent(model="mlp", hidden=(8,), n_steps=3))])
 def test_saved_rules_come_back_predict_the_same_and_refuse_to_fit(people, few, tmp_path, training):
     clf = constrained(people, [LOOSE, FalseNegativeRateCap(1.0)], training=training).fit(*few)
     clf.save(tmp_path / "model")
@@ -335,9 +330,7 @@ def test_bad_values_fit_with_no_word_but_the_stated_warning(people, few, how, re
     X, y = spoil(*few, how)
     asked = [EqualizedOdds(0.2), FalseNegativeRateCap(0.5, each_group=True)]
     schema = people.schema.model_copy(update={"n_public": 600})
-    clf = constrained(
-        people, asked, schema=schema, holdout=0.3, training=RateConstrained(descent=Descent(n_steps=5))
-    )
+    clf = constrained(people, asked, schema=schema, holdout=0.3, training=RateConstrained(descent=Descent(n_steps=5)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ToleranceNotMetWarning)

@@ -154,9 +154,7 @@ def test_the_threshold_check_composes_in_sequence_with_the_steps():
 def test_a_set_laplace_scale_is_planned_and_the_gradient_pays_for_it():
     def noises(**choices):
         recipe = RateConstrained(DemographicParity(0.1), Descent(n_steps=20), "laplace", **choices)
-        return [
-            r.noise_multiplier for r in make_plan(recipe, replace(TASK, epsilon=1.0)).stage("train").releases
-        ]
+        return [r.noise_multiplier for r in make_plan(recipe, replace(TASK, epsilon=1.0)).stage("train").releases]
 
     for scale in (6.0, 30.0):
         assert noises(laplace_scale=scale)[0] == scale
@@ -213,9 +211,7 @@ def test_a_plan_that_cannot_be_is_refused(recipe, words):
 def test_one_constraint_and_a_list_of_it_are_the_same(rng):
     records = make_records(rng)
     cap = FalsePositiveRateCap(0.1)
-    one, listed = (
-        run(RateConstrained(asked, Descent(n_steps=20)), TASK, records) for asked in (cap, [cap, cap])
-    )
+    one, listed = (run(RateConstrained(asked, Descent(n_steps=20)), TASK, records) for asked in (cap, [cap, cap]))
     assert np.array_equal(one.fit.params, listed.fit.params)
 
 
@@ -224,9 +220,7 @@ def test_a_group_without_people_raises_no_alarm_and_moves_no_threshold(rng):
     trained = run(RateConstrained(DemographicParity(0.5)), replace(TASK, people=people), make_records(rng))
     check = trained.fit.check
     assert check.may_hold and not check.offsets.any()
-    told = [
-        str(bound) for bound, is_told in zip(check.bounds, check.has_enough_people, strict=True) if is_told
-    ]
+    told = [str(bound) for bound, is_told in zip(check.bounds, check.has_enough_people, strict=True) if is_told]
     assert len(told) == 2 and not any("nobody" in bound for bound in told)
 
 

@@ -72,17 +72,13 @@ class Adult:
             "jac": lambda w: -self.left_sides(w, which)[1],
         }
         options = {"maxiter": 500, "ftol": 1e-13}
-        found = minimize(
-            self.loss, np.zeros(6), jac=True, method="SLSQP", constraints=[bounds], options=options
-        )
+        found = minimize(self.loss, np.zeros(6), jac=True, method="SLSQP", constraints=[bounds], options=options)
         assert found.success
         return found.x
 
     def fitted(self, constraint, **choices):
         descent = Descent(n_steps=1500, sampling_rate=1.0)
-        recipe = RateConstrained(
-            constraint, descent, soft_rates=True, headroom=0.0, final_check=False, **choices
-        )
+        recipe = RateConstrained(constraint, descent, soft_rates=True, headroom=0.0, final_check=False, **choices)
         params = run(recipe, self.task, self.records).fit.params.astype(np.float64)
         return np.append(params[5:10] - params[:5], params[11] - params[10])
 
@@ -254,9 +250,7 @@ def test_reordering_groups_changes_nothing_but_the_order(rng, constraint, order)
     recipe = RateConstrained(constraint, Descent(n_steps=60, sampling_rate=0.3))
     plain = run(recipe, three_sided(GROUPS), records)
     codes = np.argsort(order).astype(np.int16)[records.groups]  # the place of each group in the new order
-    moved = run(
-        recipe, three_sided(tuple(GROUPS[g] for g in order)), MemoryRecords(records.X, records.y, codes)
-    )
+    moved = run(recipe, three_sided(tuple(GROUPS[g] for g in order)), MemoryRecords(records.X, records.y, codes))
     np.testing.assert_allclose(moved.fit.params, plain.fit.params, atol=1e-5)
     places = [moved.fit.trace.bounds.index(bound) for bound in plain.fit.trace.bounds]
     np.testing.assert_allclose(moved.fit.trace.values[:, places], plain.fit.trace.values, atol=1e-9)
@@ -277,9 +271,7 @@ def test_renaming_groups_changes_only_their_names(rng):
 
 def test_swapping_groups_in_the_data_would_be_caught(rng):
     records = of_three(rng)
-    recipe = RateConstrained(
-        Rule("selection_rate[side=first] >= 0.6"), Descent(n_steps=60, sampling_rate=0.3)
-    )
+    recipe = RateConstrained(Rule("selection_rate[side=first] >= 0.6"), Descent(n_steps=60, sampling_rate=0.3))
     swapped = MemoryRecords(records.X, records.y, (2 - records.groups).astype(np.int16))
     plain, other = (run(recipe, three_sided(GROUPS), one) for one in (records, swapped))
     assert np.abs(plain.fit.params - other.fit.params).max() > 0.1

@@ -88,9 +88,7 @@ def look_at(records, params, constraint, clip_norm=math.inf, noise=0.0, size=Non
     plan = Plan((part,), 1.0 if noise else math.inf, 1e-5)
     veil = open_veils(records, plan, Ledger(), coins, "test")["look"]
     watched = compile_bounds([*constrain(constraint, people).bounds, ACCURACY], people)
-    last = ThresholdAdjustment(
-        veil.draw(), part, watched, model, params, size or float(len(records.y)), **choices
-    )
+    last = ThresholdAdjustment(veil.draw(), part, watched, model, params, size or float(len(records.y)), **choices)
     return last.settle(CrossEntropy(), clip_norm)
 
 
@@ -257,9 +255,7 @@ def test_more_than_two_classes_are_reported_not_moved(rng):
     y, group = rng.integers(0, 3, 500).astype(np.int16), (X[:, 0] > 0).astype(np.int16)
     model = LinearSoftmax(2, 3)
     params = model.pack(np.array([[2.0, 0], [0, 2], [-2, 0]]), np.zeros(3))
-    settled, check = look_at(
-        MemoryRecords(X, y, group), params, DemographicParity(0.0), model=model, people=people
-    )
+    settled, check = look_at(MemoryRecords(X, y, group), params, DemographicParity(0.0), model=model, people=people)
     assert np.array_equal(settled, params)
     assert not check.offsets.any()
     chosen = np.eye(3)[model.logits(params, X).argmax(axis=0)]
@@ -297,9 +293,7 @@ def test_a_threshold_check_lists_its_queries(n_classes):
 
 def test_the_noise_of_a_check_keeps_its_share_of_the_budget():
     """At a tenth of the rate the steps cost a tenth as much a step (in standard deviations), and the look follows."""
-    thin, usual, many = (
-        adjustment_stage(1.0, steps_of(1.0, *case), 2) for case in ((0.01,), (), (0.1, 2400))
-    )
+    thin, usual, many = (adjustment_stage(1.0, steps_of(1.0, *case), 2) for case in ((0.01,), (), (0.1, 2400)))
     for one, other, another in zip(thin.releases, usual.releases, many.releases, strict=True):
         assert one.noise_multiplier == pytest.approx(10 * other.noise_multiplier)
         assert another == other
@@ -339,9 +333,7 @@ def test_a_noisy_clipped_share_is_a_share(adult, rng):
     params = np.zeros(2 * records.X.shape[1] + 2, np.float32)
     for clip_norm in (0.01, 100.0):
         for _ in range(10):
-            _, check = look_at(
-                records, params, FalseNegativeRateCap(1.0), clip_norm=clip_norm, noise=30.0, rng=rng
-            )
+            _, check = look_at(records, params, FalseNegativeRateCap(1.0), clip_norm=clip_norm, noise=30.0, rng=rng)
             assert 0 <= check.clipped_share <= 1
 
 
@@ -349,9 +341,7 @@ def test_nobody_at_all_is_looked_at_calmly(adult, rng):
     nobody = MemoryRecords(adult[1].X[:0], adult[1].y[:0], adult[1].groups[:0])
     params = np.zeros(2 * nobody.X.shape[1] + 2, np.float32)
     for noise in (0.0, 3.0):
-        _, check = look_at(
-            nobody, params, FalseNegativeRateCap(0.3), clip_norm=1.0, noise=noise, size=3000.0, rng=rng
-        )
+        _, check = look_at(nobody, params, FalseNegativeRateCap(0.3), clip_norm=1.0, noise=noise, size=3000.0, rng=rng)
         assert np.isfinite(check.values).all() and np.isfinite(check.offsets).all()
         assert 0 <= check.clipped_share <= 1
 

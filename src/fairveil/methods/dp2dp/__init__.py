@@ -154,9 +154,7 @@ class FlipGapBounds:
             reaches = [scale * math.log(4 / failure) for scale in self.scales]
             return sum(reach / n + _hoeffding(n, failure / 4) for n, reach in self._groups(reaches))
         reaches = [_reach(scale, failure / 2) for scale in self.scales]
-        return sum(
-            min(1.0, reach / n) + _hoeffding(n - 2 * reach, failure / 4) for n, reach in self._groups(reaches)
-        )
+        return sum(min(1.0, reach / n) + _hoeffding(n - 2 * reach, failure / 4) for n, reach in self._groups(reaches))
 
     def _groups(self, values: Sequence[float]) -> Iterator[tuple[float, float]]:
         return zip(self.sizes, values, strict=True)
@@ -230,9 +228,7 @@ class ParityTraining:
 
     def __post_init__(self) -> None:
         if self.decoupled and not self.aware:
-            raise InvalidParameterError(
-                "Expected aware=True for one model per group, got aware=False; choose one."
-            )
+            raise InvalidParameterError("Expected aware=True for one model per group, got aware=False; choose one.")
 
     def recipe(
         self, is_prefitted: bool, constraint: Constraint | Sequence[Constraint], people: Population
@@ -247,9 +243,7 @@ class ParityTraining:
         if jitter is None:
             width = WIDTH if isinstance(solver, ScoreHistogram) else CLASS_JITTER
             jitter = width if is_prefitted else 0.0
-        return Postprocessed(
-            base, solver, constraint, self.rule_fraction, self.budget_share, self.headroom, jitter
-        )
+        return Postprocessed(base, solver, constraint, self.rule_fraction, self.budget_share, self.headroom, jitter)
 
 
 class BasePostprocessor(ConstrainedClassifier):
@@ -270,9 +264,7 @@ class BasePostprocessor(ConstrainedClassifier):
         random_state: Any = None,
         estimator: Any = None,
     ) -> None:
-        super().__init__(
-            constraint, epsilon, delta, training, schema, sensitive, holdout, ledger, random_state
-        )
+        super().__init__(constraint, epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)
         self.estimator = estimator
 
     def _settings(self, kind: type) -> Any:

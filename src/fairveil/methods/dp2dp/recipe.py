@@ -110,9 +110,7 @@ class RuleSolver(Protocol):
         """Return the rule."""
 
 
-def aims_for(
-    bounds: HistogramConstraints, counts: Float64Array, headroom: float, minimum: float
-) -> Float64Array:
+def aims_for(bounds: HistogramConstraints, counts: Float64Array, headroom: float, minimum: float) -> Float64Array:
     """Return what each left side should come down to, so that people who were not counted keep all limits at once.
 
     Below the limit by `headroom` standard errors of the people, more where many comparisons must hold together (the
@@ -235,9 +233,7 @@ class Postprocessed:
         if task.n_public is None or not task.is_private:
             return TYPICAL_SHARE
         signal = task.epsilon * task.n_public / math.sqrt(self.model_for(task).n_params)
-        return min(
-            LARGEST_SHARE, max(self.solver.smallest_budget_share, LARGEST_SHARE * signal / ENOUGH_SIGNAL)
-        )
+        return min(LARGEST_SHARE, max(self.solver.smallest_budget_share, LARGEST_SHARE * signal / ENOUGH_SIGNAL))
 
     def train(
         self,
@@ -254,12 +250,8 @@ class Postprocessed:
         Everything here is computed from noisy sums: the guarantee is that of the veils' plan.
         """
         trained = self.base.train(veils, task, size, rng, progress)
-        counted = (
-            size if self.rule_fraction is None else size * (self.rule_fraction / (1 - self.rule_fraction))
-        )
+        counted = size if self.rule_fraction is None else size * (self.rule_fraction / (1 - self.rule_fraction))
         bounds = constrain(self.constraint, task.people)
-        problem = RuleProblem(
-            self.model_for(task), trained.params, task, bounds, counted, self.headroom, self.jitter
-        )
+        problem = RuleProblem(self.model_for(task), trained.params, task, bounds, counted, self.headroom, self.jitter)
         fitted = self.solver.fit(problem, veils)
         return Fit(trained.params, fitted.trace, fitted.check, fitted.rule, fitted.sizes)

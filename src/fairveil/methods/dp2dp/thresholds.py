@@ -84,9 +84,7 @@ def smooth_curve(observations: Sequence[Observation]) -> Float64Array:
         slopes = weights * curve
         easing = (FREEDOM + 1) / (FREEDOM + np.square(bends @ logs))
         prior = bends.T @ (easing[:, None] * bends) + 1e-6 * np.eye(n_bins)
-        step = np.linalg.solve(
-            slopes.T @ slopes + prior, slopes.T @ (values - weights @ curve) - prior @ logs
-        )
+        step = np.linalg.solve(slopes.T @ slopes + prior, slopes.T @ (values - weights @ curve) - prior @ logs)
         step = np.clip(step, -1.0, 1.0)
         logs = np.maximum(logs + step, SMALLEST_LOG)
         if np.abs(step).max() < 1e-3:
@@ -179,9 +177,7 @@ class ScoreCurves:
         weights = np.maximum(answer.x[: errors.size], 0.0).reshape(errors.shape)
         return _mixture(weights, start, groups, in_bins)
 
-    def _left_sides(
-        self, start: RandomizedThresholds, groups: NDArray[np.int64]
-    ) -> tuple[Float64Array, Float64Array]:
+    def _left_sides(self, start: RandomizedThresholds, groups: NDArray[np.int64]) -> tuple[Float64Array, Float64Array]:
         """Return each bound's left side as slopes along e, shape (J, groups x (bins + 1)), and what is fixed."""
         bounds, is_counted = self.bounds, self.coarse_of >= 0
         forms = bounds.above.reshape(len(bounds.above), -1, 2)
@@ -197,8 +193,7 @@ class ScoreCurves:
         chosen = (self.bins * accepted(start)[self.group_of]).sum(axis=1)
         fixed = fixed + per_cell[:, others] @ chosen[others]
         slopes = [
-            _from_above(per_cell[:, mine] @ self.bins[mine])
-            for mine in (self.group_of == group for group in groups)
+            _from_above(per_cell[:, mine] @ self.bins[mine]) for mine in (self.group_of == group for group in groups)
         ]
         return np.concatenate(slopes, axis=1), fixed
 
@@ -269,13 +264,9 @@ class ScoreHistogram:
                 f"Expected two classes for thresholds on a score, got {task.n_classes}; use DualSteps()."
             )
         if not len(task.people.codes):
-            raise InvalidParameterError(
-                "Expected groups to set thresholds for, got none; name a sensitive column."
-            )
+            raise InvalidParameterError("Expected groups to set thresholds for, got none; name a sensitive column.")
         if task.predicts == "joint":
-            raise InvalidParameterError(
-                "Expected a rule that reads the group, got one that does not; use DualSteps()."
-            )
+            raise InvalidParameterError("Expected a rule that reads the group, got one that does not; use DualSteps().")
         check_denominators(bounds)
 
     def stages(self, noise_multiplier: float, share: float, subset: str, task: Task) -> tuple[Stage, ...]:

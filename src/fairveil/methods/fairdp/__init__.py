@@ -126,9 +126,7 @@ class GroupwiseClassifier(BasePrivateClassifier):
         parities = [one for one in constraints if isinstance(one, RATES_OF_CLASS_1)]
         if not self.has_noise_certificate or not parities:
             return []
-        statements: list[dict[str, Any]] = self.noise_certificate(parities, confidence).to_dict()[
-            "statements"
-        ]
+        statements: list[dict[str, Any]] = self.noise_certificate(parities, confidence).to_dict()["statements"]
         return statements
 
     @property
@@ -187,9 +185,7 @@ class GroupwiseClassifier(BasePrivateClassifier):
         share = shares.get("train", 1.0)
         everyone = last.size / share
         noisy = [part for part in getattr(plan, "stages", ()) if part.name == "size"]
-        if (
-            noisy
-        ):  # more than this below the true size a discrete Laplace falls with probability below FAILURE
+        if noisy:  # more than this below the true size a discrete Laplace falls with probability below FAILURE
             everyone += noisy[0].releases[0].noise_multiplier * math.log(1 / FAILURE)
         return everyone, share * last.sampling_rate
 

@@ -156,9 +156,7 @@ class Groupwise:
         if self.group_sizes is not None:
             object.__setattr__(self, "group_sizes", _sizes(self.group_sizes))
         if self.descent.group_clipping:
-            raise InvalidParameterError(
-                "Expected a descent without group clipping, got one with it; leave it out."
-            )
+            raise InvalidParameterError("Expected a descent without group clipping, got one with it; leave it out.")
 
     @property
     def length(self) -> int:
@@ -194,13 +192,9 @@ class Groupwise:
         if self.stopping is not None:
             self.stopping.check(task)
             if self.finish.n_models > 1:
-                raise InvalidParameterError(
-                    "Expected a stopping rule or several models, got both; choose one."
-                )
+                raise InvalidParameterError("Expected a stopping rule or several models, got both; choose one.")
         if self.length < 2:
-            raise InvalidParameterError(
-                f"Expected at least 2 steps, one by Adam and a last one, got {self.length}."
-            )
+            raise InvalidParameterError(f"Expected at least 2 steps, one by Adam and a last one, got {self.length}.")
         self.descent.check(task)
         self.model_for(task)
 
@@ -210,9 +204,7 @@ class Groupwise:
         """Return the steps by Adam, the last ones, and what they need to know: sizes of groups, checks on the way."""
         name = "gradient" if self.released == "average" else "gradients"
         releases = (Release(name, "gaussian", noise_multiplier),)
-        first = Stage(
-            "train", releases, share, {-1: self.descent.numbers_for(task).sampling_rate}, self.n_first
-        )
+        first = Stage("train", releases, share, {-1: self.descent.numbers_for(task).sampling_rate}, self.n_first)
         rates = {-1: self.finish_rate(task)}
         finish = Stage("finish", releases, share, rates, self.length - self.n_first, subset="train")
         precision = precision_of(first) + precision_of(finish)

@@ -95,16 +95,12 @@ class FunctionalClassifier(ConstrainedClassifier):
     not_saved = ("statistics_",)
 
     def _recipe(self, inputs: InputSpec) -> Functional:
-        return replace(
-            training_of(self, Functional), constraint=() if self.constraint is None else self.constraint
-        )
+        return replace(training_of(self, Functional), constraint=() if self.constraint is None else self.constraint)
 
     def _store(self, inputs: InputSpec, trained: Trained) -> None:
         super()._store(inputs, trained)
         fit = trained.fit
-        self.statistics_: ReleasedStatistics | None = (
-            fit.statistics if isinstance(fit, FunctionalFit) else None
-        )
+        self.statistics_: ReleasedStatistics | None = fit.statistics if isinstance(fit, FunctionalFit) else None
         counts, announced = trained.evidence, self._recipe(inputs).announced
         self._measured: dict[float, Evaluation] = {}
         if counts is not None:
@@ -174,9 +170,7 @@ def _numbers(name: str, values: Any) -> list[float]:
     try:
         return [float(one) for one in values]
     except (TypeError, ValueError):
-        raise InvalidParameterError(
-            f"Expected several {name}, such as [0.0, 0.05], got {values!r}."
-        ) from None
+        raise InvalidParameterError(f"Expected several {name}, such as [0.0, 0.05], got {values!r}.") from None
 
 
 def _with_headroom(training: Functional, request: Any) -> Functional:

@@ -125,9 +125,7 @@ class ScorePath:
         """The thresholds that are tried."""
         return THRESHOLDS * self.unit
 
-    def above(
-        self, cell: int, shifts: Float64Array = SHIFTS, thresholds: Float64Array | None = None
-    ) -> Float64Array:
+    def above(self, cell: int, shifts: Float64Array = SHIFTS, thresholds: Float64Array | None = None) -> Float64Array:
         """Return the share of each bin of a cell above thresholds at points: shape (shifts, thresholds, bins)."""
         edges, moves, limits = SCORES * self.unit, MOVES * self.width, self.thresholds
         if thresholds is not None:
@@ -183,8 +181,7 @@ def merged_bins(path: ScorePath, known: CellSums, noise: float) -> NDArray[np.in
         n_bins = 2 * (RESOLVED * size / noise) ** 2 if noise else math.inf
         scale = math.sqrt(n_bins / people.size)
         parts = [
-            _even_parts(near[axis] + people.sum(axis=1 - axis) / size, FEWEST_BINS[axis], scale)
-            for axis in (0, 1)
+            _even_parts(near[axis] + people.sum(axis=1 - axis) / size, FEWEST_BINS[axis], scale) for axis in (0, 1)
         ]
         own = parts[0][:, None] * (parts[1][-1] + 1) + parts[1]
         places.append(n_places + own.ravel())
@@ -230,9 +227,7 @@ class BinPosterior:
         everyone = np.ones((1, means.shape[1]))
         return belief.updated([everyone] * len(means), list(known.sizes[:, None]), known.size_noise)
 
-    def updated_by_histogram(
-        self, histogram: Float64Array, places: NDArray[np.int64], noise: float
-    ) -> "BinPosterior":
+    def updated_by_histogram(self, histogram: Float64Array, places: NDArray[np.int64], noise: float) -> "BinPosterior":
         """Return the belief after one noisy histogram over `places`; without noise, the histogram."""
         if not noise:
             return BinPosterior(histogram[places], np.zeros_like(self.spreads))
@@ -240,9 +235,7 @@ class BinPosterior:
         weights = [(row == each[:, None]).astype(float) for row, each in zip(places, own, strict=True)]
         return self.updated(weights, [histogram[each] for each in own], noise)
 
-    def updated(
-        self, weights: Sequence[Float64Array], values: Sequence[Float64Array], noise: float
-    ) -> "BinPosterior":
+    def updated(self, weights: Sequence[Float64Array], values: Sequence[Float64Array], noise: float) -> "BinPosterior":
         """Return the belief after noisy sums of each cell's bins, weighted by the rows of its `weights`."""
         means, spreads = self.means.copy(), self.spreads.copy()
         for cell, (rows, sums) in enumerate(zip(weights, values, strict=True)):
@@ -328,15 +321,12 @@ def choose(
     """
     is_known = rates.is_known(known)
     left, errors = (
-        each[..., is_known]
-        for each in rates.sides(outlook.accepted, outlook.noises, outlook.sizes, known.minimum)
+        each[..., is_known] for each in rates.sides(outlook.accepted, outlook.noises, outlook.sizes, known.minimum)
     )
     limits = limits[is_known]
     aims = aims_below(limits, headroom * errors, min(1.0, headroom / 2))
     right = rates.accuracy(outlook.accepted, outlook.sizes)
-    found = [
-        _best_of_column(left[:, k], errors[:, k], aims[:, k], right[:, k]) for k in range(len(THRESHOLDS))
-    ]
+    found = [_best_of_column(left[:, k], errors[:, k], aims[:, k], right[:, k]) for k in range(len(THRESHOLDS))]
     best = max(range(len(found)), key=lambda column: found[column][0])
     _, shift, accuracy, gap, error = found[best]
     return PathPoint(shift, float(path.thresholds[best]), accuracy, gap, error)
@@ -435,9 +425,7 @@ class ReleasedStatistics:
         path, outlook = self._known_of(regularization)
         at = choose(outlook, path, self.rates, np.asarray(requested, float), self.headroom, self.known)
         params = margin_params(self.model, path.weights_at(at.shift), at.threshold, self.known.norm)
-        return DerivedModel(
-            params, at.shift, at.threshold, at.accuracy, at.gap, at.gap_error, outlook.is_counted
-        )
+        return DerivedModel(params, at.shift, at.threshold, at.accuracy, at.gap, at.gap_error, outlook.is_counted)
 
     def _known_of(self, regularization: float | None) -> tuple[ScorePath, DecisionCounts]:
         if regularization is None or regularization == self.quadratic.regularization:

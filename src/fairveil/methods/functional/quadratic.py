@@ -144,9 +144,7 @@ class Quadratic:
     def minimizer_under(self, directions: Float64Array) -> Float64Array:
         """Return where it is least among all w with directions @ w = 0; directions (J, d) may depend on each other."""
         steered = self.inverse(directions.T)
-        pressure = np.linalg.pinv(directions @ steered, rcond=1e-9, hermitian=True) @ (
-            directions @ self.minimizer
-        )
+        pressure = np.linalg.pinv(directions @ steered, rcond=1e-9, hermitian=True) @ (directions @ self.minimizer)
         return self.minimizer - steered @ pressure
 
 
@@ -233,15 +231,12 @@ class CellRates:
     labels: NDArray[np.int64]
 
     @classmethod
-    def of(
-        cls, bounds: HistogramConstraints, coarse: NDArray[np.int64], labels: NDArray[np.int64]
-    ) -> "CellRates":
+    def of(cls, bounds: HistogramConstraints, coarse: NDArray[np.int64], labels: NDArray[np.int64]) -> "CellRates":
         """Return the rates over finer cells: `coarse` is the bounds' own cell of each, -1 for none."""
         shape = (len(bounds.above), bounds.n_cells, bounds.n_classes)
         # a last cell of zeros, to which -1 points
         above, below = (
-            np.pad(table.reshape(shape), ((0, 0), (0, 1), (0, 0)))[:, coarse]
-            for table in (bounds.above, bounds.below)
+            np.pad(table.reshape(shape), ((0, 0), (0, 1), (0, 0)))[:, coarse] for table in (bounds.above, bounds.below)
         )
         return cls(above[..., 1] - above[..., 0], above[..., 0], below[..., 0], bounds.weights, labels)
 

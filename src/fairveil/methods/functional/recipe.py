@@ -84,9 +84,7 @@ def announced_stage(noise_multiplier: float, share: float) -> Stage:
     return Stage(NAME, (Release(NAME, "gaussian", NOISE * noise_multiplier),), share, subset="holdout")
 
 
-def read_announced(
-    veil: Veil, several: Sequence[Float32Array], n_features: int, n_groups: int
-) -> AnnouncedCounts:
+def read_announced(veil: Veil, several: Sequence[Float32Array], n_features: int, n_groups: int) -> AnnouncedCounts:
     """Return how each model decides the people held out."""
     decisions = SeveralDecisions(LinearSoftmax(n_features), tuple(several))
     bound = math.sqrt(len(several))
@@ -270,9 +268,7 @@ class Functional:
         counts = PathCounts(veils["rule"].draw(), veils["rule"].stage, model, layout)
         statistics = counts.counted(statistics, self._clips)
         params = statistics.rule_at().params
-        return FunctionalFit(
-            params, check=counts.checked(bounds, params, known.minimum), statistics=statistics
-        )
+        return FunctionalFit(params, check=counts.checked(bounds, params, known.minimum), statistics=statistics)
 
     def holdout_stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return one count of the people held out for all announced tolerances."""
@@ -293,9 +289,7 @@ class Functional:
         """Return the expansion at 0, in the scale of the paper under its law."""
         shape = (len(layout.labels), layout.n_tables, task.n_features + 1)
         if self.law == "laplace":
-            return LogisticMoments(
-                1.0, shape, layout.cells, layout.tables, slope=0.5, weight=0.125, clips=True
-            )
+            return LogisticMoments(1.0, shape, layout.cells, layout.tables, slope=0.5, weight=0.125, clips=True)
         return LogisticMoments(task.input_norm, shape, layout.cells, layout.tables)
 
     def layout_for(self, task: Task, bounds: HistogramConstraints | None) -> CellLayout:

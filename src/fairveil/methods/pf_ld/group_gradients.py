@@ -62,9 +62,7 @@ class Tails:
     def from_counts(cls, edges: Float64Array, counts: Float64Array) -> "Tails":
         """Return the tails of noisy counts between edges, shape (groups, E + 1), made to fall from 1 to 0."""
         if counts.shape[1] != len(edges) + 1:
-            raise InvalidParameterError(
-                f"Expected one count more than the {len(edges)} edges, got {counts.shape[1]}."
-            )
+            raise InvalidParameterError(f"Expected one count more than the {len(edges)} edges, got {counts.shape[1]}.")
         sizes = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
         beyond = counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:] / sizes
         return cls(edges, np.minimum.accumulate(np.clip(beyond, 0.0, 1.0), axis=1))
@@ -80,9 +78,7 @@ class Tails:
         return heights @ widths
 
 
-def gradient_error(
-    clip_norm: float, tails: Tails, multipliers: Float64Array, noise: float, n_params: int
-) -> float:
+def gradient_error(clip_norm: float, tails: Tails, multipliers: Float64Array, noise: float, n_params: int) -> float:
     """Return a bound on E|G - G~|, the error of the constraints' gradient from clipping and noise (Theorem 4).
 
     Parameters
@@ -275,13 +271,9 @@ class EstimatedMembership:
         noise = self.veils["sums"].stage.releases[0].noise_multiplier
         clip_norm = self._usual_length(sums) if self.bound is None else self.bound
         released = (
-            self.veils["sums"]
-            .draw()
-            .release_sums(Sum(sides.groups.cells, sides.n_cells, sums), clip_norm, "sums")
+            self.veils["sums"].draw().release_sums(Sum(sides.groups.cells, sides.n_cells, sums), clip_norm, "sums")
         )
-        chances = memberships(
-            public, sums, released, noise * clip_norm, clip_norm, self._sizes, sides.cell_labels
-        )
+        chances = memberships(public, sums, released, noise * clip_norm, clip_norm, self._sizes, sides.cell_labels)
         own = sides.cell_labels.take(public.y, axis=1)
         # A model learns about as many labels by heart as it has parameters, and is then fair to these people and not to
         # new ones: few people are pulled at by the labels that their features lead one to expect.

@@ -64,9 +64,7 @@ class AgainstAll:
         """The cell of each label in the histogram of everyone, -1 for a label that is not counted."""
         return self.everyone.cells[-1]
 
-    def violations(
-        self, group_counts: Float64Array, all_counts: Float64Array, minimum: float = 1.0
-    ) -> Float64Array:
+    def violations(self, group_counts: Float64Array, all_counts: Float64Array, minimum: float = 1.0) -> Float64Array:
         """Return everyone's rate less the group's, for each difference."""
         ours = self.groups.weights @ self.groups.rates(group_counts, minimum)
         theirs = self.everyone.weights @ self.everyone.rates(all_counts, minimum)
@@ -102,9 +100,7 @@ def _pairs(parity: Constraint, people: Population) -> list[tuple[Rate, Rate]]:
     assert isinstance(parity, Parity)
     groups = groups_of(people, parity.attribute)
     if len(groups) < 2:
-        raise InvalidParameterError(
-            f"Expected at least two groups to compare for {parity.name}, got fewer; name more."
-        )
+        raise InvalidParameterError(f"Expected at least two groups to compare for {parity.name}, got fewer; name more.")
     found = []
     for rate in parity.rates:
         classes = [None] if rate in CLASSLESS or people.n_classes == 2 else list(people.classes)

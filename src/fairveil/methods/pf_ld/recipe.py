@@ -186,9 +186,7 @@ class LagrangianDual:
         counts = Release("decisions", "gaussian", COUNT_NOISE * noise_multiplier)
         gradient = Release("gradient", "gaussian", noise_multiplier)
         releases = (gradient,) if n_counts else (counts, gradient)
-        steps = Stage(
-            "train", releases, share, {-1: self.descent.numbers_for(task).sampling_rate}, self.length
-        )
+        steps = Stage("train", releases, share, {-1: self.descent.numbers_for(task).sampling_rate}, self.length)
         stages = [steps]
         if n_counts:
             stages.append(_part_of_all("looks", "decisions", n_counts, COUNT_SHARE, steps))
@@ -294,18 +292,14 @@ class _Course:
     def _decay(self, size: float) -> float:
         return min(DECAY * self.model.n_params / size, LARGEST_DECAY)
 
-    def _gradient(
-        self, params: Float32Array, tilts: Float64Array | None, rng: np.random.Generator
-    ) -> Float64Array:
+    def _gradient(self, params: Float32Array, tilts: Float64Array | None, rng: np.random.Generator) -> Float64Array:
         """Return the gradient of the mean public objective on a batch of public coins: loss, and what tilts pull."""
         rows = self.public.sample(BATCH, rng)
         X = self.public.X[rows]
         activations = self.model.forward(params, X)
         dlogits = logits_pull(activations[-1], self.public.y[rows])
         if tilts is not None:
-            dlogits = dlogits + soft_decision_pull(
-                activations[-1], tilts[rows].T.astype(np.float32), SHARPNESS
-            )
+            dlogits = dlogits + soft_decision_pull(activations[-1], tilts[rows].T.astype(np.float32), SHARPNESS)
         total = self.model.clipped_gradient(params, X, dlogits, math.inf, Known(activations))
         return total.astype(np.float64) / max(1, len(rows))
 

@@ -79,9 +79,7 @@ def adjustment_stage(noise_multiplier: float, steps: Stage, n_classes: int) -> S
     noises = NOISES_OF_TWO if n_classes == 2 else NOISES
     rate = max(steps.sampling_rates.values())
     thinner = max(1.0, TYPICAL_WEIGHT / (rate * math.sqrt(steps.n_steps)))
-    releases = [
-        Release(name, "gaussian", thinner * ratio * noise_multiplier) for name, ratio in noises.items()
-    ]
+    releases = [Release(name, "gaussian", thinner * ratio * noise_multiplier) for name, ratio in noises.items()]
     return Stage("look", tuple(releases), steps.share, subset=steps.subset)
 
 
@@ -311,9 +309,7 @@ class RateAscent:
         ratios = constraints.ratios(average, minimum)
         values = constraints.weights @ ratios.rates
         ascent = DualAscent(DUAL_TRAVEL / self.n_steps, gain=DUAL_GAIN, warm_up=WARM_UP * self.n_steps)
-        multipliers = ascent.step(
-            state.multipliers, values - pace.aims, pace.speeds, pace.speeds, caps=pace.caps
-        )
+        multipliers = ascent.step(state.multipliers, values - pace.aims, pace.speeds, pace.speeds, caps=pace.caps)
         return RateState(smoothed, ratios, values, multipliers, pace)
 
     def trace(self, states: Sequence[RateState], law: NoiseDistribution) -> ConstraintTrace:
@@ -377,9 +373,7 @@ class RateConstrained:
         if not 0 <= self.headroom < math.inf:
             raise InvalidParameterError(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
         if self.descent.group_clipping:
-            raise InvalidParameterError(
-                "Expected a descent without group clipping under constraints, got one with it."
-            )
+            raise InvalidParameterError("Expected a descent without group clipping under constraints, got one with it.")
 
     def model_for(self, task: Task) -> Model:
         """Return the model that is trained."""
@@ -442,9 +436,7 @@ class RateConstrained:
         n_steps, clip_norm, rate = numbers.n_steps, numbers.clip_norm, numbers.sampling_rate
         variance = law.spread * noise_of(veils["train"].stage, "histogram") ** 2
         ascent = RateAscent(constraints, n_steps, rate * size, rate, variance, self.headroom)
-        learning_rate = self.descent.learning_rate_for(
-            task, size, numbers, TRAVEL_PER_SIGNAL, RATE_OVER_STABLE
-        )
+        learning_rate = self.descent.learning_rate_for(task, size, numbers, TRAVEL_PER_SIGNAL, RATE_OVER_STABLE)
         optimizer = Sgd(learning_rate, numbers.momentum)
         params, now, states = model.initial(rng), ascent.start(), []
         state, average = optimizer.start(params), Average.start(params)

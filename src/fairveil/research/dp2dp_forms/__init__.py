@@ -77,16 +77,12 @@ class NoisyDescent:
         if self.shares is not None and not (
             len(self.shares) == 2 and min(self.shares) > 0 and abs(sum(self.shares) - 1) < 1e-6
         ):
-            raise InvalidParameterError(
-                f"Expected the shares of two groups, which add up to 1, got {self.shares!r}."
-            )
+            raise InvalidParameterError(f"Expected the shares of two groups, which add up to 1, got {self.shares!r}.")
 
     def check(self, task: Task, bounds: HistogramConstraints) -> None:
         """Refuse everything but demographic parity of two groups with a rule that reads the group."""
         if task.predicts == "joint":
-            raise InvalidParameterError(
-                "Expected a rule that reads the group, got one that does not; use DualSteps()."
-            )
+            raise InvalidParameterError("Expected a rule that reads the group, got one that does not; use DualSteps().")
         _two_groups(task)
         _tolerance(bounds)
 
@@ -96,9 +92,7 @@ class NoisyDescent:
         if self.shares is None:
             return {-1: min(1.0, rate)}
         codes = _two_groups(task)
-        return {
-            int(code): min(1.0, rate / (2 * stage)) for code, stage in zip(codes, self.shares, strict=True)
-        }
+        return {int(code): min(1.0, rate / (2 * stage)) for code, stage in zip(codes, self.shares, strict=True)}
 
     def stages(self, noise_multiplier: float, share: float, subset: str, task: Task) -> tuple[Stage, ...]:
         """Return the sizes of the groups, the steps and the last count."""
@@ -112,9 +106,7 @@ class NoisyDescent:
                 share,
                 subset=subset,
             ),
-            Stage(
-                "rule", (Release("histogram", "gaussian", step_noise),), share, rates, self.n_steps, subset
-            ),
+            Stage("rule", (Release("histogram", "gaussian", step_noise),), share, rates, self.n_steps, subset),
             Stage(
                 "check",
                 (Release("released", "gaussian", noise_multiplier / REPORTED**0.5),),
@@ -182,9 +174,7 @@ class NoisyDescent:
 def _two_groups(task: Task) -> NDArray[np.int64]:
     codes = task.people.codes
     if len(codes) != 2:
-        raise InvalidParameterError(
-            f"Expected two groups for DP2DP's own descent, got {len(codes)}; use DualSteps()."
-        )
+        raise InvalidParameterError(f"Expected two groups for DP2DP's own descent, got {len(codes)}; use DualSteps().")
     return codes
 
 
@@ -195,9 +185,7 @@ def _tolerance(bounds: HistogramConstraints) -> float:
     limits = {bound.limit for bound in bounds.bounds}
     names = {rate.name for bound in bounds.bounds for _, rate in bound.terms}
     if names != {"selection_rate"} or len(limits) != 1 or len(bounds.bounds) != 2 * bounds.n_classes:
-        raise InvalidParameterError(
-            "Expected demographic parity for DP2DP's own descent, got another constraint."
-        )
+        raise InvalidParameterError("Expected demographic parity for DP2DP's own descent, got another constraint.")
     return limits.pop()
 
 
@@ -232,9 +220,7 @@ class ExactProblem:
         """What one row's decision adds to each left side, shape (bounds, cells + 1, classes); the last cell is none."""
         bounds = self.bounds
         below = bounds.ratios(self.sizes, 1e-9).below
-        steps = (bounds.weights @ (bounds.above / below[:, None])).reshape(
-            len(bounds.bounds), -1, bounds.n_classes
-        )
+        steps = (bounds.weights @ (bounds.above / below[:, None])).reshape(len(bounds.bounds), -1, bounds.n_classes)
         return np.concatenate([steps, np.zeros((len(steps), 1, bounds.n_classes))], axis=1)
 
     def distribution(self) -> Float64Array:
@@ -283,7 +269,5 @@ class ExactProblem:
         """Return the multipliers that minimize the hard-max dual itself (Denis et al. 2024), without any program."""
         start = np.zeros(len(self.bounds.bounds))
         limits = [(0.0, None)] * len(start)
-        answer = minimize(
-            self.dual, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": 500}
-        )
+        answer = minimize(self.dual, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": 500})
         return np.asarray(answer.x)
