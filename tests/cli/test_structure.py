@@ -174,6 +174,7 @@ def test_an_interruption_leaves_nothing_unfinished(folder, say, contents, monkey
     assert contents(folder) == before
 
 
+@pytest.mark.slow
 def test_a_real_process_refuses_alike(folder, shell, is_refused):
     truncated_parquet()
     check_sentence(is_refused(folder, TRAIN, shell), "damaged")

@@ -58,6 +58,7 @@ def test_a_summary_is_printed_as_it_is_written(door, method):
     assert door.trained(method) == door.summary(method)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_summary_fits_its_schema(door, summary_schema, method):
     summary = door.summary(method)

@@ -283,6 +283,7 @@ def test_errata_fnr_is_not_what_the_paper_prints(n_classes, rng, draw_rows):
     assert ready.violation(np.array([[100.0, 0.0]])) == pytest.approx(0.7)
 
 
+@pytest.mark.statistical
 def test_standard_errors_are_those_of_gaussian_noise(rng, draw_rows):
     """Over 4000 draws a standard deviation is known to 1.1 %: 6 % off would be 5 standard errors."""
     rows = draw_rows(rng, 2, (2, 2), n=40_000)

@@ -309,6 +309,7 @@ COVERED = {
 }
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("rule", COVERED)
 @pytest.mark.parametrize(("n", "noise"), [(100, 0.0), (1000, 5.0)])
 def test_bounds_cover_under_sampling_and_noise(rule, n, noise, rng):
@@ -323,6 +324,7 @@ def test_bounds_cover_under_sampling_and_noise(rule, n, noise, rng):
     assert hits >= 0.915 * 500
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("n", [200, 4000])
 def test_gap_ratio_and_accuracy_cover_under_sampling_and_noise(n, rng):
     """Nominal 95 %: over 500 repeats, coverage below 91.5 % would be 3.6 standard errors off."""
