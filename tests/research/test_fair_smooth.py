@@ -217,7 +217,7 @@ def test_parameters_come_and_go(people, few):
     clf = smoothed(people)
     before = dict(clf.get_params(deep=False))
     assert set(before) == {
-        "estimator", "smoothing", "epsilon", "delta", "schema", "sensitive", "holdout", "ledger", "random_state",
+        "smoothing", "epsilon", "delta", "training", "schema", "sensitive", "holdout", "ledger", "random_state",
     }  # fmt: skip
     assert clone(clf).ledger is clf.ledger
     clf.fit(*few)
@@ -252,7 +252,7 @@ def test_smoothing_that_makes_no_sense_is_refused(choices, words):
     [
         ({"smoothing": None}, "smoothing=Smoothing"),
         ({"smoothing": 0.1}, "smoothing=Smoothing"),
-        ({"estimator": Groupwise(QUICK), "sensitive": None}, "sensitive column"),
+        ({"training": Groupwise(QUICK), "sensitive": None}, "sensitive column"),
     ],
 )
 def test_a_mismatch_is_refused_before_any_debit(people, few, choices, words):
@@ -264,7 +264,7 @@ def test_a_mismatch_is_refused_before_any_debit(people, few, choices, words):
 
 def test_three_classes_are_refused(rng):
     schema = Schema.for_arrays(2, classes=[0, 1, 2], n_public=100)
-    clf = SmoothedClassifier(QUICK, Smoothing(gap=0.1), schema=schema, ledger=Ledger())
+    clf = SmoothedClassifier(Smoothing(gap=0.1), training=QUICK, schema=schema, ledger=Ledger())
     with pytest.raises(InvalidParameterError, match="two classes"):
         clf.fit(rng.uniform(-1, 1, (100, 2)), rng.integers(3, size=100))
     assert clf.ledger.entries == ()
