@@ -113,7 +113,7 @@ def test_a_small_clip_norm_keeps_a_false_negative_rate_out_of_reach(adult, seed,
 
 def test_no_multiplier_undoes_clipping(adult, seed, monkeypatch):
     """With the ceiling a hundred times higher the multiplier grows from 2.4 to about 9.8, the rate falls by .02."""
-    monkeypatch.setattr("fairveil.training.multipliers.LARGEST_PULL", 1000.0)
+    monkeypatch.setattr("fairveil.methods.raco.recipe.LARGEST_PULL", 1000.0)
     classifier, soft = train(adult, seed, FalseNegativeRateCap(0.2), clip_norm=0.25)
     assert classifier.constraint_trace_.multipliers[-1, 0] == pytest.approx(9.8, abs=0.5)
     assert missed(soft, adult) == pytest.approx(0.361, abs=0.01)
