@@ -174,6 +174,23 @@ def test_the_plan_is_debited_before_the_first_draw(rng):
     assert ledger.epsilon(1e-5) == pytest.approx(2.53, abs=0.01)
 
 
+@pytest.mark.parametrize("touch", ["split", "arranged", "draw", "answer"])
+def test_records_are_touched_only_after_the_debit(touch, rng, monkeypatch):
+    """Splitting, arranging, drawing and answering each find the debit in the ledger."""
+    ledger, n_debits, plain = Ledger(), [], getattr(MemoryRecords, touch)
+
+    def watched(self, *arguments, **options):
+        n_debits.append(len(ledger.entries))
+        return plain(self, *arguments, **options)
+
+    monkeypatch.setattr(MemoryRecords, touch, watched)
+    releases = (Release("size", "discrete_laplace", 1.0),)
+    plan = Plan((Stage("train", releases, 0.5), Stage("rest", releases, 0.5)), 1.0, 1e-5)
+    veil = open_veils(make_records(rng), plan, ledger, secret_coins(), "a test")["train"]
+    veil.draw().release_counts(Count(one_cell(3), 1), name="size")
+    assert n_debits and set(n_debits) == {1}
+
+
 def test_a_refused_debit_opens_no_veil(rng):
     ledger = Ledger(budget=Budget(0.1, 1e-5))
     with pytest.raises(BudgetExceededError):
