@@ -70,6 +70,7 @@ NOISES = {
 }
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("confidence", [0.9, 0.99])
 @pytest.mark.parametrize("constraint", [DemographicParity(), EqualizedOdds(), PrecisionParity()], ids=repr)
 @pytest.mark.parametrize("law", NOISES)

@@ -54,6 +54,7 @@ def private(people, **choices):
     return PrivateClassifier(**choices)
 
 
+@pytest.mark.slow
 def test_adult_at_epsilon_one_is_private_and_good(people):
     """One run; the mean is .86 with standard deviation .005 on 7,300 held-out rows, so .83 is six deviations off."""
     clf = PrivateClassifier(epsilon=1.0, schema=people.schema, sensitive="sex", holdout=0.15, ledger=Ledger())
@@ -200,6 +201,7 @@ def test_a_search_is_recorded_as_unpriced(people, few):
     assert search.best_estimator_.ledger_ is ledger
 
 
+@pytest.mark.slow
 def test_two_processes_fail_loudly(people, few):
     with pytest.raises(SealedLedgerError, match="n_jobs=1"):
         cross_validate(private(people), *few, cv=2, n_jobs=2, error_score="raise")

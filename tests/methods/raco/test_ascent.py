@@ -154,6 +154,7 @@ def test_headroom_follows_the_people_not_the_batch():
 # --- widths ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("law, kind", [("gaussian", "normal"), ("laplace", "laplace")])
 def test_smoothed_left_sides_are_within_their_widths_as_often_as_said(rng, law, kind):
     """1,000 repeats at 95 %: the standard error is .7 %. Noise half as large again must be seen (Gaussian: 81 %)."""

@@ -114,6 +114,7 @@ def test_a_bound_that_holds_anyway_changes_nothing(adult):
     assert adult.loss(ours)[0] == pytest.approx(adult.loss(free)[0], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Setting a value on a Series via .at:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:Setting an item of incompatible dtype:DeprecationWarning")
 def test_decisions_are_as_good_as_fairlearns():

@@ -136,6 +136,7 @@ def test_standard_errors_are_those_of_the_noise(adult, rng):
     assert abs(values.mean() - exact.values[0]) < 4 * stated / math.sqrt(150)
 
 
+@pytest.mark.statistical
 def test_standard_errors_hold_for_a_moved_rule_too(adult, rng, monkeypatch):
     """150 looks that each choose a threshold: the choice must not have looked at the counts that judge it.
 
