@@ -15,11 +15,11 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/fairveil train adult --aware --epsilon 1 --delta 1e-5 --tolerance 0.02 --out fairveil-demo
 
 test: check
-	$(BIN)/python -m pytest -q -rs -n auto --dist loadscope
+	$(BIN)/python -m pytest -q -rs -n auto --dist worksteal
 
 # while you work: no large samples, no browser, no long trainings
 test-fast: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not (statistical or browser or slow or sklearn or attack)"
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not (statistical or browser or slow or sklearn or attack)"
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

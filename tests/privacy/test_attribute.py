@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -177,6 +178,7 @@ def test_in_a_crowd_too_and_a_change_of_group_moves_it_twice_at_most(rng, worst_
         assert np.linalg.norm(whole - changed) <= bound * ROUNDING * (2 if name == "gradient" else math.sqrt(2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(MODELS))
 @pytest.mark.parametrize("name", ["decisions", "lengths"])
 def test_a_row_more_tips_no_equal_rows_over_an_edge(rng, kind, name):
@@ -190,18 +192,11 @@ def test_a_row_more_tips_no_equal_rows_over_an_edge(rng, kind, name):
         params = params_of(model, rng)
         X = np.tile(rng.normal(size=d).astype(np.float32), (500, 1))
         edges = np.array([0.1, 1.0]) * float(DecisionGradientNorm(model, params, SHARPNESS).norms_of(X).max())
-        for n in range(470, 500):
-            counts = [
-                counted(
-                    MemoryRecords(X[:k], np.zeros(k, np.int16), np.zeros(k, np.int16)),
-                    model,
-                    params,
-                    name,
-                    edges,
-                )
-                for k in (n, n + 1)
-            ]
-            assert np.abs(counts[1] - counts[0]).sum() == 1
+        counts = [
+            counted(MemoryRecords(X[:n], np.zeros(n, np.int16), np.zeros(n, np.int16)), model, params, name, edges)
+            for n in range(470, 501)
+        ]
+        assert {int(np.abs(more - less).sum()) for less, more in pairwise(counts)} == {1}
 
 
 def counted(records, model, params, name, edges):

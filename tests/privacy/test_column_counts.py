@@ -118,6 +118,7 @@ def test_the_rare_never_decides_the_common(tmp_path, rng, seeded):
     assert list(names) == [("clerk", "nurse")]
 
 
+@pytest.mark.statistical
 def test_noise_alone_hardly_ever_widens_bounds(tmp_path, rng):
     """At 0.01 false bins a column on average, more than 2 wide drafts in 12 have probability below 1e-3."""
     path = people(tmp_path, rng)

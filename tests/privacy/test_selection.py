@@ -65,6 +65,7 @@ def losses_of(one, other, grid):
 weights = st.lists(st.floats(0.01, 1.0), min_size=2, max_size=6)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=150)
 @given(st.data(), st.sampled_from([0.05, 0.5, 1.0, 3.0, 8.0, 30.0, 100.0]))
 def test_the_exact_law_of_finite_runs_is_never_above_the_price(data, mean):
@@ -96,6 +97,7 @@ def gaussian_best(shift, mean, low_first):
 GAUSSIANS = [(shift, mean) for shift in (0.1, 0.25, 1.0) for mean in (0.3, 1.0, 3.0, 8.0, 20.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "mean"), GAUSSIANS)
 def test_the_price_of_gaussian_runs_is_just_above_the_worst_order(shift, mean):
     """At delta 1e-5: within 1.5 % for up to 8 runs, 5 % for 20."""

@@ -60,6 +60,7 @@ def test_the_schema_is_one():
     Draft202012Validator.check_schema(SCHEMA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CHOICES))
 def test_what_every_method_says_validates(name, people):
     choices = {"constraint": DemographicParity(0.05), "training": FAST, **CHOICES[name]}
