@@ -8,7 +8,7 @@ from fairveil.methods.registry import METHODS
 TOLERANCE = 0.1
 NAMES = tuple(METHODS)
 
-QUICK = {Groupwise: Groupwise(Descent(n_steps=20)), LagrangianDual: LagrangianDual(Descent(n_steps=20))}
+QUICK = {Groupwise: Groupwise(Descent(n_steps=20)), LagrangianDual: LagrangianDual(descent=Descent(n_steps=20))}
 """How to train where the method's own default takes seconds, by the class of its recipe."""
 
 

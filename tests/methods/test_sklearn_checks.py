@@ -15,6 +15,8 @@ from fairveil import (
     FunctionalClassifier,
     Groupwise,
     GroupwiseClassifier,
+    LagrangianClassifier,
+    LagrangianDual,
     ParityPostprocessor,
     PrivateClassifier,
     RateConstrained,
@@ -51,6 +53,15 @@ class SidedFunctional(Sided, FunctionalClassifier):
     """The functional mechanism under a parity, which needs groups."""
 
 
+class SidedLagrangian(Sided, LagrangianClassifier):
+    """PF-LD, which needs groups and takes no schema that does not name them."""
+
+    def _input_spec(self, arrays=None):
+        wide = PrivateClassifier(self.epsilon, self.delta, schema=self.schema)._input_spec(arrays)
+        sides = Sensitive(column="side", groups=("left", "right"))
+        return replace(wide, sensitive=(sides,), protects="attribute")
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
     [
@@ -60,6 +71,7 @@ class SidedFunctional(Sided, FunctionalClassifier):
         ),
         ParityPostprocessor(FalsePositiveRateCap(0.5), math.inf, training=Descent(sampling_rate=1.0)),
         SidedFunctional(DemographicParity(1.0), math.inf),
+        SidedLagrangian(epsilon=math.inf, training=LagrangianDual(descent=Descent(n_steps=20, sampling_rate=1.0))),
         SidedGroupwise(math.inf, training=Groupwise(Descent(sampling_rate=1.0))),
         # hardly any noise, because two fits draw by different keys
         SmoothedClassifier(Smoothing(std=1e-6), math.inf, training=Descent(sampling_rate=1.0)),

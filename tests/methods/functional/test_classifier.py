@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fairveil import (
     DemographicParity,
@@ -240,14 +239,3 @@ def test_clones_keep_their_choices(people):
     copied = clone(clf)
     assert copied.training == clf.training
     assert copied.ledger is clf.ledger
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks(
-    [
-        FunctionalClassifier(epsilon=math.inf),
-        FunctionalClassifier(epsilon=math.inf, training=Functional(rounds=3)),
-    ]
-)
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from _support.spoiling import WORST, spoil
 from fairveil import (
@@ -215,27 +214,6 @@ def test_a_missing_schema_is_refused(few):
 
 
 # --- habits of scikit-learn ------------------------------------------------------------------------------------------
-
-
-class Sided(LagrangianClassifier):
-    """Groups by the sign of the first column: the checks' plain arrays have no sensitive column, and it needs one."""
-
-    def _input_spec(self, arrays=None):
-        wide = PrivateClassifier(self.epsilon, self.delta, schema=self.schema)._input_spec(arrays)
-        sides = Sensitive(column="side", groups=("left", "right"))
-        return replace(wide, sensitive=(sides,), protects="attribute")
-
-    def _checked_arrays(self, source):
-        checked, arrays = super()._checked_arrays(source)
-        return replace(checked, sensitive_features=np.where(checked.X[:, 0] > 0, "right", "left")), arrays
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks(
-    [Sided(epsilon=math.inf, training=LagrangianDual(descent=Descent(n_steps=20, sampling_rate=1.0)))]
-)
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 def test_parameters_come_and_go(schema, few):
