@@ -193,8 +193,8 @@ def test_what_was_saved_comes_back(people, few, tmp_path, name):
     clf = fair(people, constraint, **choices).fit(*few)
     clf.save(tmp_path / "deep" / "model")
     again = FairClassifier.load(tmp_path / "deep" / "model", key=clf.key_)
-    assert np.array_equal(again.predict(people.X), clf.predict(people.X))
-    assert np.array_equal(again.predict_proba(people.X), clf.predict_proba(people.X))
+    assert np.array_equal(again.predict(few[0]), clf.predict(few[0]))
+    assert np.array_equal(again.predict_proba(few[0]), clf.predict_proba(few[0]))
     assert again.certificate_ == clf.certificate_
     assert (again.plan_, again.epsilon_spent_) == (clf.plan_, clf.epsilon_spent_)
     assert (again.method_, again.aware) == (clf.method_, clf.aware)
