@@ -153,9 +153,10 @@ class MemoryRecords:
         self, batch: Drawn, query: Query, bound: Any = 1.0, norm: int = 2, n_blocks: int = 1
     ) -> NDArray[np.float64]:
         """Return the exact answer to a query: the sum over blocks, to which each row adds at most `bound`."""
-        first, *others = (query.total(rows, bound, norm) for rows in self.blocks(batch, n_blocks))
-        total = first.astype(np.float64)
-        for part in others:
+        blocks = self.blocks(batch, n_blocks)
+        total = query.total(blocks[0], bound, norm).astype(np.float64)
+        for rows in blocks[1:]:
+            part = query.total(rows, bound, norm)
             if part.shape != total.shape:
                 raise UnplannedReleaseError(NOT_ONE_ANSWER)
             total += part
