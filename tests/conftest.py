@@ -13,17 +13,17 @@ from fairveil._random import seeded_for_tests
 
 MARKS = {
     "attack": ["attack/*"],
-    "browser": [],
     "sklearn": ["methods/test_sklearn_checks.py"],
     "slow": [
         "benchmarks/*", "errata/*", "test_examples.py", "test_fair_classifier.py", "test_persistence.py",
         "cli/test_certify.py", "cli/test_crash.py", "cli/test_every_method.py", "cli/test_frontier.py",
-        "cli/test_interrupts.py", "cli/test_newcomer.py", "cli/test_predict.py", "cli/test_train.py",
+        "cli/test_interrupts.py", "cli/test_ledger_commands.py", "cli/test_schema_commands.py",
+        "cli/test_newcomer.py", "cli/test_predict.py", "cli/test_train.py",
         "cli/test_values.py", "cli/test_dp2dp.py", "cli/test_fairdp.py", "cli/test_pfld.py", "cli/test_raco.py",
         "methods/*/test_classifier.py", "methods/*_classifier.py", "methods/test_every_method.py",
         "methods/test_front_methods.py", "methods/test_output_perturbation.py", "methods/dp2dp/test_solvers_agree.py",
         "methods/*/test_announced.py", "methods/*/test_early_stopping.py", "methods/*/test_noise_certificate.py",
-        "research/test_fair_smooth.py", "training/test_tuning.py",
+        "research/test_fair_smooth.py", "training/test_tuning.py", "privacy/test_selection.py",
     ],
     "statistical": [
         "certificates/test_coverage.py", "privacy/test_noise.py", "privacy/test_noise_laplace.py",
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, patterns in MARKS.items():
             if path and any(path.match(pattern) for pattern in patterns):
                 item.add_marker(mark)
-        if "browser" in getattr(item, "fixturenames", ()):
+        if "chrome" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
         if isinstance(item, pytest.DoctestItem) and "load_dataset" in str(item.dtest.docstring):
             item.add_marker("slow")

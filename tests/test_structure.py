@@ -323,6 +323,7 @@ def small_tables(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::fairveil.errors.ToleranceNotMetWarning")  # 2,000 people are few for a tolerance
 @pytest.mark.parametrize("path", ["README.md", "docs/guide.md"])
 def test_the_python_of_the_documents_runs(path, tmp_path, monkeypatch, small_tables):
     monkeypatch.chdir(tmp_path)

@@ -93,10 +93,10 @@ def batch_of(rng, release):
 def test_the_veil_refuses_what_mixes_groups(rng):
     model, params = LinearSoftmax(3, 2), np.zeros(8, np.float32)
     gradient = Release("gradient", "gaussian", 3.0)
-    with pytest.raises(UnplannedReleaseError, match="apart by group"):
+    with pytest.raises(UnplannedReleaseError, match="keep groups apart"):
         batch_of(rng, gradient).release_gradient(model, params, CrossEntropy(), 1.0)
     soft = Sum(CELLS, 2, SoftDecision(model, params))
-    with pytest.raises(UnplannedReleaseError, match="apart by group"):
+    with pytest.raises(UnplannedReleaseError, match="keep groups apart"):
         batch_of(rng, Release("histogram", "gaussian", 3.0)).release_sums(soft, 1.0)
     counts = batch_of(rng, Release("counts", "gaussian", 3.0)).release_counts(Count(CELLS, 2))
     assert counts.shape == (2,)

@@ -147,6 +147,7 @@ def test_a_linear_model_does_well_on_the_encoding_of_adult() -> None:
 FLOORS = {"credit_default": 0.814, "bank": 0.888, "compas": 0.663, "parkinsons": 0.953}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FLOORS))
 def test_a_linear_model_does_well_on_other_encodings(data_folder: Path, rng: np.random.Generator, name: str) -> None:
     table = load_encoded(dataset_path(name), dataset_schema(name))

@@ -84,6 +84,7 @@ def judged(request, adult, draw_rows):
     return rows, by_fairlearn(rows, np.column_stack(rows.levels))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", RATES)
 def test_rates_of_intersections_are_those_of_a_metric_frame(rate, judged):
     rows, frame = judged
@@ -91,6 +92,7 @@ def test_rates_of_intersections_are_those_of_a_metric_frame(rate, judged):
     assert [one.value for one in ours.values()] == pytest.approx(frame.by_group[rate].to_numpy(), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constraint", sorted(PARITIES))
 def test_gaps_and_ratios_agree_with_fairlearn(constraint, judged):
     rows, frame = judged

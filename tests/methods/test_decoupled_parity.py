@@ -141,6 +141,7 @@ def simulated(rng, sizes, rates, epsilon, tolerance, are_public):
         yield abs(first - second), changes(rates, rule) - best, promise
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("are_public", [True, False])
 @pytest.mark.parametrize("tolerance", [0.0, 0.1])
 @pytest.mark.parametrize("sizes", [(300, 900), (5000, 2000)])

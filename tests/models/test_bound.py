@@ -22,6 +22,7 @@ def norm(gradient):
     return float(np.linalg.norm(gradient.astype(np.float64)))
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=150)
 @given(data=st.data(), clip_norm=st.floats(1e-6, 1e6), with_norms=st.booleans())
 def test_no_record_adds_more_than_its_clip_norm(model, data, clip_norm, with_norms):

@@ -68,6 +68,7 @@ def test_the_gradient_is_the_slope_of_the_cross_entropy(model, a_batch, rng):
     np.testing.assert_allclose(gradient, slopes, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip_norm", CLIP_NORMS)
 def test_the_sum_equals_torch_per_sample_gradients(model, a_batch, layers_of, rng, clip_norm):
     torch = pytest.importorskip("torch")

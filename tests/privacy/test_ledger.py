@@ -155,6 +155,7 @@ def release_for_ever(path, releases):
         os.write(file, b"x")
 
 
+@pytest.mark.slow
 def test_kill_at_any_moment_never_under_counts(tmp_path, rng):
     """A real process that debits and releases without pause is killed 60 times, at random moments."""
     path, releases = tmp_path / "ledger", tmp_path / "releases"

@@ -34,6 +34,7 @@ def fitting(request):
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [None, 0.25])
 @pytest.mark.parametrize("n_public", [1000, None])
 def test_a_plan_costs_its_budget_whatever_the_fitting(fitting, part, n_public, make_people, make_task):
@@ -72,6 +73,7 @@ def test_a_fit_leaves_a_rule_for_every_group_code_and_spends_all_its_draws(
     assert np.array_equal(law[:50], own[:50])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ["nobody", "one person", "one group", "one class", "no probabilities"])
 def test_odd_data_give_a_rule_like_any_other(fitting, odd, rng, seeded, make_people, make_rows, make_task, fitted):
     people = make_people(2)

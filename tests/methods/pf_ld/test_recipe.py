@@ -406,6 +406,7 @@ def test_a_dual_bound_holds_for_each_person(rng):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("primal", ["memberships", "gradients"])
 @pytest.mark.parametrize("n_groups, n_classes", [(5, 2), (2, 3)])
 def test_more_groups_and_more_classes(rng, primal, n_groups, n_classes):

@@ -111,6 +111,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_public", [400, None])
 @pytest.mark.parametrize("holdout", [0.0, 0.3])
 @pytest.mark.parametrize("kind", KINDS)

@@ -88,6 +88,7 @@ def adult():
     return Adult()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "which, constraint, exactness",
     [
