@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -15,43 +15,50 @@ NUMBERS = (int, float, np.integer, np.floating)
 """Types of numbers; truth values are refused although Python counts them among the integers."""
 
 
-def check_positive(name: str, value: Any, *, infinite: bool = False) -> float:
-    """Return `value` as a float if it is a positive number."""
-    ok = isinstance(value, NUMBERS) and not isinstance(value, bool) and value > 0 and (infinite or math.isfinite(value))
-    if not ok:
-        bound = "" if infinite else " and finite"
-        raise InvalidParameterError(f"Expected {name} > 0{bound}, got {value!r}.")
-    return float(value)
+@overload
+def check_number(name: str, value: Any, *, below: float = ..., at_most: float | None = ...) -> float: ...
+@overload
+def check_number(name: str, value: Any, *, whole: Literal[True], at_least: int = ...) -> int: ...
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    below: float = math.inf,
+    at_most: float | None = None,
+    whole: bool = False,
+    at_least: int = 1,
+) -> float:
+    """Return `value` if it is positive and below or at most a limit, or whole and at least 1 (or another number).
 
-
-def check_epsilon(value: Any, name: str = "epsilon") -> float:
-    """Return a privacy budget: positive, infinity means not private."""
-    epsilon = check_positive(name, value, infinite=True)
-    if epsilon < SMALLEST_EPSILON:
-        raise InvalidParameterError(f"Expected {name} > 0 and at least {SMALLEST_EPSILON:g}, got {value!r}.")
-    return epsilon
-
-
-def check_delta(value: Any, name: str = "delta") -> float:
-    """Return a failure probability strictly between 0 and 1."""
-    if isinstance(value, bool) or not (isinstance(value, NUMBERS) and 0 < value < 1):
-        raise InvalidParameterError(f"Expected 0 < {name} < 1, got {value!r}.")
-    return float(value)
-
-
-def check_probability(name: str, value: Any) -> float:
-    """Return a probability in (0, 1]."""
-    if isinstance(value, bool) or not (isinstance(value, NUMBERS) and 0 < value <= 1):
-        raise InvalidParameterError(f"Expected 0 < {name} <= 1, got {value!r}.")
-    return float(value)
-
-
-def check_integer(name: str, value: Any, *, at_least: int = 1) -> int:
-    """Return a whole number that is at least `at_least`."""
+    Examples
+    --------
+    >>> check_number("sampling_rate", 0.1, at_most=1), check_number("n_steps", 300.0, whole=True)
+    (0.1, 300)
+    >>> check_number("delta", 1, below=1)
+    Traceback (most recent call last):
+    fairveil.errors.InvalidParameterError: Expected 0 < delta < 1, got 1.
+    """
     is_number = isinstance(value, NUMBERS) and not isinstance(value, bool)
-    if not (is_number and float(value).is_integer() and value >= at_least):
-        raise InvalidParameterError(f"Expected {name} to be a whole number >= {at_least}, got {value!r}.")
-    return int(value)
+    if whole:
+        if is_number and float(value).is_integer() and value >= at_least:
+            return int(value)
+        expected = f"{name} to be a whole number >= {at_least}"
+    elif at_most is not None:
+        if is_number and 0 < value <= at_most:
+            return float(value)
+        expected = f"{name} > 0" if math.isinf(at_most) else f"0 < {name} <= {at_most:g}"
+    else:
+        if is_number and 0 < value < below:
+            return float(value)
+        expected = f"{name} > 0 and finite" if math.isinf(below) else f"0 < {name} < {below:g}"
+    raise InvalidParameterError(f"Expected {expected}, got {value!r}.")
+
+
+def check_budget(epsilon: Any, delta: Any) -> None:
+    """Refuse a privacy budget unless epsilon is positive (infinity means not private) and delta within 0 and 1."""
+    if check_number("epsilon", epsilon, at_most=math.inf) < SMALLEST_EPSILON:
+        raise InvalidParameterError(f"Expected epsilon > 0 and at least {SMALLEST_EPSILON:g}, got {epsilon!r}.")
+    check_number("delta", delta, below=1)
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:

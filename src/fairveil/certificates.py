@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fairveil._validation import check_integer
+from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, Parity, bounds_of
 from fairveil.fairness.evaluation import Evaluation
@@ -259,7 +259,7 @@ def expected_tolerance(
             f"Expected noise_std >= 0 and 0 <= aimed_gap <= 1, got {noise_std!r} and {aimed_gap!r}."
         )
     check_confidence(confidence)
-    check_integer("n_cells", n_cells, at_least=2)
+    check_number("n_cells", n_cells, whole=True, at_least=2)
     hardest = np.sort(np.asarray(sizes, dtype=float))[:2]
     if hardest[0] < SMALLEST_GROUP + 3 * noise_std * np.sqrt(n_cells):
         return 1.0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from fairveil._random import Key
-from fairveil._validation import check_delta, check_epsilon
+from fairveil._validation import check_budget
 from fairveil.certificates import Certificate, check_confidence
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError
@@ -171,8 +171,7 @@ class FairClassifier(SearchAwareEstimator):
 
     def request(self) -> FitRequest:
         """Return what the parameters request, checked."""
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
+        check_budget(self.epsilon, self.delta)
         if self.tune is not None and not isinstance(self.tune, Tuning):
             raise InvalidParameterError(
                 f"Expected tune to be a Tuning, got {type(self.tune).__name__}; write Tuning((...))."

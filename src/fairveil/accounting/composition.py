@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairveil._typing import Float64Array
-from fairveil._validation import check_delta, check_positive
+from fairveil._validation import check_number
 from fairveil.accounting.events import Charge, Event
 from fairveil.accounting.pld import Losses, is_dominated, normal_epsilon
 from fairveil.accounting.pricing import (
@@ -79,7 +79,7 @@ def epsilon_of(
     >>> round(epsilon_of([steps], delta=1e-5), 3)
     0.921
     """
-    delta, cases = check_delta(delta), compositions_of(charges)
+    delta, cases = check_number("delta", delta, below=1), compositions_of(charges)
     rough, priced_under = cases.magnitude, cases.priced_relation(relation)
     if rough.n_uses == 0 or math.isinf(rough.variance):
         return rough.variance
@@ -259,7 +259,7 @@ def calibrate(
     >>> round(calibrate(steps, epsilon=1.0, delta=1e-5), 3)
     2.638
     """
-    epsilon, delta = check_positive("epsilon", epsilon), check_delta(delta)
+    epsilon, delta = check_number("epsilon", epsilon), check_number("delta", delta, below=1)
     log_scale, slope = _search(charges_at, epsilon, delta, relation)
     # the search used one grid; raise the scale if need be until the accountant itself agrees
     for _ in range(MAX_EVALUATIONS):

@@ -6,9 +6,10 @@ one rule wherever it occurs. What an event costs is decided in `pricing`.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
-from fairveil._validation import check_delta, check_integer, check_positive, check_probability
+from fairveil._validation import check_number
 from fairveil.errors import DamagedLedgerError, InvalidParameterError, UnsupportedEventError
 
 MAX_MEAN_RUNS = 1000.0
@@ -269,25 +270,25 @@ def _check_compositions(_: str, value: Any) -> tuple[tuple[Event, ...], ...]:
 
 
 def _check_mean_runs(name: str, value: Any) -> float:
-    mean = check_positive(name, value)
+    mean = check_number(name, value)
     if mean > MAX_MEAN_RUNS:
         raise InvalidParameterError(f"Expected {name} <= {MAX_MEAN_RUNS:g}, got {value!r}; plan fewer runs.")
     return mean
 
 
 def _check_failure(name: str, value: Any) -> float:
-    return 0.0 if value == 0 and not isinstance(value, bool) else check_delta(value, name)
+    return 0.0 if value == 0 and not isinstance(value, bool) else check_number(name, value, below=1)
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "noise_multiplier": check_positive,
-    "scale": check_positive,
-    "std": check_positive,
-    "epsilon": check_positive,
+    "noise_multiplier": check_number,
+    "scale": check_number,
+    "std": check_number,
+    "epsilon": check_number,
     "delta": _check_failure,
-    "sensitivity": check_integer,
-    "count": check_integer,
-    "rate": check_probability,
+    "sensitivity": partial(check_number, whole=True),
+    "count": partial(check_number, whole=True),
+    "rate": partial(check_number, at_most=1),
     "mean": _check_mean_runs,
     "reason": _check_text,
     "event": _check_event,

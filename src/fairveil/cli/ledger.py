@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fairveil._validation import check_delta
+from fairveil._validation import check_number
 from fairveil.accounting.composition import NeighboringRelation
 from fairveil.accounting.events import to_dict
 from fairveil.cli._outputs import say
@@ -14,7 +14,7 @@ from fairveil.report.privacy_text import budget_text, ledger_text
 
 def show(file: Path, delta: float, as_json: bool) -> None:
     """Print every debit and the composed total."""
-    check_delta(delta)
+    check_number("delta", delta, below=1)
     if not file.is_file():
         raise BadStructureError(f"Expected a ledger file, got none at {file}.")
     ledger = Ledger(file)

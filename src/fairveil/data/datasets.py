@@ -18,7 +18,7 @@ import pyarrow as pa
 from scipy.special import ndtri
 
 from fairveil._random import public_coins
-from fairveil._validation import check_integer, check_probability
+from fairveil._validation import check_number
 from fairveil.data.encoding import Encoder
 from fairveil.data.readers import columns_needed, table_columns
 from fairveil.data.schema import Number, Schema, Sensitive, Target, close_match
@@ -143,11 +143,11 @@ def make_biased_mixture(
     >>> people.X.shape, people.schema.sensitive[0].groups, people.y.nunique()
     ((1000, 21), ('-1', '1'), 6)
     """
-    check_integer("n_classes", n_classes, at_least=2)
+    check_number("n_classes", n_classes, whole=True, at_least=2)
     for name, value in (("n_rows", n_rows), ("n_features", n_features), ("n_components", n_components)):
-        check_integer(name, value)
+        check_number(name, value, whole=True)
     if p != 0:
-        check_probability("p", p)
+        check_number("p", p, at_most=1)
     rng = public_coins(random_state)
     centers = rng.uniform(-1, 1, (n_classes, 1, n_features))
     centers = centers + rng.standard_normal((n_classes, n_components, n_features))
@@ -183,7 +183,7 @@ def make_separated_groups(n_rows: int = 10_000, n_features: int = 12, random_sta
     ((1000, 13), ('-1', '1'), '1')
     """
     for name, value in (("n_rows", n_rows), ("n_features", n_features)):
-        check_integer(name, value)
+        check_number(name, value, whole=True)
     rng = public_coins(random_state)
     is_one = rng.random(n_rows) < 0.5
     labels = (rng.random(n_rows) < np.where(is_one, MAJORITY, 1 - MAJORITY)).astype(np.int64)

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fairveil._random import secret_coins
-from fairveil._validation import check_delta, check_positive
+from fairveil._validation import check_number
 from fairveil.accounting.events import ApproximateDP, Charge
 from fairveil.data.readers import check_present, read_table, table_columns
 from fairveil.data.schema import DEFAULT_MISSING, Category, Number, Schema, Sensitive, Target
@@ -173,8 +173,8 @@ def draft_privately(
     ----------
     (epsilon, delta)-differential privacy of the schema, one row added or removed. Column names count as public.
     """
-    check_positive("epsilon", epsilon)
-    check_delta(delta)
+    check_number("epsilon", epsilon)
+    check_number("delta", delta, below=1)
     names = table_columns(path, delimiter)
     check_present(path, [target, sensitive], names)
     ledger.check([Charge(ApproximateDP(epsilon, delta))])

@@ -51,7 +51,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import types
 
-from fairveil._validation import check_integer
+from fairveil._validation import check_number
 from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.schema import Schema, Sensitive, close_match
 from fairveil.errors import BadStructureError, InvalidParameterError
@@ -203,7 +203,7 @@ def read_table(
 
 def read_chunks(path: str | Path, columns: Sequence[str] | None, chunk_rows: int, delimiter: str) -> Iterator[Chunk]:
     """Return the chunks of a file, with its structure checked before the first one is read."""
-    check_integer("chunk_rows", chunk_rows)
+    check_number("chunk_rows", chunk_rows, whole=True)
     names = table_columns(path, delimiter)
     path, wanted = Path(path), names if columns is None else list(columns)
     check_present(path, wanted, names)

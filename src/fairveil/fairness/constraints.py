@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from fairveil._validation import check_choice, check_probability
+from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.groups import CLASSLESS, Population, Rate
 from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bounds
@@ -52,7 +52,7 @@ class Parity:
         check_choice("against", self.against, ("pairs", "rest"))
         object.__setattr__(self, "tolerance", _plain_tolerance(self.tolerance))
         if self.ratio is not None:
-            object.__setattr__(self, "ratio", check_probability("ratio", self.ratio))
+            object.__setattr__(self, "ratio", check_number("ratio", self.ratio, at_most=1))
 
     def bounds(self, people: Population) -> Iterator[Bound]:
         """Return one inequality for each comparison; refuse fewer than two groups."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from fairveil._typing import Float64Array
-from fairveil._validation import check_choice, check_delta
+from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.histogram import Bound, HistogramConstraints
 from fairveil.fairness.intervals import critical
@@ -84,7 +84,7 @@ def quantile(law: str, confidence: float) -> float:
     [1.96, 2.118]
     """
     check_choice("law", law, ("gaussian", "laplace"))
-    failure = 1 - check_delta(confidence, "confidence")
+    failure = 1 - check_number("confidence", confidence, below=1)
     gaussian = float(-ndtri(failure / 2))
     return gaussian if law == "gaussian" else max(gaussian, -math.log(failure) / math.sqrt(2))
 

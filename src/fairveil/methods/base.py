@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
 from fairveil._random import Key, public_coins, reproducible_coins, secret_coins
-from fairveil._validation import check_choice, check_delta, check_epsilon
+from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning
@@ -444,8 +444,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         is checked before they are read, and debited before anything is counted. The classifier may be known before the
         people are chosen.
         """
-        check_epsilon(epsilon)
-        check_delta(delta)
+        check_budget(epsilon, delta)
         inputs = self.inputs_
         plan = make_counting_plan(epsilon, delta, inputs.task.unit)
         ledger = session_ledger() if ledger is None else ledger

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float64Array
-from fairveil._validation import check_choice, check_positive
+from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity, constrain
 from fairveil.fairness.groups import Population
@@ -115,7 +115,7 @@ class RateFlips:
         if len(self.group_epsilons) != 2:
             raise InvalidParameterError(f"Expected an epsilon for each of two groups, got {self.group_epsilons!r}.")
         for epsilon in self.group_epsilons:
-            check_positive("each of group_epsilons", epsilon)
+            check_number("each of group_epsilons", epsilon)
         if self.group_sizes is None and self.group_epsilons[0] != self.group_epsilons[1]:
             raise InvalidParameterError("Expected group_epsilons with public group_sizes only; leave them out.")
 

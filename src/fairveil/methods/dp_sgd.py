@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairveil._typing import Float32Array
-from fairveil._validation import check_choice, check_integer, check_positive, check_probability
+from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import BasePrivateClassifier, Method
 from fairveil.methods.inputs import InputSpec
@@ -79,15 +79,15 @@ class Descent:
     def __post_init__(self) -> None:
         check_choice("model", self.model, ("linear", "mlp"))
         if self.n_steps is not None:
-            check_integer("n_steps", self.n_steps)
+            check_number("n_steps", self.n_steps, whole=True)
         if self.momentum is not None and not 0 <= self.momentum < 1:
             raise InvalidParameterError(f"Expected 0 <= momentum < 1, got {self.momentum!r}.")
         if self.sampling_rate is not None:
-            check_probability("sampling_rate", self.sampling_rate)
+            check_number("sampling_rate", self.sampling_rate, at_most=1)
         if self.learning_rate is not None:
-            check_positive("learning_rate", self.learning_rate)
+            check_number("learning_rate", self.learning_rate)
         if self.clip_norm is not None:
-            check_positive("clip_norm", self.clip_norm, infinite=True)
+            check_number("clip_norm", self.clip_norm, at_most=math.inf)
 
     def model_for(self, task: Task) -> Model:
         """Return the model that is trained."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fairveil._random import Key, uniforms_of_rows
 from fairveil._typing import Float32Array
-from fairveil._validation import check_delta, check_epsilon
+from fairveil._validation import check_budget
 from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.readers import load_encoded
 from fairveil.data.schema import Category, Schema, Sensitive
@@ -121,8 +121,7 @@ class InputSpec:
         arrays: tuple[Any, Any] | None = None,
     ) -> "InputSpec":
         """Return the spec; without a schema only at epsilon = infinity, where the classes are read from `arrays`."""
-        check_epsilon(epsilon)
-        check_delta(delta)
+        check_budget(epsilon, delta)
         names = [sensitive] if isinstance(sensitive, str) else list(sensitive or ())
         if schema is None:
             if math.isfinite(epsilon) or arrays is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairveil._validation import check_positive
+from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import Method
 from fairveil.methods.dp_sgd import PrivateClassifier
@@ -35,7 +35,7 @@ class OutputPerturbation:
 
     def __post_init__(self) -> None:
         if self.regularization is not None:
-            check_positive("regularization", self.regularization)
+            check_number("regularization", self.regularization)
 
     def model_for(self, task: Task) -> LinearSoftmax:
         """Return the model that is trained."""

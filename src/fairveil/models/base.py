@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
-from fairveil._validation import check_integer
+from fairveil._validation import check_number
 
 # Values never steer: whether a floating-point warning appears would depend on single records. As a decorator
 # it costs half a microsecond, as a context manager twice that.
@@ -143,7 +143,7 @@ class PrefittedProbabilities:
     n_classes: int
 
     def __post_init__(self) -> None:
-        check_integer("n_classes", self.n_classes, at_least=2)
+        check_number("n_classes", self.n_classes, whole=True, at_least=2)
 
     @property
     def n_features(self) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
-from fairveil._validation import check_integer
+from fairveil._validation import check_number
 from fairveil.models.base import NONE, Bound, Known, ignore_float_warnings, model_kind
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
@@ -30,7 +30,7 @@ class Decoupled:
     n_params: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_integer("n_groups", self.n_groups)
+        check_number("n_groups", self.n_groups, whole=True)
         object.__setattr__(self, "n_features", self.base.n_features + 1)  # the last column is the group's code
         object.__setattr__(self, "n_classes", self.base.n_classes)
         object.__setattr__(self, "n_params", self.n_groups * self.base.n_params)

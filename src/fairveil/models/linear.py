@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
-from fairveil._validation import check_integer
+from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.models.base import NONE, Bound, Known, ignore_float_warnings, model_kind, with_higher_biases
 from fairveil.models.clipping import SQUARE_SLACK, clip_bound, clip_factors, squares_by_column, without
@@ -59,8 +59,8 @@ class LinearSoftmax:
     n_params: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_integer("n_features", self.n_features)
-        check_integer("n_classes", self.n_classes, at_least=2)
+        check_number("n_features", self.n_features, whole=True)
+        check_number("n_classes", self.n_classes, whole=True, at_least=2)
         object.__setattr__(self, "n_params", self.n_classes * (self.n_features + bool(self.bias)))
 
     def pack(self, weights: NDArray[np.floating], biases: NDArray[np.floating] | None = None) -> Float32Array:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
-from fairveil._validation import check_choice, check_integer
+from fairveil._validation import check_choice, check_number
 from fairveil.models.base import NONE, Bound, Known, ignore_float_warnings, model_kind, with_higher_biases
 from fairveil.models.clipping import SQUARE_SLACK, clip_bound, clip_factors, squares_by_column, without
 from fairveil.models.linear import class_scores, class_sums
@@ -39,9 +39,9 @@ class Perceptron:
     _shapes: tuple[tuple[int, int, int], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_integer("n_features", self.n_features)
-        check_integer("n_classes", self.n_classes, at_least=2)
-        object.__setattr__(self, "hidden", tuple(check_integer("hidden", width) for width in self.hidden))
+        check_number("n_features", self.n_features, whole=True)
+        check_number("n_classes", self.n_classes, whole=True, at_least=2)
+        object.__setattr__(self, "hidden", tuple(check_number("hidden", width, whole=True) for width in self.hidden))
         check_choice("activation", self.activation, ("relu", "tanh"))
         sizes = (self.n_features, *self.hidden)
         inner = tuple((n_in, n_out, n_out) for n_in, n_out in pairwise(sizes))

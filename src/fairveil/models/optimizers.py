@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
-from fairveil._validation import check_positive
+from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 
 
@@ -51,7 +51,7 @@ class Sgd:
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        check_positive("learning_rate", self.learning_rate)
+        check_number("learning_rate", self.learning_rate)
         if not 0.0 <= self.momentum < 1.0:
             raise InvalidParameterError(f"Expected 0 <= momentum < 1, got {self.momentum!r}.")
 
@@ -88,8 +88,8 @@ class Adam:
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        check_positive("learning_rate", self.learning_rate)
-        check_positive("eps", self.eps)
+        check_number("learning_rate", self.learning_rate)
+        check_number("eps", self.eps)
         for name, value in (("beta1", self.beta1), ("beta2", self.beta2)):
             if not 0.0 <= value < 1.0:
                 raise InvalidParameterError(f"Expected 0 <= {name} < 1, got {value!r}.")

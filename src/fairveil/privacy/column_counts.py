@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._random import Coins
-from fairveil._validation import check_delta, check_positive
+from fairveil._validation import check_number
 from fairveil.accounting.events import ApproximateDP, Charge, NonPrivateRelease
 from fairveil.errors import UnplannedReleaseError
 from fairveil.privacy.ledger import Ledger
@@ -59,7 +59,7 @@ class ColumnVeil:
 
     def release_counts(self, name: str, edges: Sequence[float], epsilon: float) -> CellCounts:
         """Return noisy counts between public edges; the outermost bins reach to infinity."""
-        self._spend(check_positive("epsilon", epsilon))
+        self._spend(check_number("epsilon", epsilon))
         column = self._columns[name]
         is_number = ~np.isnan(column.numbers)
         is_missing = np.array([text is None for text in column.texts], dtype=bool)
@@ -73,7 +73,7 @@ class ColumnVeil:
 
     def release_texts(self, name: str, epsilon: float, delta: float) -> dict[str, float]:
         """Return frequent texts with noisy counts."""
-        self._spend(check_positive("epsilon", epsilon), check_delta(delta))
+        self._spend(check_number("epsilon", epsilon), check_number("delta", delta, below=1))
         counts = Counter(text for text in self._columns[name].texts if text is not None)
         exact = np.array(list(counts.values()), dtype=np.int64)
         noisy = add_integers(exact, discrete_laplace, 1 / epsilon, self._coins)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from fairveil._validation import check_delta, check_positive
+from fairveil._validation import check_number
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import (
     Charge,
@@ -39,8 +39,8 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        check_positive("epsilon", self.epsilon)
-        check_delta(self.delta)
+        check_number("epsilon", self.epsilon)
+        check_number("delta", self.delta, below=1)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Ledger:
     def epsilon(self, delta: float, relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE) -> float:
         """Return the composed total of everything ever released, at this delta."""
         charges = [charge for entry in self.entries for charge in entry.charges]
-        return _total(charges, check_delta(delta), relation)
+        return _total(charges, check_number("delta", delta, below=1), relation)
 
     @property
     def units(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._random import Coins
-from fairveil._validation import check_choice, check_positive
+from fairveil._validation import check_choice, check_number
 from fairveil.accounting.events import (
     DiscreteGaussianRelease,
     DiscreteLaplaceRelease,
@@ -64,7 +64,7 @@ def _sum_on_grid(total: Total, noise: NDArray[np.float64], scale: float) -> NDAr
 
 def public_scale(scale: float) -> Fraction:
     """Return a noise scale as a fraction, rounded up, so that the noise is never less than accounted for."""
-    return Fraction(math.ceil(check_positive("scale", scale) * SCALE_DENOMINATOR), SCALE_DENOMINATOR)
+    return Fraction(math.ceil(check_number("scale", scale) * SCALE_DENOMINATOR), SCALE_DENOMINATOR)
 
 
 def add_integers(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from fairveil._typing import Float64Array
-from fairveil._validation import check_integer, check_positive
+from fairveil._validation import check_number
 
 N_WARM_STEPS = 500
 SOLVER_SHARE = 0.01
@@ -43,10 +43,10 @@ class RidgeSoftmax:
     size: float
 
     def __post_init__(self) -> None:
-        check_integer("n_classes", self.n_classes, at_least=2)
-        check_positive("radius", self.radius)
-        check_positive("regularization", self.regularization)
-        check_positive("size", self.size)
+        check_number("n_classes", self.n_classes, whole=True, at_least=2)
+        check_number("radius", self.radius)
+        check_number("regularization", self.regularization)
+        check_number("size", self.size)
 
     @property
     def n_params(self) -> int:

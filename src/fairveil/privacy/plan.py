@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fairveil._random import Coins
-from fairveil._validation import check_integer, check_probability
+from fairveil._validation import check_number
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import (
     Charge,
@@ -78,11 +78,11 @@ class Stage:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subset", self.subset or self.name)
-        check_probability("share", self.share)
-        check_integer("n_steps", self.n_steps)
+        check_number("share", self.share, at_most=1)
+        check_number("n_steps", self.n_steps, whole=True)
         object.__setattr__(self, "rates", tuple(dict(self.rates).items()))
         for rate in self.sampling_rates.values():
-            check_probability("sampling_rate", rate)
+            check_number("sampling_rate", rate, at_most=1)
         if self.by_group and len(self.releases) != 1:
             raise InvalidParameterError(
                 f"Expected one release a batch where sums are kept apart by group, got {len(self.releases)}."

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._random import Coins
-from fairveil._validation import check_probability
+from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 
 Index = NDArray[np.int64]
@@ -34,7 +34,7 @@ def poisson_draws(n_units: int, rate: float, coins: Coins) -> Iterator[Index]:
     The gaps between drawn units are geometric, so the cost of a draw is that of the batch, not of the data; the units
     of many steps are numbered consecutively and drawn at once.
     """
-    check_probability("sampling_rate", rate)
+    check_number("sampling_rate", rate, at_most=1)
     if rate == 1 or n_units == 0:
         everyone = np.arange(n_units)
         while True:

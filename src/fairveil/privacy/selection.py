@@ -13,7 +13,7 @@ from decimal import Decimal, localcontext
 from typing import Any, Generic, TypeVar
 
 from fairveil._random import Coins
-from fairveil._validation import check_positive
+from fairveil._validation import check_number
 from fairveil.accounting.composition import compositions_of
 from fairveil.accounting.events import BestOfRuns, Charge, Event, NonPrivateRelease
 from fairveil.accounting.pricing import count_uses
@@ -92,7 +92,7 @@ class TunedPlan:
     def __post_init__(self) -> None:
         if not self.runs:
             raise InvalidParameterError("Expected at least one candidate to run, got none; name one.")
-        check_positive("mean_runs", self.mean_runs)
+        check_number("mean_runs", self.mean_runs)
         if {stage.subset for stage in self.around if stage.share < 1} - {HOLDOUT}:
             raise InvalidParameterError(
                 'Expected parts of everyone and of "holdout" around the runs, got others; leave them out.'

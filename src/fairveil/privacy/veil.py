@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
-from fairveil._validation import check_positive
+from fairveil._validation import check_number
 from fairveil.errors import UnplannedReleaseError
 from fairveil.models.base import Model
 from fairveil.privacy.attribute import AttributeRecords, PublicRows, hides_attribute
@@ -245,7 +245,7 @@ class Batch:
         bound = bound if isinstance(bound, np.ndarray) else float(bound)
         largest = bound if isinstance(bound, float) else float(np.max(bound))
         what = "bound" if norm is None else "clip_norm"
-        check_positive(what, largest, infinite=what == "clip_norm" and noise_multiplier == 0)
+        check_number(what, largest, at_most=math.inf if what == "clip_norm" and noise_multiplier == 0 else None)
         if isinstance(query, RidgeSoftmax):
             total = veil._records.minimize(self._drawn, query)
         else:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import erfinv
 
 from fairveil._typing import Float32Array, Float64Array
-from fairveil._validation import check_choice, check_integer, check_positive
+from fairveil._validation import check_choice, check_number
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import BasePrivateClassifier
@@ -51,7 +51,7 @@ def smoothed_gap(norm: float, std: float) -> float:
     >>> [round(smoothed_gap(ratio, 1.0), 2) for ratio in (1.0, 0.2, 0.1)]
     [0.68, 0.16, 0.08]
     """
-    return math.erf(norm / (check_positive("std", std) * math.sqrt(2)))
+    return math.erf(norm / (check_number("std", std) * math.sqrt(2)))
 
 
 @model_kind("smoothed")
@@ -80,9 +80,9 @@ class SmoothedModel:
     n_draws: int = 64
 
     def __post_init__(self) -> None:
-        check_positive("std", self.std)
+        check_number("std", self.std)
         check_choice("layers", self.layers, LAYERS)
-        check_integer("n_draws", self.n_draws)
+        check_number("n_draws", self.n_draws, whole=True)
         if self.base.n_classes != 2:
             raise InvalidParameterError(
                 f"Expected two classes to smooth, got {self.base.n_classes}. Only binary classification is supported."
@@ -166,11 +166,11 @@ class Smoothing:
                 f"Expected either std or gap, got std={self.std!r} and gap={self.gap!r}; name one."
             )
         if self.std is not None:
-            check_positive("std", self.std)
+            check_number("std", self.std)
         if self.gap is not None and not 0 < self.gap < 1:
             raise InvalidParameterError(f"Expected 0 < gap < 1, got {self.gap!r}.")
         check_choice("layers", self.layers, LAYERS if self.gap is None else ("last",))
-        check_integer("n_draws", self.n_draws)
+        check_number("n_draws", self.n_draws, whole=True)
 
     @property
     def largest_margin(self) -> float:

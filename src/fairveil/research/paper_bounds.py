@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from fairveil._typing import Float64Array
-from fairveil._validation import check_choice, check_delta, check_integer, check_positive
+from fairveil._validation import check_choice, check_number
 from fairveil.accounting.composition import compositions_of, epsilon_of
 from fairveil.accounting.events import (
     Charge,
@@ -57,7 +57,7 @@ def rdp_epsilon(charges: Iterable[Charge | Event], delta: float) -> float:
 
     Knows Gaussian and Laplace noise, joint releases of them, and sampled Gaussians; refuses all else.
     """
-    delta = check_delta(delta)
+    delta = check_number("delta", delta, below=1)
     return max(_rdp(way, delta) for way in compositions_of(charges).worst_cases())
 
 
@@ -101,7 +101,7 @@ def gdp_epsilon(charges: Iterable[Charge | Event], delta: float) -> NotABound:
 
     Knows Gaussian noise, sampled or not; refuses all else.
     """
-    delta = check_delta(delta)
+    delta = check_number("delta", delta, below=1)
     ways = compositions_of(charges).worst_cases()
     shifts = (math.sqrt(sum(count * _shift_squared(event) for event, count in way.items())) for way in ways)
     return NotABound(max(normal_epsilon(shift, delta) for shift in shifts))
@@ -146,7 +146,7 @@ class LastIterate:
 
     def __post_init__(self) -> None:
         for name in ("smoothing", "step_size", "largest_multiplier", "batch_size"):
-            check_positive(name, getattr(self, name))
+            check_number(name, getattr(self, name))
         if self.step_size > self.smoothing / 4:
             raise InvalidParameterError(
                 f"Expected steps of at most smoothing / 4 = {self.smoothing / 4:g}, got {self.step_size:g}; longer "
@@ -207,7 +207,7 @@ def descent_epsilon(
                 "Expected the conditions of the last iterate, got none; write LastIterate(...)."
             )
         divergence = np.minimum(divergence, last_iterate.renyi(rate, noise_multiplier, n_steps))
-    log_delta = math.log(check_delta(delta))
+    log_delta = math.log(check_number("delta", delta, below=1))
     converted = divergence + np.log1p(-1 / ORDERS) - (log_delta + np.log(ORDERS)) / (ORDERS - 1)
     return max(0.0, float(converted.min()))
 
@@ -263,7 +263,7 @@ def laplace_half_width(
     n_above, n_below : int
         How many counts the numerator and the denominator add up; the numerator's are among the denominator's.
     """
-    check_positive("scale", scale)
+    check_number("scale", scale)
     if not 1 <= n_above <= n_below:
         raise InvalidParameterError(f"Expected 1 <= n_above <= n_below, got {n_above!r} and {n_below!r}.")
     if below <= 0:
@@ -279,7 +279,7 @@ def printed_half_width(below: float, scale: float, n_below: int = 2, confidence:
     takes P(Y <= -below/2) for exp(-below/scale)/2 where a Laplace noise has exp(-below/(2 scale))/2. The width exceeds
     1, and so says nothing, up to below = 4 n_below scale log(8/failure): 41 scales for two counts at 95 %.
     """
-    failure = 1 - check_delta(confidence, "confidence")
+    failure = 1 - check_number("confidence", confidence, below=1)
     if below <= 0 or below < 4 * n_below * scale * math.log(1 / (2 * failure)):
         return math.inf
     return 4 * n_below * scale / below * math.log(8 / failure)
@@ -298,7 +298,7 @@ def printed_gap_bound(
     >>> printed_gap_bound(100, 128, 1e-5, noise=0.0) > 1000
     True
     """
-    check_positive("smoothing", smoothing)
+    check_number("smoothing", smoothing)
     width = math.sqrt(2 * n_classes)
     slope = 2 * math.sqrt(2) + tolerance * width + noise * width / batch_size
     return tolerance + 4 * math.sqrt(width * math.log(n_steps) / (smoothing * math.sqrt(n_steps)) * slope)
@@ -312,9 +312,9 @@ def paper_worst_case_gap(M: float, C: float, sigma: float, eta: float, m: float,
     >>> round(paper_worst_case_gap(M=0.1, C=1.0, sigma=100.0, eta=1.0, m=4, K=2), 3)
     0.024
     """
-    check_integer("K", K)
-    check_integer("N", N)
-    check_positive("sigma", sigma)
+    check_number("K", K, whole=True)
+    check_number("N", N, whole=True)
+    check_number("sigma", sigma)
     return worst_case_gap(M, eta, C / K, m / N, sigma * C / math.sqrt(K))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
-from fairveil._validation import check_choice, check_delta, check_epsilon, check_integer, check_positive
+from fairveil._validation import check_budget, check_choice, check_number
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
 from fairveil.fairness.groups import Population
 from fairveil.models.base import Model
@@ -64,13 +64,12 @@ class Task:
 
     def __post_init__(self) -> None:
         check_choice("predicts", self.predicts, PREDICTS)
-        check_positive("input_norm", self.input_norm)
+        check_number("input_norm", self.input_norm)
         if self.typical_norm is not None:
-            check_positive("typical_norm", self.typical_norm)
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
+            check_number("typical_norm", self.typical_norm)
+        check_budget(self.epsilon, self.delta)
         if self.n_public is not None:
-            check_integer("n_public", self.n_public)
+            check_number("n_public", self.n_public, whole=True)
         n_groups = len(self.people.codes) if self.predicts == "joint" else 1
         derived = {
             "n_classes": self.people.n_classes,

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from fairveil._random import Coins
 from fairveil._typing import Float64Array
-from fairveil._validation import check_positive
+from fairveil._validation import check_number
 from fairveil.accounting.composition import calibrate, epsilon_of
 from fairveil.accounting.events import BestOfRuns, Event, GaussianRelease
 from fairveil.errors import InvalidParameterError
@@ -97,7 +97,7 @@ class Tuning:
         object.__setattr__(self, "candidates", tuple(self.candidates))
         if not self.candidates:
             raise InvalidParameterError("Expected at least one candidate, got none; name recipes to choose from.")
-        check_positive("mean_runs", self.mean_runs)
+        check_number("mean_runs", self.mean_runs)
         if not 0 < self.share < 1:
             raise InvalidParameterError(f"Expected 0 < share < 1, got {self.share!r}.")
 

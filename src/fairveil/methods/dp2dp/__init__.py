@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import erfc
 
 from fairveil._typing import Float64Array
-from fairveil._validation import check_delta
+from fairveil._validation import check_number
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Cap, Constraint, DemographicParity, Parity
@@ -133,12 +133,12 @@ class FlipGapBounds:
 
     def gap_bound(self, confidence: float = 0.95) -> float:
         """Return a bound on the gap of the rule among new people, with this confidence (Theorem 3)."""
-        failure = 1 - check_delta(confidence, "confidence")
+        failure = 1 - check_number("confidence", confidence, below=1)
         return min(1.0, self.tolerance + self._errors(failure))
 
     def changes_bound(self, confidence: float = 0.95) -> float:
         """Return by how much, at most, the rule changes more decisions than the best rule of its gap (Theorem 3)."""
-        return 2.5 * self._errors(1 - check_delta(confidence, "confidence"))
+        return 2.5 * self._errors(1 - check_number("confidence", confidence, below=1))
 
     def expected_gap_bound(self) -> float:
         """Return a bound on the expected gap (Proposition 4)."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from fairveil._typing import Float64Array
-from fairveil._validation import check_integer, check_positive, check_probability
+from fairveil._validation import check_number
 from fairveil.fairness.diagnostics import ConstraintTrace, quantile
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.dp2dp.recipe import FittedRule, RuleProblem, aims_for, check_denominators
@@ -61,10 +61,10 @@ class DualSteps:
     smoothing: float = 0.05
 
     def __post_init__(self) -> None:
-        check_integer("n_steps", self.n_steps, at_least=2)
-        check_positive("smoothing", self.smoothing)
+        check_number("n_steps", self.n_steps, whole=True, at_least=2)
+        check_number("smoothing", self.smoothing)
         if self.sampling_rate is not None:
-            check_probability("sampling_rate", self.sampling_rate)
+            check_number("sampling_rate", self.sampling_rate, at_most=1)
 
     def check(self, task: Task, bounds: HistogramConstraints) -> None:
         """Refuse rates whose denominator moves with the decisions."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array, Float64Array
-from fairveil._validation import check_integer
+from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.histogram import HistogramConstraints
@@ -95,7 +95,7 @@ class EarlyStopping:
     n_checks: int = 10
 
     def __post_init__(self) -> None:
-        check_integer("n_checks", self.n_checks)
+        check_number("n_checks", self.n_checks, whole=True)
 
     def check(self, task: Task) -> None:
         """Refuse more than two classes, whose decisions have no margin, and bounds that do not fit the people."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from fairveil._typing import Float32Array
-from fairveil._validation import check_integer, check_probability
+from fairveil._validation import check_number
 from fairveil.certificates import Certificate
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.evaluation import Evaluation
@@ -86,7 +86,7 @@ def monte_carlo_error(n_models: int) -> float:
     >>> monte_carlo_error(1), monte_carlo_error(100)
     (0.5, 0.05)
     """
-    return 1 / (2 * math.sqrt(check_integer("n_models", n_models)))
+    return 1 / (2 * math.sqrt(check_number("n_models", n_models, whole=True)))
 
 
 def finite_models_gap(
@@ -111,8 +111,8 @@ def batch_bound(n_people: float, sampling_rate: float, failure: float = FAILURE)
     >>> batch_bound(10_000, 0.01, 1e-6)
     151
     """
-    check_probability("sampling_rate", sampling_rate)
-    return int(binom.isf(check_probability("failure", failure), math.ceil(n_people), sampling_rate))
+    check_number("sampling_rate", sampling_rate, at_most=1)
+    return int(binom.isf(check_number("failure", failure, at_most=1), math.ceil(n_people), sampling_rate))
 
 
 def smooth_gap(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
-from fairveil._validation import check_choice, check_integer, check_positive
+from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.early_stopping import EarlyStopping, EarlyStoppingState
@@ -77,8 +77,8 @@ class FinalSteps:
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
             raise InvalidParameterError(f"Expected 0 < share < 1, got {self.share!r}.")
-        check_positive("learning_rate", self.learning_rate)
-        check_integer("n_models", self.n_models)
+        check_number("learning_rate", self.learning_rate)
+        check_number("n_models", self.n_models, whole=True)
         if self.sampling_rate is not None and not 0 < self.sampling_rate <= 1:
             raise InvalidParameterError(f"Expected 0 < sampling_rate <= 1, got {self.sampling_rate!r}.")
 
@@ -150,7 +150,7 @@ class Groupwise:
 
     def __post_init__(self) -> None:
         if self.norm_bound is not None:
-            check_positive("norm_bound", self.norm_bound, infinite=True)
+            check_number("norm_bound", self.norm_bound, at_most=math.inf)
         check_choice("divisors", self.divisors, ("group", "common"))
         check_choice("released", self.released, ("average", "groups"))
         if self.group_sizes is not None:

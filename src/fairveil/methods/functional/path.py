@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from fairveil._typing import Float32Array, Float64Array
-from fairveil._validation import check_positive
+from fairveil._validation import check_number
 from fairveil.methods.functional.quadratic import CellRates, CellSums, Quadratic
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.queries import Bin, BinPair, Count, Score
@@ -430,7 +430,7 @@ class ReleasedStatistics:
     def _known_of(self, regularization: float | None) -> tuple[ScorePath, DecisionCounts]:
         if regularization is None or regularization == self.quadratic.regularization:
             return self.path, self.outlook
-        level = check_positive("regularization", regularization)
+        level = check_number("regularization", regularization)
         path = line_of(self.quadratic.regularized(level), self.rates, self.known)
         return path, DecisionCounts.normal(path, self.known)
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array, Float64Array
-from fairveil._validation import check_choice, check_integer, check_positive
+from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import (
     Constraint,
@@ -154,8 +154,8 @@ class Functional:
     def __post_init__(self) -> None:
         check_choice("weighting", self.weighting, ("people", "groups"))
         check_choice("law", self.law, ("gaussian", "laplace"))
-        check_integer("rounds", self.rounds)
-        check_positive("regularization", self.regularization)
+        check_number("rounds", self.rounds, whole=True)
+        check_number("regularization", self.regularization)
         if isinstance(self.constraint, list):
             object.__setattr__(self, "constraint", tuple(self.constraint))
         if self.headroom is not None and not 0 <= self.headroom < math.inf:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array, Float64Array
-from fairveil._validation import check_choice, check_integer, check_positive
+from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import ConstraintTrace, quantile
@@ -116,19 +116,19 @@ class LagrangianDual:
     def __post_init__(self) -> None:
         if isinstance(self.constraint, list):
             object.__setattr__(self, "constraint", tuple(self.constraint))
-        object.__setattr__(self, "lambda_max", check_positive("lambda_max", self.lambda_max))
+        object.__setattr__(self, "lambda_max", check_number("lambda_max", self.lambda_max))
         if not 0 <= self.slack < 1:
             raise InvalidParameterError(f"Expected 0 <= slack < 1, got {self.slack!r}.")
         if self.n_counts is not None:
-            check_integer("n_counts", self.n_counts)
+            check_number("n_counts", self.n_counts, whole=True)
         if self.primal is not None:
             check_choice("primal", self.primal, PRIMALS)
         if isinstance(self.primal_bound, str):
             check_choice("primal_bound", self.primal_bound, ("private",))
         elif self.primal_bound is not None:
-            object.__setattr__(self, "primal_bound", check_positive("primal_bound", self.primal_bound))
+            object.__setattr__(self, "primal_bound", check_number("primal_bound", self.primal_bound))
         if self.dual_bound is not None:
-            object.__setattr__(self, "dual_bound", check_positive("dual_bound", self.dual_bound))
+            object.__setattr__(self, "dual_bound", check_number("dual_bound", self.dual_bound))
         if self.descent.clip_norm is not None or self.descent.group_clipping:
             raise InvalidParameterError(
                 "Expected a descent without clipping, because the loss is public here, got one with it; primal_bound "

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array, Float64Array
-from fairveil._validation import check_choice, check_positive
+from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck, quantile
@@ -363,12 +363,12 @@ class RateConstrained:
     final_check: bool = True
 
     def __post_init__(self) -> None:
-        check_positive("temperature", self.temperature)
+        check_number("temperature", self.temperature)
         noise_distribution(self.histogram)
         if isinstance(self.constraint, list):
             object.__setattr__(self, "constraint", tuple(self.constraint))
         if self.laplace_scale is not None:
-            check_positive("laplace_scale", self.laplace_scale)
+            check_number("laplace_scale", self.laplace_scale)
             check_choice("histogram (with a laplace_scale)", self.histogram, ("laplace",))
         if not 0 <= self.headroom < math.inf:
             raise InvalidParameterError(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")

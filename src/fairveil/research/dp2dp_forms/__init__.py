@@ -24,7 +24,7 @@ from scipy import sparse
 from scipy.optimize import linprog, minimize
 
 from fairveil._typing import Float64Array
-from fairveil._validation import check_integer, check_positive
+from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.histogram import HistogramConstraints
 from fairveil.methods.decoupled_parity import parity_tolerance
@@ -70,10 +70,10 @@ class NoisyDescent:
     largest_weight: float = 2.0
 
     def __post_init__(self) -> None:
-        check_integer("n_steps", self.n_steps)
-        check_integer("batch_size", self.batch_size)
+        check_number("n_steps", self.n_steps, whole=True)
+        check_number("batch_size", self.batch_size, whole=True)
         for name in ("smoothing", "largest_multiplier", "largest_weight"):
-            check_positive(name, getattr(self, name))
+            check_number(name, getattr(self, name))
         if self.shares is not None and not (
             len(self.shares) == 2 and min(self.shares) > 0 and abs(sum(self.shares) - 1) < 1e-6
         ):
