@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairveil.data.encoding import MissingCells, canonical_texts, numbers_of
 from fairveil.data.readers import as_frame, is_supported, load_encoded, read_table
 from fairveil.data.schema import Schema
-from fairveil.data.values import MissingCells, canonical_texts, numbers_of
 from fairveil.errors import BadStructureError
 
 LARGEST, SMALLEST = 2**63 - 1, -(2**63)

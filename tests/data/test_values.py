@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairveil.data.values import MissingCells, canonical_text, canonical_texts, number_of, numbers_of
+from fairveil.data.encoding import MissingCells, canonical_texts, numbers_of
+from fairveil.data.values import canonical_text, number_of
 
 
 class Unwritable:

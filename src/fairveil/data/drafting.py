@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from fairveil._random import secret_coins
 from fairveil._validation import check_number
 from fairveil.accounting.events import ApproximateDP, Charge
+from fairveil.data.encoding import MissingCells, canonical_texts, numbers_of
 from fairveil.data.readers import check_present, read_table, table_columns
 from fairveil.data.schema import DEFAULT_MISSING, Category, Number, Schema, Sensitive, Target
-from fairveil.data.values import MissingCells, canonical_texts, number_of, numbers_of
+from fairveil.data.values import number_of
 from fairveil.errors import MissingPublicFactError
 from fairveil.privacy.column_counts import CellCounts, RawColumn, open_columns
 from fairveil.privacy.ledger import Ledger

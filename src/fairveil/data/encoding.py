@@ -5,23 +5,61 @@ privacy.
 """
 
 import hashlib
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from fairveil.data.schema import MISSING, OTHER, Category, Number, Schema, Sensitive, Where, close_match
-from fairveil.data.values import Cells, MissingCells, canonical_text, distinct_cells, numbers_of
+from fairveil.data.schema import (
+    IGNORE,
+    MISSING,
+    OTHER,
+    Category,
+    Number,
+    Schema,
+    Sensitive,
+    Target,
+    Where,
+    close_match,
+)
+from fairveil.data.values import canonical_text, number_of
 from fairveil.errors import BadStructureError
 
 Table: TypeAlias = "pd.DataFrame | NDArray[Any]"
+Cells: TypeAlias = "pd.Series | NDArray[Any]"
 
 _SIXTY_THREE_BITS = (1 << 63) - 1
+_NUMERIC_TYPES = frozenset(
+    {bool, int, float, np.bool_, np.int8, np.int16, np.int32, np.int64}
+    | {np.uint8, np.uint16, np.uint32, np.uint64, np.float16, np.float32, np.float64}
+)
+_HASHABLE_TYPES = _NUMERIC_TYPES | {str, bytes, type(None), type(pd.NA), type(pd.NaT)}
+
+
+@dataclass(frozen=True)
+class MissingCells:
+    """The cells that mean "missing", as canonical texts and as the numbers among them."""
+
+    texts: frozenset[str]
+    numbers: tuple[float, ...]
+
+    @classmethod
+    def of(cls, declared: Collection[str]) -> "MissingCells":
+        """Return the rule for the texts a schema declares."""
+        texts = frozenset(text for text in map(canonical_text, declared) if text is not None)
+        numbers = tuple(number for number in map(number_of, sorted(texts)) if not math.isnan(number))
+        return cls(texts, numbers)
+
+    def holds(self, text: str | None) -> bool:
+        """Say whether a canonical text means missing."""
+        return text is None or text in self.texts
 
 
 @dataclass(frozen=True)
@@ -167,12 +205,26 @@ class Encoder:
 
     def targets(self, values: Any) -> NDArray[np.int16]:
         """Return the class number of each raw target, -1 for a row to leave out."""
-        return self.schema.target.coding.codes(_as_cells(values), self._missing)
+        return self.codes_in(values, self.schema.target, self.schema.target.classes)
 
     def groups(self, values: Any, sensitive: str | Sensitive) -> NDArray[np.int16]:
         """Return the group number of each raw sensitive value, -1 for a row of no group."""
         entry = self.schema.sensitive_named(sensitive) if isinstance(sensitive, str) else sensitive
-        return entry.coding.codes(_as_cells(values), self._missing)
+        return self.codes_in(values, entry, entry.groups)
+
+    def codes_in(self, values: Any, facts: Target | Sensitive, names: Sequence[str]) -> NDArray[np.int16]:
+        """Return the position of each raw value's class or group among `names`, -1 for one that is to be ignored."""
+        cells, unknown = _as_cells(values), -1 if facts.unknown == IGNORE else names.index(facts.unknown)
+        if facts.cuts:
+            numbers = numbers_of(cells, self._missing)
+            codes = np.searchsorted(facts.cuts, numbers, side="right" if facts.at_cut == "up" else "left")
+            return np.where(np.isnan(numbers), unknown, codes).astype(np.int16)
+        # a cell that holds nothing has the text None, which is never in the table
+        table: dict[str | None, int] = {name: code for code, name in enumerate(names)}
+        if facts.values:
+            table = {text: table[name] for name, texts in facts.values.items() for text in texts}
+        places, distinct = distinct_cells(cells)
+        return np.array([table.get(canonical_text(cell), unknown) for cell in distinct], np.int16)[places]
 
     def persons(self, values: Any) -> NDArray[np.int64]:
         """Return one number for each row's person, -1 where the id is missing (the row is to be left out).
@@ -264,3 +316,68 @@ def _as_cells(values: Any) -> Cells:
     if cells.ndim != 1:
         raise BadStructureError(f"Expected one column of values, got {cells.ndim} dimensions.")
     return cells
+
+
+def canonical_texts(cells: Cells) -> NDArray[np.object_]:
+    """Return the canonical text of every cell (None where it holds nothing)."""
+    places, distinct = distinct_cells(cells)
+    texts = np.empty(len(distinct), dtype=np.object_)
+    texts[:] = [canonical_text(cell) for cell in distinct]
+    return texts[places]
+
+
+def numbers_of(cells: Cells, missing: MissingCells) -> NDArray[np.float64]:
+    """Return every cell as a float64, NaN where it is missing or not a number."""
+    if not _is_numeric(cells.dtype):
+        places, distinct = distinct_cells(cells)
+        numbers = np.array([number_of(cell) for cell in distinct], dtype=np.float64)[places]
+    else:
+        with np.errstate(all="ignore"):
+            if isinstance(cells, pd.Series):
+                numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+            else:
+                numbers = cells.astype(np.float64)
+    if missing.numbers:
+        numbers = np.where(np.isin(numbers, missing.numbers), np.nan, numbers)
+    return numbers
+
+
+def distinct_cells(cells: Cells) -> tuple[NDArray[np.intp], list[Any]]:
+    """Return the distinct cells of a column and the place of each row's cell among them.
+
+    A conversion then runs once for each distinct cell: ``converted[places]``.
+    """
+    dtype: Any = cells.dtype
+    is_arrow_text = isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow"
+    codes: Any = None
+    values: Any = cells
+    if isinstance(cells, pd.Series) and isinstance(dtype, pd.CategoricalDtype):
+        codes, values = cells.cat.codes, dtype.categories
+    elif is_arrow_text or _is_numeric(dtype):
+        codes, values = pd.factorize(cells)
+    if isinstance(values, np.ndarray):
+        scalars = values.astype(object) if codes is None else values
+    elif codes is not None and isinstance(values.dtype, np.dtype):
+        scalars = np.asarray(values)
+    else:
+        try:
+            scalars = values.to_numpy(dtype=object)
+        except (UnicodeDecodeError, pa.ArrowException):  # bytes that are not UTF-8 inside a text column
+            scalars = pa.array(values).cast(pa.large_binary()).to_numpy(zero_copy_only=False)
+    if codes is not None:
+        # pandas marks a null by the code -1, which picks the last entry
+        return np.asarray(codes, dtype=np.intp), [*scalars, None]
+    kinds = set(map(type, scalars))
+    if not kinds <= _HASHABLE_TYPES:
+        return np.arange(len(scalars)), list(scalars)
+    # True == 1 == 1.0 would share one entry, whichever row came first: the type keeps them apart
+    is_mixed = len(kinds & _NUMERIC_TYPES) > 1
+    keys = list(zip(map(type, scalars), scalars, strict=True)) if is_mixed else list(scalars)
+    place_of = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    places = np.fromiter(map(place_of.__getitem__, keys), np.intp, len(keys))
+    return places, [key[1] for key in place_of] if is_mixed else list(place_of)
+
+
+def _is_numeric(dtype: Any) -> bool:
+    plain = dtype if isinstance(dtype, np.dtype) else getattr(dtype, "numpy_dtype", None)
+    return plain is not None and plain.kind in "biuf"

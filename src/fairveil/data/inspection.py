@@ -10,16 +10,15 @@ secret; the person who holds the rows can.
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from fairveil.data.encoding import Encoder, columns_of
+from fairveil.data.encoding import Encoder, MissingCells, canonical_texts, columns_of, numbers_of
 from fairveil.data.readers import CHUNK_ROWS, Chunk, columns_needed, read_chunks
-from fairveil.data.schema import Category, Schema, Sensitive
-from fairveil.data.values import IGNORE, MissingCells, canonical_texts, numbers_of
+from fairveil.data.schema import IGNORE, Category, Schema, Sensitive, Target
 
 PROXY_ACCURACY = 0.99
 """A feature is a proxy if its level alone predicts the group of this share of the rows of known group."""
@@ -112,12 +111,13 @@ def _count_mismatches(chunk: Chunk, encoder: Encoder) -> Iterator[tuple[Mismatch
         yield (name, "not a number", 'level "missing"'), int(is_text.sum())
         yield (name, "below the bounds", f"clipped to {low:g}"), int((numbers < low).sum())
         yield (name, "above the bounds", f"clipped to {high:g}"), int((numbers > high).sum())
-    coded = [(schema.target.column, schema.target.coding, _LEFT_OUT)]
-    coded += [(entry.column, entry.coding, "the row belongs to no group") for entry in schema.sensitive]
-    for name, coding, ignored in coded:
-        codes = replace(coding, unknown=IGNORE).codes(columns_of(frame, [name])[0], missing)
-        rule = ignored if coding.unknown == IGNORE else f'counts as "{coding.unknown}"'
-        yield (name, f"none of {', '.join(coding.names)}", rule), int((codes < 0).sum())
+    coded: list[tuple[Target | Sensitive, tuple[str, ...], str]] = [(schema.target, schema.target.classes, _LEFT_OUT)]
+    coded += [(entry, entry.groups, "the row belongs to no group") for entry in schema.sensitive]
+    for facts, names, ignored in coded:
+        strict = facts.model_copy(update={"unknown": IGNORE})
+        codes = encoder.codes_in(columns_of(frame, [facts.column])[0], strict, names)
+        rule = ignored if facts.unknown == IGNORE else f'counts as "{facts.unknown}"'
+        yield (facts.column, f"none of {', '.join(names)}", rule), int((codes < 0).sum())
     kept = encoder.targets(columns_of(frame, [schema.target.column])[0]) >= 0
     for condition in schema.where:
         is_met = encoder.meets(condition, columns_of(frame, [condition.column])[0])

@@ -9,8 +9,11 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,17 +29,13 @@ from pydantic import (
     model_validator,
 )
 
-from fairveil.data.values import (
-    IGNORE,
-    Coding,
-    canonical_text,
-    check_coding,
-    check_distinct,
-    check_increasing,
-)
+from fairveil.data.values import canonical_text
 from fairveil.errors import BadStructureError, FairveilError, MissingPublicFactError
 
 OTHER, MISSING = "other", "missing"
+IGNORE = "ignore"
+"""The name that stands for "leave the row out" where a cell has no class or group."""
+
 DEFAULT_BINS = 10
 DEFAULT_MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "None")
 MAX_LEVELS = 2**16  # codes are kept as uint16
@@ -124,12 +123,12 @@ class Number(Facts):
             raise BadStructureError("Expected either cuts or bins, got both; remove one.")
         if self.encode == "scale" and (self.cuts is not None or self.bins is not None):
             raise BadStructureError('Expected no cuts or bins with encode = "scale"; remove them or write "both".')
-        check_increasing("cuts" if self.cuts is not None else "bins", self.edges)
+        _check_increasing("cuts" if self.cuts is not None else "bins", self.edges)
         if self.edges and not low < self.edges[0] <= self.edges[-1] < high:
             raise BadStructureError(f"Expected cuts strictly inside the bounds {[low, high]}, got {list(self.edges)}.")
         return self
 
-    @property
+    @cached_property
     def edges(self) -> tuple[float, ...]:
         """The interior cut points, declared as cuts or as bins."""
         if self.bins is not None:
@@ -150,19 +149,36 @@ class Category(Facts):
 
     @model_validator(mode="after")
     def _check(self) -> "Category":
-        check_distinct("categories", self.categories)
+        _check_distinct("categories", self.categories)
         if len(self.levels) > MAX_LEVELS:
             raise BadStructureError(f"Expected at most {MAX_LEVELS - 2} categories, got {len(self.categories)}.")
         return self
 
-    @property
+    @cached_property
     def levels(self) -> tuple[str, ...]:
         """The categories in order, then "other" and "missing"."""
         return self.categories + tuple(name for name in (OTHER, MISSING) if name not in self.categories)
 
 
 class Target(Facts):
-    """The column to predict: its classes in a fixed order and how raw cells fall into them, as in `Coding`."""
+    """The column to predict: its classes in a fixed order and how raw cells fall into them.
+
+    Attributes
+    ----------
+    column : str
+    classes : tuple of str
+        A cell's code is the position of its class.
+    positive : str
+        The class that is the desirable outcome, the last one by default.
+    cuts : tuple of float
+        Cut points for a number column, one fewer than classes; classes run from the lowest numbers upward.
+    at_cut : {"up", "down"}
+        Where a number equal to a cut goes: "up" makes a cut c mean `>= c`, "down" makes it mean `> c`.
+    values : mapping of class to raw values
+        Which raw values make each class; without it (and without cuts) a class stands for itself.
+    unknown : str
+        The class of every other cell, missing ones included; "ignore" leaves their rows out.
+    """
 
     column: ColumnName
     classes: Names
@@ -182,23 +198,18 @@ class Target(Facts):
 
     @model_validator(mode="after")
     def _check(self) -> "Target":
-        check_coding(self.coding, "classes")
+        _check_coding(self, self.classes, "classes")
         if self.positive not in self.classes:
             raise BadStructureError(f"Expected positive to be one of the classes, got {self.positive!r}.")
         return self
-
-    @property
-    def coding(self) -> Coding:
-        """The rule that turns raw cells into class numbers."""
-        return Coding(self.classes, self.cuts, self.at_cut, self.values, self.unknown)
 
 
 class Sensitive(Facts):
     """A column whose groups are to be treated alike: groups in a fixed order and how cells fall into them.
 
-    With unknown = "ignore" a row without a known group still counts for the loss but belongs to no group. `sources`
-    names other columns from which the group follows (an age group from the age): where the group alone is to be secret,
-    they must not be features.
+    Cuts, values and unknown work as for the classes of a `Target`. With unknown = "ignore" a row without a known group
+    still counts for the loss but belongs to no group. `sources` names other columns from which the group follows (an
+    age group from the age): where the group alone is to be secret, they must not be features.
     """
 
     column: ColumnName
@@ -211,14 +222,9 @@ class Sensitive(Facts):
 
     @model_validator(mode="after")
     def _check(self) -> "Sensitive":
-        check_coding(self.coding, "groups")
-        check_distinct("sources", self.sources)
+        _check_coding(self, self.groups, "groups")
+        _check_distinct("sources", self.sources)
         return self
-
-    @property
-    def coding(self) -> Coding:
-        """The rule that turns raw cells into group numbers."""
-        return Coding(self.groups, self.cuts, self.at_cut, self.values, self.unknown)
 
 
 class Where(Facts):
@@ -297,7 +303,7 @@ class Schema(Facts):
             raise BadStructureError(
                 f'Expected the id column "{self.id_column}" not to be a feature; remove its column.'
             )
-        check_distinct("sensitive columns", tuple(entry.column for entry in self.sensitive))
+        _check_distinct("sensitive columns", [entry.column for entry in self.sensitive])
         return self
 
     @classmethod
@@ -325,15 +331,19 @@ class Schema(Facts):
             raise BadStructureError(f"Expected to write the schema to {path}; {error}.") from None
 
     def to_toml(self) -> str:
-        """Return the schema as TOML text."""
-        kept = {"missing_values": self.missing_values}
-        facts = self.model_dump(exclude_defaults=True) | kept
-        facts["columns"] = {
-            name: {"type": column.type} | column.model_dump(exclude_defaults=True)
-            for name, column in self.columns.items()
-        }
-        order = [name for name in type(self).model_fields if name in facts]
-        return _toml({name: facts[name] for name in order})
+        """Return the schema as TOML that a person likes to read and edit."""
+        facts = self.model_dump(exclude_defaults=True, exclude={"columns"}) | {"missing_values": self.missing_values}
+        plain = {name: facts[name] for name in type(self).model_fields if name in facts and name not in _TABLES}
+        parts = [_HEAD, _DRAFT if self.private_draft else "", _toml_lines(plain)]
+        if self.n_public is None:
+            parts.append(_NO_SIZE)
+        parts.append(f"\n[target]\n{_toml_lines(facts['target'])}")
+        for name in ("sensitive", "where"):
+            parts += [f"\n[[{name}]]\n{_toml_lines(entry)}" for entry in facts.get(name, ())]
+        for name, column in self.columns.items():
+            lines = _toml_lines({"type": column.type} | column.model_dump(exclude_defaults=True))
+            parts.append(f"\n[columns.{_toml_key(name)}]\n{lines}")
+        return "".join(parts)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the TOML text."""
@@ -392,22 +402,47 @@ class Schema(Facts):
         )
 
 
-def _toml(facts: Mapping[str, Any]) -> str:
-    """Return TOML that a person likes to read and edit, from plain dictionaries, lists, texts and numbers."""
-    plain = {key: value for key, value in facts.items() if key not in _TABLES}
-    parts = [_HEAD, _DRAFT if plain.get("private_draft") else "", _toml_lines(plain)]
-    if "n_public" not in plain:
-        parts.append(_NO_SIZE)
-    parts.append(f"\n[target]\n{_toml_lines(facts['target'])}")
-    for key in ("sensitive", "where"):
-        parts += [f"\n[[{key}]]\n{_toml_lines(entry)}" for entry in facts.get(key, ())]
-    for name, column in facts["columns"].items():
-        parts.append(f"\n[columns.{_toml_key(name)}]\n{_toml_lines(column)}")
-    return "".join(parts)
+def _check_coding(facts: Target | Sensitive, names: Names, word: str) -> None:
+    """Raise `BadStructureError` unless every cell falls into at most one of the classes or groups."""
+    if len(names) < 2:
+        raise BadStructureError(f"Expected at least two {word}, got {len(names)}; list them all in a fixed order.")
+    _check_distinct(word, names)
+    if IGNORE in names:
+        raise BadStructureError(
+            f'Expected no {word} named "{IGNORE}", which means "leave the row out"; choose another.'
+        )
+    if facts.unknown != IGNORE and facts.unknown not in names:
+        raise BadStructureError(f'Expected unknown = "{IGNORE}" or one of the {word}, got {facts.unknown!r}.')
+    if facts.cuts and facts.values:
+        raise BadStructureError("Expected either cuts or values, got both; cuts are for numbers, values for codes.")
+    if facts.cuts:
+        _check_increasing("cuts", facts.cuts)
+        n_cuts, n_names = len(facts.cuts), len(names)
+        if n_cuts != n_names - 1:
+            raise BadStructureError(f"Expected one cut fewer than {word}, got {n_cuts} cuts for {n_names} {word}.")
+    if facts.values:
+        strangers = [name for name in facts.values if name not in names]
+        if strangers:
+            raise BadStructureError(f"Expected values for the declared {word} only, got values for {strangers[0]!r}.")
+        empty = [name for name in names if name not in facts.values and name != facts.unknown]
+        if empty:
+            raise BadStructureError(f"Expected values for each of the {word}, got none for {empty[0]!r}.")
+        _check_distinct("values", [text for texts in facts.values.values() for text in texts])
+
+
+def _check_distinct(key: str, names: Sequence[str]) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise BadStructureError(f"Expected {key} without repeats, got {repeated[0]!r} twice.")
+
+
+def _check_increasing(key: str, numbers: Numbers) -> None:
+    if any(high <= low for low, high in pairwise(numbers)):
+        raise BadStructureError(f"Expected {key} in strictly increasing order, got {list(numbers)}.")
 
 
 def _toml_lines(table: Mapping[str, Any]) -> str:
-    return "".join(f"{_toml_key(key)} = {_toml_value(value, len(key) + 3)}\n" for key, value in table.items())
+    return "".join(f"{key} = {_toml_value(value, len(key) + 3)}\n" for key, value in table.items())
 
 
 def _toml_key(name: str) -> str:

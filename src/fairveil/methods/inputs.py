@@ -22,8 +22,8 @@ from fairveil._typing import Float32Array
 from fairveil._validation import check_budget
 from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.readers import load_encoded
-from fairveil.data.schema import Category, Schema, Sensitive
-from fairveil.data.values import IGNORE, canonical_text
+from fairveil.data.schema import IGNORE, Category, Schema, Sensitive
+from fairveil.data.values import canonical_text
 from fairveil.errors import BadStructureError, InvalidParameterError, MissingPublicFactError
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.models.base import Model
