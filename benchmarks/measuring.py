@@ -25,6 +25,7 @@ from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.fairdp.recipe import GroupScale
+from fairveil.methods.inputs import TableSource
 from fairveil.privacy.queries import CrossEntropy, NoisyMarginRate
 from fairveil.privacy.rows import Rows
 from fairveil.research.dp2dp_forms import ExactProblem
@@ -255,7 +256,7 @@ def paper_taus(
     The gaps are those of the rows given, for decisions drawn with the noise of the last step around its true mean.
     """
     front, model, last = clf.inputs_, clf.model_, clf.last_step_
-    records = front.records(table, labels)
+    records = front.records(TableSource(table, labels))
     sizes = np.bincount(records.groups, minlength=front.people.n_groups)[front.people.codes]
     scale = GroupScale.by_group(front.task, sizes.astype(float))
     if recipe.divisors == "common":

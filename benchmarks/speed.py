@@ -47,7 +47,7 @@ from fairveil.fairness.constraints import Parity, constrain
 from fairveil.fairness.groups import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.recipe import ADAM_RATE, GroupScale
-from fairveil.methods.inputs import InputSpec
+from fairveil.methods.inputs import InputSpec, TableSource
 from fairveil.methods.pf_ld.recipe import DUAL_EVERY
 from fairveil.methods.raco.recipe import PULL_EVERY, RateAscent, RateConstrained
 from fairveil.models import Adam, LinearSoftmax, Model, Perceptron, Sgd
@@ -177,7 +177,7 @@ class OursLagrangian:
         inputs = InputSpec.of(schema, "sex", epsilon, 1e-5, "attribute")
         self.task, (part,) = inputs.task, self.recipe.stages(1.0 if is_private else 0.0, 1.0, inputs.task)
         plan = Plan((replace(part, n_steps=10**9),), epsilon, 1e-5, inputs.task.unit)
-        records = inputs.records(people.X, people.y)
+        records = inputs.records(TableSource(people.X, people.y))
         self.veils = open_veils(records, plan, Ledger(), secret_coins(), "speed")
         self.veils["train"].expect(self.size)
         self.rng = np.random.default_rng(0)

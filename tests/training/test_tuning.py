@@ -18,7 +18,7 @@ from fairveil.fairness.constraints import DemographicParity, FalseNegativeRateCa
 from fairveil.methods.dp2dp.recipe import Postprocessed
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.inputs import InputSpec
+from fairveil.methods.inputs import InputSpec, TableSource
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.run import make_plan
 from fairveil.training.tuning import Tuning, accuracy_under_bounds, run_tuned_plan, tuned_plan
@@ -234,7 +234,7 @@ def test_adult_end_to_end(seeded):
     front = InputSpec.of(people.schema, "sex", 1.0, 1e-5)
     rates = (0.001, 0.01, 0.1, 0.5, 1.0, 3.0)
     tuning = Tuning(tuple(Descent(learning_rate=rate, n_steps=100) for rate in rates), mean_runs=6.0)
-    tuned = tune(tuning, front.task, front.records(people.X, people.y, None), 0.2)
+    tuned = tune(tuning, front.task, front.records(TableSource(people.X, people.y)), 0.2)
     counts = tuned.trained.outcomes
     accuracy = np.einsum("gkk->", counts) / counts.sum()
     assert accuracy > 0.84

@@ -123,6 +123,7 @@ class Encoder:
     _slots: tuple[_Slot, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        missing = MissingCells.of(self.schema.missing_values)
         slots: list[_Slot] = []
         features: list[str] = []
         for name, column in self.schema.columns.items():
@@ -148,7 +149,7 @@ class Encoder:
             "feature_levels": tuple(features),
             "n_features": len(features),
             "largest_squared_norm": sum(1 + (slot.scaled not in (None, slot.first)) for slot in slots),
-            "_missing": MissingCells.of(self.schema.missing_values),
+            "_missing": missing,
             "_slots": tuple(slots),
         }
         for attribute, value in derived.items():
@@ -203,6 +204,46 @@ class Encoder:
         rows[:, [slot.scaled for slot in self._slots if slot.scaled is not None]] = numbers
         return rows
 
+    def labels(
+        self, table: Table, columns: Sequence[Any], sensitive: Sequence[Sensitive]
+    ) -> tuple[NDArray[np.int16], NDArray[np.int16], NDArray[np.int64], NDArray[np.bool_]]:
+        """Return what is known of each row beside its features, and whether it counts.
+
+        A row does not count if it fails a row rule, if its target is to be ignored, or if it lacks a person's id where
+        the schema names an id column.
+
+        Parameters
+        ----------
+        table : DataFrame, or array if the schema has no row rules and no id column
+        columns : sequence of arrays
+            The raw targets, then the raw values of each sensitive column.
+        sensitive : sequence of Sensitive
+            The groups of these columns.
+
+        Returns
+        -------
+        y : array of shape (n_rows,)
+            Class numbers.
+        groups : array of shape (n_rows, n_sensitive)
+            Group numbers, -1 for none of the groups.
+        persons : array of shape (n_rows,)
+            A number for each row's person, 0 if the schema names no id column.
+        counts : array of shape (n_rows,)
+            Whether the row counts.
+        """
+        y = self.targets(columns[0])
+        levels = [self.groups(cells, entry) for cells, entry in zip(columns[1:], sensitive, strict=True)]
+        n_rows, n_levels = len(table), len(levels[0]) if levels else len(table)
+        if not n_rows == len(y) == n_levels:
+            raise BadStructureError(
+                f"Expected X, y and sensitive_features of equal length, got {n_rows}, {len(y)} and {n_levels} rows."
+            )
+        persons = np.zeros(n_rows, dtype=np.int64)
+        if self.schema.id_column is not None:
+            persons = self.persons(columns_of(table, [self.schema.id_column], "id column")[0])
+        groups = np.array(levels, dtype=np.int16).reshape(len(levels), n_rows).T
+        return y, groups, persons, self.keep(table) & (y >= 0) & (persons >= 0)
+
     def targets(self, values: Any) -> NDArray[np.int16]:
         """Return the class number of each raw target, -1 for a row to leave out."""
         return self.codes_in(values, self.schema.target, self.schema.target.classes)
@@ -252,11 +293,11 @@ class Encoder:
                 codes[place] = int.from_bytes(digest, "little") & _SIXTY_THREE_BITS
         return codes[places]
 
-    def keep(self, table: pd.DataFrame) -> NDArray[np.bool_]:
+    def keep(self, table: Table) -> NDArray[np.bool_]:
         """Return which rows meet every row rule of the schema."""
         kept = np.ones(len(table), dtype=bool)
         for rule in self.schema.where:
-            kept &= self.meets(rule, columns_of(table, [rule.column])[0])
+            kept &= self.meets(rule, columns_of(table, [rule.column], "column of a row rule")[0])
         return kept
 
     def meets(self, rule: Where, cells: Cells) -> NDArray[np.bool_]:
@@ -295,8 +336,10 @@ class Encoder:
         return list(table.T)
 
 
-def columns_of(table: pd.DataFrame, names: Sequence[str]) -> list[pd.Series]:
+def columns_of(table: Table, names: Sequence[str], what: str = "column") -> list[pd.Series]:
     """Return the columns of those names; blanks around a table's own names are ignored."""
+    if not isinstance(table, pd.DataFrame):
+        raise BadStructureError(f'Expected a DataFrame with the {what} "{names[0]}", got an array without names.')
     labels = [str(label).strip() for label in table.columns]
     counts = Counter(labels)
     for name in names:

@@ -42,7 +42,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -151,25 +151,16 @@ def load_encoded(
     chunk_rows: int = CHUNK_ROWS,
     delimiter: str = ",",
 ) -> EncodedTable:
-    """Return the rows of a file that count, encoded chunk by chunk.
-
-    A row is left out if it fails a row rule, if its target is to be ignored, or if it lacks a person's id
-    where the schema names an id column.
-    """
+    """Return the rows of a file that count, encoded chunk by chunk; `Encoder.labels` says which count."""
     entries = [schema.sensitive_named(name) for name in sensitive]
+    names = [schema.target.column, *(entry.column for entry in entries)]
     encoder = Encoder(schema)
-    encoded: list[tuple[NDArray, ...]] = []
-    for frame in read_table(path, columns_needed(schema, entries), chunk_rows=chunk_rows, delimiter=delimiter):
-        y = encoder.targets(columns_of(frame, [schema.target.column])[0])
-        groups = np.empty((len(frame), len(entries)), dtype=np.int16)
-        for index, entry in enumerate(entries):
-            groups[:, index] = encoder.groups(columns_of(frame, [entry.column])[0], entry)
-        persons = np.zeros(len(frame), dtype=np.int64)
-        if schema.id_column:
-            persons = encoder.persons(columns_of(frame, [schema.id_column])[0])
-        kept = encoder.keep(frame) & (y >= 0) & (persons >= 0)
+    encoded: list[tuple[NDArray[Any], ...]] = []
+    for chunk in read_chunks(path, columns_needed(schema, entries), chunk_rows, delimiter):
+        frame = chunk.frame
+        y, groups, persons, counts = encoder.labels(frame, columns_of(frame, names), entries)
         arrays = (encoder.codes(frame), encoder.numbers(frame), y, groups, persons)
-        encoded.append(tuple(array[kept] for array in arrays))
+        encoded.append(tuple(array[counts] for array in arrays))
     codes, numbers, y, groups, persons = (np.concatenate(arrays) for arrays in zip(*encoded, strict=True))
     return EncodedTable(encoder.expand(codes, numbers), y, groups, persons if schema.id_column else None)
 

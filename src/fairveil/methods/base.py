@@ -333,8 +333,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         started, arrays = time.perf_counter(), None
         if self.schema is None and math.isinf(self.epsilon) and isinstance(source, TableSource):
             source, arrays = self._checked_arrays(source)
-        inputs = self._input_spec(arrays)
-        plan = self._plan(inputs, tuning)
+        inputs, plan = self._plan(tuning, arrays)
         ledger = session_ledger() if self.ledger is None else self.ledger
         if self._is_candidate and plan.is_private:
             ledger.debit_unpriced("a search that compares fits on private rows outside the accounting")
@@ -342,9 +341,9 @@ class BasePrivateClassifier(SearchAwareEstimator):
         planned = time.perf_counter()
         if self.schema is not None:
             self.classes_ = inputs.classes_for(source.y)
-            self.feature_names_in_ = np.array(inputs.schema.feature_names, dtype=object)
+            self.feature_names_in_ = np.array(list(inputs.schema.columns), dtype=object)
             self.n_features_in_ = len(self.feature_names_in_)
-        records = source.records(inputs)
+        records = inputs.records(source)
         loaded = time.perf_counter()
         coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
         rng, purpose = public_coins(self.random_state), f"fit of {type(self).__name__}"
@@ -374,18 +373,20 @@ class BasePrivateClassifier(SearchAwareEstimator):
             raise InvalidParameterError("Expected at least two classes in y, got one class.")
         return TableSource(X, codes, source.sensitive_features), (X, y)
 
-    def _plan(self, inputs: InputSpec, tuning: Tuning | None) -> AnyPlan:
+    def _plan(self, tuning: Tuning | None, arrays: tuple[Any, Any] | None = None) -> tuple[InputSpec, AnyPlan]:
+        """Return the public side of the table, and the plan that a fit would follow."""
+        inputs = self._input_spec(arrays)
         if tuning is None:
-            return make_plan(self._recipe(inputs), inputs.task, self.holdout)
+            return inputs, make_plan(self._recipe(inputs), inputs.task, self.holdout)
         if inputs.task.hides_attribute:
             raise InvalidParameterError(
                 "Expected no private choice among recipes if the attribute alone is secret, got one; pass one recipe."
             )
-        return tuned_plan(tuning, inputs.task, self.holdout)
+        return inputs, tuned_plan(tuning, inputs.task, self.holdout)
 
     def planned(self, tuning: Tuning | None = None) -> AnyPlan:
         """Return the plan that a fit would follow, from public facts alone."""
-        return self._plan(self._input_spec(), tuning)
+        return self._plan(tuning)[1]
 
     def planned_recipe(self) -> Recipe:
         """Return how a fit would train, from public facts alone."""
@@ -450,7 +451,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         ledger = session_ledger() if ledger is None else ledger
         ledger.check(plan.charges())
         with threadpool_limits(1, user_api="blas"):
-            records = source.records(inputs)
+            records = inputs.records(source)
             veil = open_veils(records, plan, ledger, secret_coins(), "counts for a certificate")["holdout"]
             counts, variance = release_outcomes(veil, self.model_, self.params_, self.rule_, inputs.task)
         return Evaluation(counts, variance, inputs.people)

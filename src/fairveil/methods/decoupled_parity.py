@@ -287,8 +287,9 @@ class RandomizedParityPostprocessor(BasePostprocessor):
     not_saved = ("gap_bounds_",)
 
     def _input_spec(self, arrays: tuple[Any, Any] | None = None) -> InputSpec:
-        predicts = "decoupled" if self._settings(FlipTraining).decoupled else "label"
-        return super()._input_spec(arrays).for_postprocessing(predicts, self.estimator)
+        rule_on = "decoupled" if self._settings(FlipTraining).decoupled else "label"
+        facts = (self.schema, self.sensitive, self.epsilon, self.delta)
+        return InputSpec.of(*facts, arrays=arrays, rule_on=rule_on, estimator=self.estimator)
 
     def _parity(self) -> DemographicParity:
         several = self.constraint if isinstance(self.constraint, Sequence) else (self.constraint,)

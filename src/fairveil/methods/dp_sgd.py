@@ -100,11 +100,11 @@ class Descent:
 
     def check(self, task: Task) -> None:
         """Refuse a model that cannot be built, and an infinite clip norm under privacy."""
-        self.model_for(task)
         if self.group_clipping and task.predicts == "joint":
             raise InvalidParameterError("Expected no group clipping for a joint model, got it; leave it out.")
         if task.is_private and math.isinf(self.numbers_for(task).clip_norm):
             raise InvalidParameterError("Expected a finite clip_norm, because epsilon is finite, got inf.")
+        self.model_for(task)
 
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return the stage "train" at this noise."""

@@ -8,8 +8,7 @@ import math
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from fairveil._random import Key, uniforms_of_rows
 from fairveil._typing import Float32Array
 from fairveil._validation import check_budget
 from fairveil.data.encoding import Encoder, columns_of
-from fairveil.data.readers import load_encoded
+from fairveil.data.readers import EncodedTable, load_encoded
 from fairveil.data.schema import IGNORE, Category, Schema, Sensitive
 from fairveil.data.values import canonical_text
 from fairveil.errors import BadStructureError, InvalidParameterError, MissingPublicFactError
@@ -75,10 +74,10 @@ class PrefittedClassifier:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # a warning about a value would be an output that one record decides
             answers = np.asarray(self.classifier.predict_proba(X), dtype=np.float64)
-        if answers.ndim != 2 or answers.shape[1] <= max(self.columns):
+        if answers.ndim != 2 or len(answers) != len(X) or answers.shape[1] <= max(self.columns):
             raise BadStructureError(
-                f"Expected one probability for each of {len(self.columns)} classes, got an array of shape "
-                f"{answers.shape}."
+                f"Expected one probability for each of {len(X)} rows and {len(self.columns)} classes, got an array of "
+                f"shape {answers.shape}."
             )
         return answers[:, list(self.columns)].astype(np.float32)
 
@@ -99,6 +98,12 @@ class InputSpec:
         A classifier fitted elsewhere; its probabilities then take the place of encoded rows.
     protects : {"record", "attribute"}
         What is secret: whole records, or the sensitive attribute alone.
+    encoder : Encoder
+        Turns rows into numbers by the schema.
+    people : Population
+        The groups and classes that are counted.
+    task : Task
+        Everything that is public about the training task.
     """
 
     schema: Schema
@@ -109,6 +114,8 @@ class InputSpec:
     prefitted: PrefittedClassifier | None = None
     protects: str = "record"
     encoder: Encoder = field(init=False, repr=False, compare=False)
+    people: Population = field(init=False, repr=False, compare=False)
+    task: Task = field(init=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -119,8 +126,14 @@ class InputSpec:
         delta: float,
         protects: str = "record",
         arrays: tuple[Any, Any] | None = None,
+        rule_on: str | None = None,
+        estimator: Any = None,
     ) -> "InputSpec":
-        """Return the spec; without a schema only at epsilon = infinity, where the classes are read from `arrays`."""
+        """Return the spec; without a schema only at epsilon = infinity, where the classes are read from `arrays`.
+
+        `rule_on` is what the model of a post-processor predicts, `estimator` the classifier if it was fitted elsewhere.
+        The schema of a post-processor declares the groups, and a joint model does not read them as features.
+        """
         check_budget(epsilon, delta)
         names = [sensitive] if isinstance(sensitive, str) else list(sensitive or ())
         if schema is None:
@@ -139,13 +152,46 @@ class InputSpec:
                 "approve it with 'fairveil schema approve FILE --yes'."
             )
         entries = tuple(schema.sensitive_named(name) for name in names)
-        return cls(schema, entries, epsilon, delta, protects=protects)
+        if rule_on is None:
+            return cls(schema, entries, epsilon, delta, protects=protects)
+        prefitted = None if estimator is None else PrefittedClassifier.of(estimator, schema.target.classes)
+        others = (entry for entry in schema.sensitive if entry.column not in names)
+        schema = schema.model_copy(update={"sensitive": (*entries, *others)})
+        if rule_on == "joint":
+            schema = schema.without(*(name for name in names if name in schema.columns))
+        return cls(schema, entries, epsilon, delta, rule_on, prefitted, protects)
 
     def __post_init__(self) -> None:
+        schema, target = self.schema, self.schema.target
+        unit = "record" if schema.id_column is None else f"person by {schema.id_column}"
+        if self.protects == "attribute":
+            self._check_secret()
+            unit = attribute_unit([entry.column for entry in self.sensitive], unit)
+        # The squared norm of an encoded row: 1 for the intercept, 1 for each set of levels, and the scaled numbers.
+        n_levels = n_scaled = 0
+        for column in schema.columns.values():
+            kind = "bins" if isinstance(column, Category) else column.encode
+            n_levels += kind in ("bins", "both")
+            n_scaled += kind in ("scale", "both")
+        encoder = Encoder(schema)
+        attributes = tuple(Attribute(entry.column, entry.groups) for entry in self.sensitive)
+        people = Population(attributes, target.classes, target.classes.index(target.positive))
+        task = Task(
+            n_features=encoder.n_features,
+            people=people,
+            input_norm=math.sqrt(1 + n_levels + n_scaled),
+            typical_norm=math.sqrt(1 + n_levels + TYPICAL_SQUARE * n_scaled),
+            n_public=schema.n_public,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit=unit,
+            predicts=self.predicts,
+        )
+        for name, value in {"encoder": encoder, "people": people, "task": task}.items():
+            object.__setattr__(self, name, value)
+
+    def _check_secret(self) -> None:
         """Refuse a secret attribute that is not secret: public columns must not name it or what it follows from."""
-        object.__setattr__(self, "encoder", Encoder(self.schema))
-        if self.protects != "attribute":
-            return
         if not self.sensitive:
             raise InvalidParameterError("Expected a sensitive column, whose groups are the secret, got none; name one.")
         public: dict[str | None, str] = {
@@ -169,116 +215,62 @@ class InputSpec:
                         f"Python schema.without({name!r}), or the rule that reads it)."
                     )
 
-    def for_postprocessing(self, predicts: str, estimator: Any) -> "InputSpec":
-        """Return the spec of a post-processor: groups declared, and no input of a joint model if they are features."""
-        prefitted = None if estimator is None else PrefittedClassifier.of(estimator, self.schema.target.classes)
-        names = [entry.column for entry in self.sensitive]
-        others = (entry for entry in self.schema.sensitive if entry.column not in names)
-        schema = self.schema.model_copy(update={"sensitive": (*self.sensitive, *others)})
-        if predicts == "joint":
-            schema = schema.without(*(name for name in names if name in schema.columns))
-        return replace(self, schema=schema, predicts=predicts, prefitted=prefitted)
-
-    @cached_property
-    def people(self) -> Population:
-        """The groups and classes that are counted."""
-        target = self.schema.target
-        attributes = tuple(Attribute(entry.column, entry.groups) for entry in self.sensitive)
-        return Population(attributes, target.classes, target.classes.index(target.positive))
-
-    @cached_property
-    def task(self) -> Task:
-        """Everything that is public about the training task."""
-        unit = "record" if self.schema.id_column is None else f"person by {self.schema.id_column}"
-        if self.protects == "attribute":
-            unit = attribute_unit([entry.column for entry in self.sensitive], unit)
-        # The squared norm of an encoded row: 1 for the intercept, 1 for each set of levels, and the scaled numbers.
-        n_levels = n_scaled = 0
-        for column in self.schema.columns.values():
-            kind = "bins" if isinstance(column, Category) else column.encode
-            n_levels += kind in ("bins", "both")
-            n_scaled += kind in ("scale", "both")
-        return Task(
-            n_features=self.encoder.n_features,
-            people=self.people,
-            input_norm=math.sqrt(1 + n_levels + n_scaled),
-            typical_norm=math.sqrt(1 + n_levels + TYPICAL_SQUARE * n_scaled),
-            n_public=self.schema.n_public,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            unit=unit,
-            predicts=self.predicts,
-        )
-
-    def records(self, X: Any, y: Any, sensitive_features: Any = None) -> MemoryRecords | AttributeRecords:
+    def records(self, source: "Source") -> MemoryRecords | AttributeRecords:
         """Return the encoded rows that count: those that the schema keeps and whose label and person are known."""
-        if y is None:
-            raise BadStructureError("Expected labels y, got None.")
-        targets, groups = self.encoder.targets(y), self.groups(X, sensitive_features)
-        rows = self.rows(X, groups)
-        if len(targets) != len(rows) or len(groups) != len(rows):
-            raise BadStructureError(
-                f"Expected X, y and sensitive_features of equal length, got {len(rows)}, {len(targets)} and "
-                f"{len(groups)} rows."
-            )
-        keep, persons = np.ones(len(rows), dtype=bool), None
-        if self.schema.where:
-            if not isinstance(X, pd.DataFrame):
-                raise BadStructureError("Expected a DataFrame, because the schema has row rules, got an array.")
-            keep = self.encoder.keep(X)
-        if self.schema.id_column is not None:
-            persons = self.encoder.persons(_column(X, self.schema.id_column, "id"))
-            keep = keep & (persons >= 0)
-        records = MemoryRecords.keeping(rows, targets, groups, persons, keep)
-        return AttributeRecords.of(records, self.people.codes) if self.protects == "attribute" else records
-
-    def records_of_file(self, path: str | Path, delimiter: str = ",") -> MemoryRecords | AttributeRecords:
-        """Return the encoded rows of a CSV or Parquet file that count, read chunk by chunk."""
-        if self.prefitted is not None:
+        if isinstance(source, TableSource):
+            if source.y is None:
+                raise BadStructureError("Expected labels y, got None.")
+            columns = [source.y, *self._sensitive_columns(source.X, source.sensitive_features)]
+            y, levels, persons, counts = self.encoder.labels(source.X, columns, self.sensitive)
+            read = self.encoder.rows if self.prefitted is None else self.prefitted.probabilities
+            known = persons[counts] if self.schema.id_column else None
+            table = EncodedTable(read(source.X)[counts], y[counts], levels[counts], known)
+        elif self.prefitted is None:
+            names = [entry.column for entry in self.sensitive]
+            table = load_encoded(source.path, self.schema, names, delimiter=source.delimiter)
+        else:
             raise InvalidParameterError(
                 "Expected rows in memory for a classifier that was fitted elsewhere, got a file; read it and use fit."
             )
-        names = [entry.column for entry in self.sensitive]
-        table = load_encoded(path, self.schema, names, delimiter=delimiter)
-        groups = self._group_codes(list(table.groups.T), len(table.y))
-        rows = self._with_groups(table.X, groups)
+        rows, groups = table.X, np.full(len(table.y), -1, dtype=np.int16)
+        if self.sensitive:
+            groups = self.people.code(list(table.groups.T))
+        if self.predicts == "decoupled" and self.prefitted is None:
+            rows = self._with_groups(rows, groups)
         records = MemoryRecords(rows, table.y, groups, table.persons)
         return AttributeRecords.of(records, self.people.codes) if self.protects == "attribute" else records
+
+    def groups(self, X: Any, sensitive_features: Any = None) -> NDArray[np.int16]:
+        """Return the group code of each row; without a sensitive column everyone belongs to no group."""
+        columns = self._sensitive_columns(X, sensitive_features)
+        levels = [self.encoder.groups(*pair) for pair in zip(columns, self.sensitive, strict=True)]
+        return self.people.code(levels) if levels else np.full(len(X), -1, dtype=np.int16)
+
+    def _sensitive_columns(self, X: Any, sensitive_features: Any) -> list[Any]:
+        """Return the raw sensitive columns: the features passed separately, or columns of `X`."""
+        names = [entry.column for entry in self.sensitive]
+        if sensitive_features is None or isinstance(sensitive_features, pd.DataFrame):
+            table = X if sensitive_features is None else sensitive_features
+            return list(columns_of(table, names, "sensitive column")) if names else []
+        if len(names) > 1:
+            raise BadStructureError(
+                f"Expected sensitive_features as a DataFrame with the columns {names}, got "
+                f"{type(sensitive_features).__name__}."
+            )
+        return [sensitive_features] * len(names)
 
     def rows(self, X: Any, groups: NDArray[np.int16]) -> NDArray[np.float32]:
         """Return what the model reads of each row: its encoding, or the probabilities of a prefitted classifier."""
         if self.prefitted is not None:
             return self.prefitted.probabilities(X)
-        return self._with_groups(self.encoder.rows(X), groups)
+        rows = self.encoder.rows(X)
+        return self._with_groups(rows, groups) if self.predicts == "decoupled" else rows
 
     def _with_groups(self, rows: NDArray[np.float32], groups: NDArray[np.int16]) -> NDArray[np.float32]:
-        """Return rows; for decoupled models with the index of their group among the known ones as the last column."""
-        if self.predicts != "decoupled":
-            return rows
+        """Return the inputs of decoupled models: the index of a row's group among the known ones is the last column."""
         places = np.full(self.people.n_groups, -1)
         places[self.people.codes] = np.arange(len(self.people.codes))
         return np.column_stack([rows, places[groups]]).astype(np.float32)
-
-    def groups(self, X: Any, sensitive_features: Any = None) -> NDArray[np.int16]:
-        """Return the group code of each row, from the features passed separately or from the columns of `X`."""
-        entries, table = self.sensitive, X if sensitive_features is None else sensitive_features
-        if sensitive_features is None or isinstance(sensitive_features, pd.DataFrame):
-            columns = [_column(table, entry.column, "sensitive") for entry in entries]
-        elif len(entries) > 1:
-            raise BadStructureError(
-                f"Expected sensitive_features as a DataFrame with the columns {[entry.column for entry in entries]}, "
-                f"got {type(sensitive_features).__name__}."
-            )
-        else:
-            columns = [sensitive_features] * len(entries)
-        levels = [self.encoder.groups(cells, entry) for cells, entry in zip(columns, entries, strict=True)]
-        return self._group_codes(levels, len(X))
-
-    def _group_codes(self, levels: list[NDArray[np.int16]], n_rows: int) -> NDArray[np.int16]:
-        """Return one group code per row; without a sensitive column everyone belongs to no group."""
-        if any(len(level) != len(levels[0]) for level in levels):
-            raise BadStructureError("Expected sensitive columns of equal length, got different ones.")
-        return self.people.code(levels) if levels else np.full(n_rows, -1, dtype=np.int16)
 
     def classes_for(self, y: Any) -> NDArray[Any]:
         """Return the schema's classes in the type that their names spell: truth values, whole numbers or text.
@@ -303,12 +295,6 @@ class InputSpec:
         return classes
 
 
-def _column(X: Any, name: str, what: str) -> pd.Series:
-    if not isinstance(X, pd.DataFrame):
-        raise BadStructureError(f'Expected a DataFrame with the {what} column "{name}", got an array without names.')
-    return columns_of(X, [name])[0]
-
-
 @dataclass(frozen=True, eq=False)
 class TableSource:
     """Rows in memory: a table, its labels, and the sensitive features if they are not columns of the table."""
@@ -316,10 +302,6 @@ class TableSource:
     X: Any
     y: Any
     sensitive_features: Any = None
-
-    def records(self, inputs: InputSpec) -> MemoryRecords | AttributeRecords:
-        """Return the encoded rows that count."""
-        return inputs.records(self.X, self.y, self.sensitive_features)
 
 
 @dataclass(frozen=True)
@@ -329,10 +311,6 @@ class FileSource:
     path: str | Path
     delimiter: str = ","
     y: None = None
-
-    def records(self, inputs: InputSpec) -> MemoryRecords | AttributeRecords:
-        """Return the encoded rows that count, read chunk by chunk."""
-        return inputs.records_of_file(self.path, self.delimiter)
 
 
 Source = TableSource | FileSource

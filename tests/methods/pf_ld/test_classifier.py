@@ -38,6 +38,7 @@ from fairveil.errors import (
     MissingPublicFactError,
     SealedLedgerError,
 )
+from fairveil.methods.inputs import TableSource
 from fairveil.privacy.attribute import AttributeRecords
 
 QUICK = LagrangianDual(descent=Descent(n_steps=20))
@@ -343,7 +344,7 @@ def test_a_loaded_door_still_hides_the_attribute(people, fitted, few, tmp_path):
     assert again.protects == "attribute" and again.method_ == "pfld"
     assert np.array_equal(again.predict(few[0]), fitted.predict(few[0]))
     assert again.summary()["statement"]["covered"] == fitted.summary()["statement"]["covered"]
-    assert isinstance(again.estimator_.inputs_.records(*few), AttributeRecords)
+    assert isinstance(again.estimator_.inputs_.records(TableSource(*few)), AttributeRecords)
     again.certify(*few, 1.0, ledger=Ledger())
 
 

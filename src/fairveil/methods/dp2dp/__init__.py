@@ -351,8 +351,9 @@ class ParityPostprocessor(BasePostprocessor):
 
     def _input_spec(self, arrays: tuple[Any, Any] | None = None) -> InputSpec:
         settings = self._settings(ParityTraining)
-        predicts = "joint" if not settings.aware else "decoupled" if settings.decoupled else "label"
-        return super()._input_spec(arrays).for_postprocessing(predicts, self.estimator)
+        rule_on = "joint" if not settings.aware else "decoupled" if settings.decoupled else "label"
+        facts = (self.schema, self.sensitive, self.epsilon, self.delta)
+        return InputSpec.of(*facts, arrays=arrays, rule_on=rule_on, estimator=self.estimator)
 
     def _recipe(self, inputs: InputSpec) -> Postprocessed:
         settings = self._settings(ParityTraining)
