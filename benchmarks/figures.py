@@ -45,7 +45,7 @@ from fairveil import (
 )
 from fairveil.data.encoding import Encoder
 from fairveil.fairness.constraints import constrain
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.research.dp2dp_forms import ExactProblem
 
 N_CLASSES, N_ROWS = 6, 10_000

@@ -23,7 +23,7 @@ from fairveil.data.datasets import dataset_path
 from fairveil.data.encoding import Encoder
 from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import Constraint, constrain
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.fairdp.recipe import GroupScale
 from fairveil.methods.inputs import TableSource
 from fairveil.privacy.queries import CrossEntropy, NoisyMarginRate
@@ -116,7 +116,7 @@ class Bench:
         cells = bounds.cells[self.groups[rows], self.y[rows]]
         counts = np.zeros((bounds.n_cells, bounds.n_classes))
         np.add.at(counts, (cells[cells >= 0], decisions[cells >= 0]), 1)
-        is_large = bounds.smallest_denominators(counts) >= smallest
+        is_large = bounds.estimate(counts).smallest_denominators >= smallest
         return float(bounds.values(counts)[is_large].max()) if is_large.any() else math.nan
 
     def figures(self, answer: "Answer", rows: np.ndarray) -> dict[str, float]:

@@ -44,7 +44,7 @@ from fairveil._random import secret_coins
 from fairveil.accounting.composition import calibrate
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.fairness.constraints import Parity, constrain
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.recipe import ADAM_RATE, GroupScale
 from fairveil.methods.inputs import InputSpec, TableSource

@@ -5,7 +5,7 @@ Packages, each of which imports only from those above it::
     errors.py _random.py _random.py _validation.py _typing.py
     data/          files -> encoded rows, from declared public facts
     accounting/    numbers -> (epsilon, delta); never sees data
-    fairness/      counts -> rates -> constraints -> intervals
+    fairness/      counts -> rates -> constraints -> evaluation
     models/        parameters + rows -> logits, clipped gradient sums, decision rules
     privacy/       the veil, the only code that sees a record; plan and ledger
     training/      plan + records -> released fit, whatever the method
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         PrecisionParity,
         TruePositiveRateParity,
     )
-    from fairveil.fairness.groups import smallest_partition
+    from fairveil.fairness.rates import smallest_partition
     from fairveil.fairness.rule_parser import Rule
     from fairveil.methods.decoupled_parity import FlipTraining, RandomizedParityPostprocessor, fewest_changes
     from fairveil.methods.dp2dp import ParityPostprocessor, ParityTraining
@@ -125,7 +125,7 @@ _HOMES = {
     "make_separated_groups": "data.datasets",
     "report_page": "report.page",
     "session_ledger": "privacy.ledger",
-    "smallest_partition": "fairness.groups",
+    "smallest_partition": "fairness.rates",
 }
 
 __all__ = [

@@ -14,9 +14,8 @@ import numpy as np
 from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, Parity, bounds_of
-from fairveil.fairness.evaluation import Evaluation
-from fairveil.fairness.histogram import SMALLEST_GROUP, Bound
-from fairveil.fairness.intervals import LeftSide, Verdict, left_side, range_of
+from fairveil.fairness.evaluation import Evaluation, LeftSide, Verdict, left_side, range_of
+from fairveil.fairness.rates import SMALLEST_GROUP, Bound
 from fairveil.report.text import certificate_sentence
 
 MOST_TIMES_AS_MANY = 1e6
@@ -126,7 +125,7 @@ def certify(
 
     Examples
     --------
-    >>> from fairveil.fairness.groups import Attribute, Population
+    >>> from fairveil.fairness.rates import Attribute, Population
     >>> from fairveil.fairness.constraints import DemographicParity
     >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     >>> counts = np.array([[[2500, 500], [500, 500]], [[2500, 500], [470, 530]], [[0, 0], [0, 0]]])
@@ -169,7 +168,7 @@ def certify_measured(
 
     Examples
     --------
-    >>> from fairveil.fairness.groups import Attribute, Population
+    >>> from fairveil.fairness.rates import Attribute, Population
     >>> from fairveil.fairness.constraints import DemographicParity
     >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     >>> counts = np.array([[[2500, 500], [500, 500]], [[2500, 500], [470, 530]], [[0, 0], [0, 0]]])
@@ -215,12 +214,14 @@ def _claim(bound: Bound, evaluation: Evaluation, confidence: float, n_bounds: in
 
 def _rows_needed(found: LeftSide, limit: float, confidence: float, n_rows: int) -> int | None:
     """Return at how many rows the same measured rates would confirm the bound, if ever."""
-    if found.value >= limit or not found.enlarged(MOST_TIMES_AS_MANY).upper(confidence) <= limit:
+    found = replace(found, rates=np.clip(found.rates, 0.0, 1.0))
+    most = replace(found, sizes=MOST_TIMES_AS_MANY * found.sizes)
+    if found.value >= limit or not most.upper(confidence) <= limit:
         return None
     low, high = 0.0, math.log(MOST_TIMES_AS_MANY)
     while high - low > 1e-4:
         middle = (low + high) / 2
-        is_confirmed = found.enlarged(math.exp(middle)).upper(confidence) <= limit
+        is_confirmed = replace(found, sizes=math.exp(middle) * found.sizes).upper(confidence) <= limit
         low, high = (low, middle) if is_confirmed else (middle, high)
     return math.ceil(n_rows * math.exp(high))
 

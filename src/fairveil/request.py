@@ -14,7 +14,7 @@ from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.evaluation import Evaluation
-from fairveil.fairness.groups import Population
+from fairveil.fairness.rates import Population
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.base import Method
 from fairveil.methods.registry import AUTO, METHODS, method_named

@@ -9,9 +9,8 @@ from fairveil import __version__
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.certificates import certify, expected_tolerance
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
-from fairveil.fairness.evaluation import Evaluation
-from fairveil.fairness.groups import Attribute, Population
-from fairveil.fairness.intervals import Interval
+from fairveil.fairness.evaluation import Evaluation, Interval
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.base import AnyPlan
 from fairveil.models import MODELS, Decoupled
 from fairveil.privacy.ledger import Ledger

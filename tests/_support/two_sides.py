@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from fairveil._random import reproducible_coins
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task

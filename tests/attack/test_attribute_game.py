@@ -21,7 +21,7 @@ from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import DisjointCells, GaussianRelease, Joint, PoissonSampled, Repeated
 from fairveil.accounting.pld import normal_delta
 from fairveil.fairness.constraints import DemographicParity
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.pf_ld.group_gradients import SHARPNESS
 from fairveil.methods.pf_ld.membership import against_all
 from fairveil.models import LinearSoftmax

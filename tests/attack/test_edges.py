@@ -6,7 +6,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fairveil._random import secret_coins
 from fairveil.fairness.constraints import DemographicParity, constrain
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.decoupled_parity import FlipTraining
 from fairveil.methods.dp2dp import ParityTraining
 from fairveil.methods.dp2dp.recipe import PrefittedScores, RuleProblem

@@ -17,7 +17,7 @@ from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.noise_certificate import parted, widened
 from fairveil.methods.fairdp.recipe import Groupwise

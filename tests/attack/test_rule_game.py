@@ -18,7 +18,7 @@ from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import Charge
 from fairveil.fairness.constraints import DemographicParity, constrain
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips
 from fairveil.methods.dp2dp.dual_steps import DualSteps, tilted_rule
 from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores, RuleProblem

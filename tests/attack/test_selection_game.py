@@ -20,7 +20,7 @@ from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import delta_of, epsilon_of
 from fairveil.accounting.events import ApproximateDP, BestOfRuns
-from fairveil.fairness.groups import Population
+from fairveil.fairness.rates import Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger

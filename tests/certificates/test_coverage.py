@@ -12,10 +12,8 @@ from scipy.stats import binom
 
 from fairveil.certificates import certify
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds
-from fairveil.fairness.evaluation import Evaluation
-from fairveil.fairness.groups import Attribute, Population, Rate, rate_masks
-from fairveil.fairness.histogram import SMALLEST_GROUP
-from fairveil.fairness.intervals import LeftSide, Verdict, left_side
+from fairveil.fairness.evaluation import Evaluation, LeftSide, Verdict, left_side
+from fairveil.fairness.rates import SMALLEST_GROUP, Attribute, Population, Rate, rate_masks
 
 REPEATS = 1000
 FEWER = 500  # where each repeat is an object of its own

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from fairveil.certificates import Certificate, certify, expected_tolerance
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, FalseNegativeRateCap
-from fairveil.fairness.evaluation import Evaluation
-from fairveil.fairness.groups import Attribute, Population
-from fairveil.fairness.intervals import Verdict
+from fairveil.fairness.evaluation import Evaluation, Verdict
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.fairness.rule_parser import Rule
 
 SEX = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))

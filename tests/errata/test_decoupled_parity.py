@@ -23,7 +23,7 @@ from fairveil.accounting.events import (
 from fairveil.data.encoding import Encoder
 from fairveil.data.schema import Category, Number, Schema, Sensitive, Target
 from fairveil.fairness.constraints import DemographicParity
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips, flipping_rule
 from fairveil.methods.dp2dp import FlipGapBounds
 from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores

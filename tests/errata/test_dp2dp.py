@@ -17,7 +17,7 @@ from fairveil._random import reproducible_coins
 from fairveil.accounting.composition import NeighboringRelation, calibrate, epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.fairness.constraints import DemographicParity
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.dp2dp import ParityTraining, dkw_mean
 from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram

@@ -15,7 +15,7 @@ from fairveil.accounting.composition import NeighboringRelation, epsilon_of, two
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.accounting.pricing import composed, count_uses
 from fairveil.fairness.constraints import DemographicParity
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.pf_ld.group_gradients import SHARPNESS
 from fairveil.methods.pf_ld.membership import against_all
 from fairveil.models import LinearSoftmax

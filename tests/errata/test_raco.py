@@ -16,7 +16,7 @@ from fairveil.accounting.composition import NeighboringRelation, calibrate, delt
 from fairveil.accounting.events import GaussianRelease, Joint, LaplaceRelease, PoissonSampled, Repeated
 from fairveil.cli import main
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, constrain
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.models.losses import softmax
 from fairveil.privacy.ledger import Ledger
 
@@ -155,7 +155,7 @@ def test_a_noisy_denominator_without_a_minimum_reverses_the_pull():
     printed = histogram[:, 1] / histogram.sum(axis=1)
     assert printed[0] == pytest.approx(-4)
     assert 1 / histogram[0].sum() < 0  # the weight of her gradient in Equation 10
-    assert ready.rates(histogram, minimum=1.0) == pytest.approx([0.8, 0.5])
+    assert ready.ratios(histogram, minimum=1.0).rates == pytest.approx([0.8, 0.5])
     assert ready.pull(histogram, np.array([1.0, 0.0]), minimum=1.0)[0, 1] > 0
 
 

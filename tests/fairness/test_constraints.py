@@ -19,8 +19,7 @@ from fairveil.fairness.constraints import (
     constrain,
 )
 from fairveil.fairness.diagnostics import FinalCheck
-from fairveil.fairness.groups import CLASSLESS, RATES, Attribute, Population, Rate, rate_masks
-from fairveil.fairness.histogram import compile_bounds
+from fairveil.fairness.rates import CLASSLESS, RATES, Attribute, Population, Rate, compile_bounds, rate_masks
 from fairveil.fairness.rule_parser import Rule
 
 PARITIES = [kind for kind in CONSTRAINT_TYPES.values() if issubclass(kind, Parity)]
@@ -207,10 +206,9 @@ def test_empty_and_single_class_cells_give_finite_numbers(n_classes, rng, draw_r
         for histogram in (np.zeros_like(single), single, np.full_like(single, -3.0), single - 1.0):
             multipliers = np.ones(len(ready.bounds))
             for figures in (
-                ready.rates(histogram),
+                *ready.estimate(histogram, 4.0),
                 ready.violation(histogram),
                 ready.pull(histogram, multipliers),
-                ready.standard_errors(histogram, 4.0),
             ):
                 assert np.isfinite(figures).all()
     nobody = constrain(FalseNegativeRateCap(0.3), people)
@@ -221,8 +219,8 @@ def test_the_minimum_is_the_smallest_denominator():
     people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     ready = constrain(DemographicParity(), people)
     histogram = np.array([[1.0, 3.0], [50.0, 50.0]])
-    assert ready.rates(histogram, minimum=10.0) == pytest.approx([0.3, 0.5])
-    assert ready.rates(histogram, minimum=1.0) == pytest.approx([0.75, 0.5])
+    assert ready.ratios(histogram, minimum=10.0).rates == pytest.approx([0.3, 0.5])
+    assert ready.ratios(histogram, minimum=1.0).rates == pytest.approx([0.75, 0.5])
 
 
 @pytest.mark.parametrize(("women", "holds"), [(39, False), (40, True), (50, True), (62, True), (63, False)])
@@ -292,7 +290,7 @@ def test_standard_errors_are_those_of_gaussian_noise(rng, draw_rows):
         histogram = rows.histogram(ready)
         noisy = histogram + rng.normal(0, 3.0, (4000, *histogram.shape))
         measured = np.array([ready.violation(one) for one in noisy]).std(axis=0)
-        assert measured == pytest.approx(ready.standard_errors(histogram, 9.0), rel=0.06)
+        assert measured == pytest.approx(ready.estimate(histogram, 9.0).noise_errors, rel=0.06)
 
 
 def test_standard_errors_know_that_a_minimum_does_not_vary(rng):
@@ -301,7 +299,7 @@ def test_standard_errors_know_that_a_minimum_does_not_vary(rng):
     ready = constrain(Rule("selection_rate <= 0.5"), people)
     histogram = np.array([[10.0, 40.0]])
     noisy = [ready.violation(histogram + rng.normal(0, 2.0, (1, 2)), 100.0) for _ in range(4000)]
-    assert ready.standard_errors(histogram, 4.0, 100.0) == pytest.approx(2 / 100)
+    assert ready.estimate(histogram, 4.0, 100.0).noise_errors == pytest.approx(2 / 100)
     assert np.std(noisy) == pytest.approx(2 / 100, rel=0.06)
 
 
@@ -312,9 +310,9 @@ def test_sampling_errors_are_those_of_drawing_people(rng):
     shares = np.array([[0.2, 0.1], [0.3, 0.4]])
     drawn = rng.multinomial(2000, shares.ravel(), 4000).reshape(-1, 2, 2)
     measured = np.array([ready.values(one) for one in drawn]).std(axis=0)
-    assert measured == pytest.approx(ready.sampling_errors(2000 * shares), rel=0.06)
-    assert ready.smallest_denominators(2000 * shares) == pytest.approx([600, 600, 600])
-    assert (ready.sampling_errors(np.zeros((2, 2))) > 0).all()
+    assert measured == pytest.approx(ready.estimate(2000 * shares).sampling_errors, rel=0.06)
+    assert ready.estimate(2000 * shares).smallest_denominators == pytest.approx([600, 600, 600])
+    assert (ready.estimate(np.zeros((2, 2))).sampling_errors > 0).all()
 
 
 def test_left_sides_are_violations_and_limits(rng, draw_rows):

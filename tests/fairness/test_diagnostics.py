@@ -11,7 +11,7 @@ from fairveil.fairness.diagnostics import (
     ConstraintTrace,
     quantile,
 )
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.research.paper_bounds import half_widths, laplace_half_width, printed_half_width
 
 PEOPLE = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))

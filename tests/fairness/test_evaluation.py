@@ -29,9 +29,8 @@ from fairveil.fairness.constraints import (
     PrecisionParity,
     TruePositiveRateParity,
 )
-from fairveil.fairness.evaluation import Evaluation
-from fairveil.fairness.groups import RATES, Attribute, Population, Rate
-from fairveil.fairness.intervals import Verdict, estimate_ratio, left_side
+from fairveil.fairness.evaluation import Evaluation, Verdict, estimate_ratio, left_side
+from fairveil.fairness.rates import RATES, Attribute, Population, Rate
 from fairveil.fairness.rule_parser import Rule
 
 PARITIES = {name: kind for name, kind in CONSTRAINT_TYPES.items() if issubclass(kind, Parity)}

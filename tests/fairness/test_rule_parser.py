@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Cap, DemographicParity, constrain
-from fairveil.fairness.groups import CLASSLESS, RATES, Attribute, Population, Rate
-from fairveil.fairness.histogram import Bound
+from fairveil.fairness.rates import CLASSLESS, RATES, Attribute, Bound, Population, Rate
 from fairveil.fairness.rule_parser import Rule
 
 ADULT = Population(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairveil._random import secret_coins
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task

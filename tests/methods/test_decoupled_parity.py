@@ -11,7 +11,7 @@ from fairveil._random import secret_coins
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, constrain
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips, fewest_changes, flipping_rule, parity_tolerance
 from fairveil.methods.dp2dp import FlipGapBounds
 from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores, RuleProblem

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from fairveil._random import reproducible_coins, secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.dp_sgd import Descent, adapted_clip_norms
 from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.privacy.ledger import Ledger

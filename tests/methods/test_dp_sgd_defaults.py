@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.dp_sgd import CLIP_PER_NORM, Descent
 from fairveil.training.recipe import Task
 

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from fairveil._random import reproducible_coins, secret_coins
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.groups import Population
+from fairveil.fairness.rates import Population
 from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.output_perturbation import RidgeSoftmax

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 from fairveil._random import reproducible_coins, secret_coins
 from fairveil.errors import BudgetExceededError, UnplannedReleaseError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.pf_ld.group_gradients import SHARPNESS
 from fairveil.methods.pf_ld.membership import against_all
 from fairveil.methods.pf_ld.recipe import LagrangianDual

@@ -9,7 +9,7 @@ from scipy import special
 
 from fairveil._random import secret_coins
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.models import LinearSoftmax
 from fairveil.models.rules import Argmax, RandomizedThresholds, TiltedArgmax, label_probabilities
 from fairveil.privacy.ledger import Ledger

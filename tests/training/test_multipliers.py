@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from fairveil.training.multipliers import DualAscent, SmoothedCounts, aims_below, minimum_size
+from fairveil.fairness.rates import aims_below, minimum_size
+from fairveil.training.multipliers import DualAscent, SmoothedCounts
 
 
 def after(ascent, excesses, **choices):

@@ -9,8 +9,7 @@ import numpy as np
 
 from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.groups import CLASSLESS, Population, Rate
-from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bounds
+from fairveil.fairness.rates import CLASSLESS, Bound, HistogramConstraints, Population, Rate, compile_bounds
 
 Groups = tuple[tuple[str, str], ...]
 
@@ -56,12 +55,13 @@ class Parity:
 
     def bounds(self, people: Population) -> Iterator[Bound]:
         """Return one inequality for each comparison; refuse fewer than two groups."""
-        if len(groups_of(people, self.attribute)) < 2:
+        pairs = list(self.comparisons(people))
+        if len({one.where for one, _ in pairs}) < 2:
             raise InvalidParameterError(
                 f"Expected at least two groups to compare for {self.name}, got fewer; name more."
             )
         weight = 1.0 if self.ratio is None else float(self.ratio)
-        for one, other in self.comparisons(people):
+        for one, other in pairs:
             yield Bound(((weight, one), (-1.0, other)), float(self.tolerance))
 
     def comparisons(self, people: Population) -> Iterator[tuple[Rate, Rate]]:
@@ -220,7 +220,7 @@ def constrain(constraint: Constraint | Sequence[Constraint], people: Population)
 
     Examples
     --------
-    >>> from fairveil.fairness.groups import Attribute
+    >>> from fairveil.fairness.rates import Attribute
     >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     >>> ready = constrain([DemographicParity(0.1), FalseNegativeRateCap(0.3)], people)
     >>> [str(bound) for bound in ready.bounds][1:]

@@ -17,8 +17,7 @@ from scipy.special import ndtri
 from fairveil._typing import Float64Array
 from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.histogram import Bound, HistogramConstraints
-from fairveil.fairness.intervals import critical
+from fairveil.fairness.rates import Bound, HistogramConstraints
 
 MUCH_CLIPPED = 0.25
 """A share of clipped gradients above this is mentioned in a complaint."""
@@ -126,14 +125,13 @@ class FinalCheck:
         **more: Any,
     ) -> "FinalCheck":
         """Return what one noisy (cell x decision) table, with noise of its own, says of every bound."""
-        rates = np.clip(watched.rates(counts, minimum), 0.0, 1.0)
-        # a single decision is no alarm, also without noise
-        one_person = 1 / watched.smallest_denominators(counts, minimum)
+        found = watched.estimate(counts, noise_variance, minimum)
         return cls(
             watched.bounds,
-            watched.weights @ rates,
-            np.maximum(watched.standard_errors(counts, noise_variance, minimum), one_person),
-            watched.has_enough_people(counts, noise_variance),
+            watched.weights @ np.clip(found.rates, 0.0, 1.0),
+            # a single decision is no alarm, also without noise
+            np.maximum(found.noise_errors, 1 / found.smallest_denominators),
+            found.has_enough_people,
             **more,
         )
 
@@ -141,7 +139,8 @@ class FinalCheck:
     def excess(self) -> Float64Array:
         """By how much each bound is broken beyond doubt: more than noise on all of them feigns in 1 of 20 cases."""
         limits = np.array([bound.limit for bound in self.bounds])
-        excess = self.values - critical(0.95, len(self.bounds)) * self.standard_errors - limits
+        width = float(-ndtri(0.05 / (2 * max(1, len(limits)))))  # in standard errors
+        excess = self.values - width * self.standard_errors - limits
         return np.where(self.has_enough_people, np.maximum(excess, 0.0), 0.0)
 
     @property

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.groups import BARE_NAME, CLASSLESS, RATES, Population, Rate
-from fairveil.fairness.histogram import Bound
+from fairveil.fairness.rates import BARE_NAME, CLASSLESS, RATES, Bound, Population, Rate
 
 Terms = list[tuple[float, Rate | None]]
 """Weights of rates; a plain number is a weight of no rate."""

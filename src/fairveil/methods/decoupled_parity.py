@@ -11,8 +11,7 @@ from fairveil._typing import Float64Array
 from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity, constrain
-from fairveil.fairness.groups import Population
-from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.fairness.rates import HistogramConstraints, Population
 from fairveil.methods.base import Method
 from fairveil.methods.dp2dp import BasePostprocessor, FlipGapBounds
 from fairveil.methods.dp2dp.recipe import FittedRule, Postprocessed, PrefittedScores, RuleProblem, RuleSolver

@@ -24,7 +24,7 @@ from fairveil.data.readers import EncodedTable, load_encoded
 from fairveil.data.schema import IGNORE, Category, Schema, Sensitive
 from fairveil.data.values import canonical_text
 from fairveil.errors import BadStructureError, InvalidParameterError, MissingPublicFactError
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.models.base import Model
 from fairveil.models.rules import DecisionRule, label_probabilities
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit

@@ -32,7 +32,7 @@ from fairveil.accounting.pld import normal_epsilon
 from fairveil.accounting.pricing import count_uses, gaussian_multiplier
 from fairveil.errors import InvalidParameterError, UnsupportedEventError
 from fairveil.fairness.diagnostics import quantile
-from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.fairness.rates import HistogramConstraints
 from fairveil.methods.fairdp.noise_certificate import worst_case_gap
 
 ACCOUNTANTS = ("pld", "renyi", "last_iterate")
@@ -242,7 +242,7 @@ def half_widths(
         histogram is a weighted mean of several.
     law : {"gaussian", "laplace"}
     """
-    return quantile(law, confidence) * constraints.standard_errors(histogram, noise_variance, minimum)
+    return quantile(law, confidence) * constraints.estimate(histogram, noise_variance, minimum).noise_errors
 
 
 def laplace_half_width(

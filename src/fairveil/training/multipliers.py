@@ -122,16 +122,3 @@ class SmoothedCounts(NamedTuple):
     def add(self, counts: Float64Array, kept: float) -> "SmoothedCounts":
         """Return the mean after one more count; older ones then weigh `kept` times as much."""
         return SmoothedCounts(kept * self.total + counts, kept * self.weight + 1, kept**2 * self.squares + 1)
-
-
-def aims_below(limits: Float64Array, margins: Float64Array, largest_share: float = 0.5) -> Float64Array:
-    """Return what each left side should come down to, so that people who were not counted keep the limit too.
-
-    That is the limit less a margin, but by at most `largest_share` of the limit.
-    """
-    return limits - np.minimum(margins, largest_share * np.abs(limits))
-
-
-def minimum_size(size: float) -> float:
-    """Return the smallest number of people that a rate is divided by: a thousandth of `size`, and at least 1."""
-    return max(1.0, 1e-3 * size)

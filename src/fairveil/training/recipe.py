@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array
 from fairveil._validation import check_budget, check_choice, check_number
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
-from fairveil.fairness.groups import Population
+from fairveil.fairness.rates import Population
 from fairveil.models.base import Model
 from fairveil.models.rules import Argmax, DecisionRule
 from fairveil.privacy.attribute import hides_attribute

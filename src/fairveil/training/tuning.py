@@ -20,7 +20,7 @@ from fairveil.accounting.composition import calibrate, epsilon_of
 from fairveil.accounting.events import BestOfRuns, Event, GaussianRelease
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
-from fairveil.fairness.groups import Population
+from fairveil.fairness.rates import Population
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.selection import FIT, HOLDOUT, TunedPlan, best_of_plans, open_selection
@@ -55,7 +55,7 @@ def accuracy_under_bounds(
 
     Examples
     --------
-    >>> from fairveil.fairness.groups import Attribute
+    >>> from fairveil.fairness.rates import Attribute
     >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     >>> counts = np.array([[[40.0, 10.0], [0.0, 50.0]], [[50.0, 0.0], [0.0, 50.0]], np.zeros((2, 2))])
     >>> accuracy_under_bounds(counts, people, 0.0)
@@ -68,7 +68,7 @@ def accuracy_under_bounds(
     counted = bounds.cells >= 0
     histogram = np.zeros((bounds.n_cells, people.n_classes))
     np.add.at(histogram, bounds.cells[counted], counts[counted])
-    excess = bounds.violation(histogram)[bounds.has_enough_people(histogram, noise_variance)]
+    excess = bounds.violation(histogram)[bounds.estimate(histogram, noise_variance).has_enough_people]
     return accuracy - weight * float(np.max(excess, initial=0.0))
 
 

@@ -12,7 +12,7 @@ from fairveil.fairness.constraints import (
     FalsePositiveRateCap,
     constrain,
 )
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.dp2dp.thresholds import EDGES, LOWER, UPPER, ScoreCurves, accepted
 from fairveil.models.rules import RandomizedThresholds
 

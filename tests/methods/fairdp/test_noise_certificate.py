@@ -19,9 +19,8 @@ from fairveil.fairness.constraints import (
     TruePositiveRateParity,
     constrain,
 )
-from fairveil.fairness.evaluation import Evaluation
-from fairveil.fairness.groups import Attribute, Population
-from fairveil.fairness.intervals import Verdict
+from fairveil.fairness.evaluation import Evaluation, Verdict
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.fairdp.early_stopping import largest_gap, smooth_histogram
 from fairveil.methods.fairdp.noise_certificate import (
     OVER_NOISE,
@@ -382,7 +381,7 @@ def test_the_stated_error_holds_the_noise_of_sizes_and_sums(rng, constraint, rat
         for _ in range(2_000)
     ]
     gaps, errors = np.array(found, dtype=float).T
-    people_part = bounds.sampling_errors(smooth_histogram(bounds, sizes, sums)).max()
+    people_part = bounds.estimate(smooth_histogram(bounds, sizes, sums)).sampling_errors.max()
     stated = math.sqrt(np.square(errors).mean())
     # the spread of 2,000 draws is known to 2 %; the largest of several bounds varies less than each of them
     assert np.std(gaps) < 1.1 * stated

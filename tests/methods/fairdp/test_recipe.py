@@ -13,7 +13,7 @@ from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp import recipe as groupwise
 from fairveil.methods.fairdp.early_stopping import EarlyStopping

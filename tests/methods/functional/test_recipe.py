@@ -23,7 +23,7 @@ from fairveil.fairness.constraints import (
     TruePositiveRateParity,
     constrain,
 )
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.functional.path import (
     MIDDLE,

@@ -13,7 +13,7 @@ from fairveil.fairness.constraints import (
     FalseNegativeRateCap,
     TruePositiveRateParity,
 )
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.pf_ld.membership import against_all
 

@@ -19,7 +19,7 @@ from fairveil.fairness.constraints import (
     ErrorRateParity,
     FalseNegativeRateCap,
 )
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.pf_ld.group_gradients import (
     SHARPNESS,

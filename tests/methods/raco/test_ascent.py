@@ -9,7 +9,7 @@ import pytest
 from fairveil._random import reproducible_coins, secret_coins
 from fairveil.fairness.constraints import DemographicParity, FalseNegativeRateCap, constrain
 from fairveil.fairness.diagnostics import quantile
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.raco import recipe as ascent

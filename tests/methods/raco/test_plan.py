@@ -17,7 +17,7 @@ from fairveil.fairness.constraints import (
     FalsePositiveRateCap,
     PrecisionParity,
 )
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.raco.recipe import RateConstrained

@@ -18,7 +18,7 @@ from fairveil.fairness.constraints import (
     EqualizedOdds,
     FalseNegativeRateCap,
 )
-from fairveil.fairness.groups import Attribute, Population
+from fairveil.fairness.rates import Attribute, Population
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.raco import recipe as ascent

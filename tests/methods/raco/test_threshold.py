@@ -18,8 +18,7 @@ from fairveil.fairness.constraints import (
     constrain,
 )
 from fairveil.fairness.diagnostics import MUCH_CLIPPED, FinalCheck
-from fairveil.fairness.groups import Attribute, Population
-from fairveil.fairness.histogram import compile_bounds
+from fairveil.fairness.rates import Attribute, Population, compile_bounds
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.raco import recipe as look
 from fairveil.methods.raco.recipe import (

@@ -20,7 +20,7 @@ from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Cap, Constraint, DemographicParity, Parity
 from fairveil.fairness.diagnostics import ConstraintTrace
-from fairveil.fairness.groups import Population
+from fairveil.fairness.rates import Population
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.base import ConstrainedClassifier, Method, training_of
 from fairveil.methods.dp2dp.dual_steps import DualSteps

@@ -15,13 +15,13 @@ import numpy as np
 from fairveil._typing import Float64Array
 from fairveil._validation import check_number
 from fairveil.fairness.diagnostics import ConstraintTrace, quantile
-from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.fairness.rates import HistogramConstraints, minimum_size
 from fairveil.methods.dp2dp.recipe import FittedRule, RuleProblem, aims_for, check_denominators
 from fairveil.models.rules import TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import RuleDecision, Sum
 from fairveil.privacy.veil import Veil
-from fairveil.training.multipliers import DualAscent, minimum_size
+from fairveil.training.multipliers import DualAscent
 from fairveil.training.recipe import Task
 from fairveil.training.run import noise_of
 
@@ -100,9 +100,9 @@ class DualSteps:
             mean = mean + (counts - mean) / (step + 1)
             # a cell has the same size in every step: the mean knows it better than one count does
             values = bounds.values(counts + (mean - counts).mean(axis=1, keepdims=True), minimum)
-            errors = bounds.standard_errors(mean, noise**2, minimum)
-            excess = values - aims_for(bounds, mean, problem.headroom, minimum)
-            shares = bounds.smallest_denominators(mean, minimum) / problem.size
+            known = bounds.estimate(mean, noise**2, minimum)
+            errors, shares = known.noise_errors, known.smallest_denominators / problem.size
+            excess = values - aims_for(bounds, known.sampling_errors, problem.headroom)
             speeds = shares / n_together * np.minimum(1.0, STEADY_ERROR / np.maximum(errors, 1e-12))
             # bounds on too few people to speak of stay at 0
             caps = np.where(shares * problem.size > minimum, np.inf, 0.0)

@@ -13,13 +13,12 @@ from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
-from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.fairness.rates import HistogramConstraints, aims_below, minimum_size
 from fairveil.models.base import Model, PrefittedProbabilities
 from fairveil.models.rules import DecisionRule, RandomizedThresholds
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.queries import Count, Decision
 from fairveil.privacy.veil import Batch, Veil
-from fairveil.training.multipliers import aims_below, minimum_size
 from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
 from fairveil.training.run import noise_of, precision_of
 
@@ -110,14 +109,13 @@ class RuleSolver(Protocol):
         """Return the rule."""
 
 
-def aims_for(bounds: HistogramConstraints, counts: Float64Array, headroom: float, minimum: float) -> Float64Array:
+def aims_for(bounds: HistogramConstraints, errors: Float64Array, headroom: float) -> Float64Array:
     """Return what each left side should come down to, so that people who were not counted keep all limits at once.
 
-    Below the limit by `headroom` standard errors of the people, more where many comparisons must hold together (the
+    Below the limit by `headroom` standard `errors` of the people, more where many comparisons must hold together (the
     largest of J normal errors is about sqrt(2 log J)), but by no more than headroom / 2 of it, and never below 0.
     """
     n_comparisons = max(1, len(bounds.bounds) // 2)
-    errors = bounds.sampling_errors(counts, minimum)
     margins = headroom * max(1.0, math.sqrt(2 * math.log(n_comparisons))) * errors
     return aims_below(bounds.limits, np.where(bounds.limits > 0, margins, 0.0), min(1.0, headroom / 2))
 

@@ -28,13 +28,12 @@ from scipy.special import expit
 
 from fairveil._typing import Float64Array
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
+from fairveil.fairness.rates import SMALLEST_GROUP, HistogramConstraints, minimum_size
 from fairveil.methods.dp2dp.recipe import FittedRule, RuleProblem, aims_for, check_denominators
 from fairveil.models.rules import RandomizedThresholds
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Bin, Count, Margin
 from fairveil.privacy.veil import Veil
-from fairveil.training.multipliers import minimum_size
 from fairveil.training.recipe import Task
 from fairveil.training.run import noise_of
 
@@ -119,8 +118,8 @@ class ScoreCurves:
     group_of, coarse_of : arrays of shape (cells,)
         The group code of each cell and its cell among the bounds' (-1: no bound counts it).
     bounds : HistogramConstraints
-    minimum : float
-        The smallest number of people that a rate is divided by.
+    size : float
+        The public or noisy number of all people.
     headroom : float
         As in a `RuleProblem`.
     """
@@ -130,7 +129,7 @@ class ScoreCurves:
     group_of: NDArray[np.int64]
     coarse_of: NDArray[np.int64]
     bounds: HistogramConstraints
-    minimum: float
+    size: float
     headroom: float
 
     def counts_under(self, rule: RandomizedThresholds) -> Float64Array:
@@ -148,20 +147,20 @@ class ScoreCurves:
 
         With `in_bins` a bin that is decided in part is decided at random; else by a threshold inside it.
         """
-        bounds, counts = self.bounds, self.counts_under(start)
+        bounds, counts, minimum = self.bounds, self.counts_under(start), minimum_size(self.size)
         # bounds on too few people to speak of have no limit
         below = bounds.below.reshape(len(bounds.below), -1, 2)[:, :, 0]
         n_fine = np.bincount(self.coarse_of[self.coarse_of >= 0], minlength=bounds.n_cells)
         noise = self.size_noise * np.sqrt(np.square(below) @ n_fine)
         is_small = below @ counts.sum(axis=1) < SMALLEST_GROUP + 3 * noise
         is_known = ~((bounds.weights != 0) & is_small).any(axis=1)
-        aims = aims_for(bounds, counts, self.headroom, self.minimum)
+        aims = aims_for(bounds, bounds.estimate(counts, minimum=minimum).sampling_errors, self.headroom)
         # the share of errors that each threshold adds, compared with deciding nobody for class 1
         by_group = np.zeros((len(start.thresholds), self.bins.shape[1]))
         np.add.at(by_group, self.group_of, self.bins)
         gains = 1 - 2 * expit((LOWER + UPPER) / 2)
         errors = _from_above(by_group[groups] * gains) / max(self.bins.sum(), 1.0)
-        slopes, fixed = self._left_sides(start, groups)
+        slopes, fixed = self._left_sides(start, groups, minimum)
         n_known = int(is_known.sum())
         no_excess = np.zeros((len(groups), n_known))
         answer = linprog(
@@ -177,14 +176,16 @@ class ScoreCurves:
         weights = np.maximum(answer.x[: errors.size], 0.0).reshape(errors.shape)
         return _mixture(weights, start, groups, in_bins)
 
-    def _left_sides(self, start: RandomizedThresholds, groups: NDArray[np.int64]) -> tuple[Float64Array, Float64Array]:
+    def _left_sides(
+        self, start: RandomizedThresholds, groups: NDArray[np.int64], minimum: float
+    ) -> tuple[Float64Array, Float64Array]:
         """Return each bound's left side as slopes along e, shape (J, groups x (bins + 1)), and what is fixed."""
         bounds, is_counted = self.bounds, self.coarse_of >= 0
         forms = bounds.above.reshape(len(bounds.above), -1, 2)
         totals = np.zeros((bounds.n_cells + 1, 2))
         sizes = self.bins.sum(axis=1)
         np.add.at(totals, self.coarse_of, np.stack([sizes, np.zeros_like(sizes)], axis=1))
-        below = bounds.ratios(totals[:-1], self.minimum).below
+        below = bounds.ratios(totals[:-1], minimum).below
         # class 1 instead of class 0, for one person of each fine cell
         step = bounds.weights @ ((forms[:, :, 1] - forms[:, :, 0]) / below[:, None])
         per_cell = np.where(is_counted, step[:, np.where(is_counted, self.coarse_of, 0)], 0.0)
@@ -284,10 +285,10 @@ class ScoreHistogram:
         bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
         noise = noise_of(stage, "histogram")
         known = [[Observation(np.eye(bins.shape[1]), row, noise)] for row in bins]
-        size_noise, minimum = noise * bins.shape[1] ** 0.5, minimum_size(problem.size)
+        size_noise = noise * bins.shape[1] ** 0.5
         for name in ("counts 1", "counts 2", "counts 3", "released"):
             curves = np.stack([smooth_curve(observations) for observations in known])
-            scores = ScoreCurves(curves, size_noise, groups_of, coarse_of, bounds, minimum, problem.headroom)
+            scores = ScoreCurves(curves, size_noise, groups_of, coarse_of, bounds, problem.size, problem.headroom)
             rule = scores.best_rule(rule, codes, in_bins=self.in_bins)
             if name == "released":
                 break

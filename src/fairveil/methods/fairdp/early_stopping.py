@@ -15,7 +15,7 @@ from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
-from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.fairness.rates import HistogramConstraints
 from fairveil.models.last_layer import LayeredModel
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import NoisyMarginRate, Sum, all_cells
@@ -28,7 +28,7 @@ def smooth_histogram(bounds: HistogramConstraints, sizes: Float64Array, sums: Fl
 
     Examples
     --------
-    >>> from fairveil.fairness.groups import Attribute, Population
+    >>> from fairveil.fairness.rates import Attribute, Population
     >>> from fairveil.fairness.constraints import DemographicParity, constrain
     >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     >>> bounds = constrain(DemographicParity(), people)
@@ -56,16 +56,16 @@ def largest_gap(
     both are unknown.
     """
     histogram = smooth_histogram(bounds, sizes, sums)
-    is_known = bounds.has_enough_people(histogram, size_variance / 4 + sum_variance)
-    if not is_known.any():
+    found = bounds.estimate(histogram, size_variance / 4 + sum_variance)
+    if not found.has_enough_people.any():
         return None, None
-    values = np.where(is_known, bounds.values(histogram), -np.inf)
+    values = np.where(found.has_enough_people, bounds.weights @ found.rates, -np.inf)
     place = int(values.argmax())
     slopes = bounds.pull(histogram, np.eye(len(values))[place])[bounds.cells[bounds.cells >= 0]]
     # a size moves both decisions by a half each, a sum moves one against the other
     by_size, by_sum = slopes.sum(axis=1) / 2, slopes[:, 1] - slopes[:, 0]
     noise = float(np.sqrt(size_variance * by_size @ by_size + sum_variance * by_sum @ by_sum))
-    return float(values[place]), float(np.hypot(noise, bounds.sampling_errors(histogram)[place]))
+    return float(values[place]), float(np.hypot(noise, found.sampling_errors[place]))
 
 
 CHECK_SHARE = 0.1
@@ -186,7 +186,6 @@ class EarlyStoppingState:
         sums = veil.draw().release_sums(query, REACH, "smooth rates").reshape(-1, n_classes)
         bounds = constrain(stopping.constraint, self.task.people)
         histogram = smooth_histogram(bounds, np.asarray(self.sizes), sums)
-        is_known = bounds.has_enough_people(
-            histogram, (REACH * ROUNDING * veil.stage.releases[0].noise_multiplier) ** 2
-        )
+        variance = (REACH * ROUNDING * veil.stage.releases[0].noise_multiplier) ** 2
+        is_known = bounds.estimate(histogram, variance).has_enough_people
         return float(np.max(bounds.violation(histogram)[is_known])) if is_known.any() else math.inf

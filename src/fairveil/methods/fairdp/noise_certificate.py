@@ -21,7 +21,7 @@ from fairveil._validation import check_number
 from fairveil.certificates import Certificate
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.evaluation import Evaluation
-from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.fairness.rates import HistogramConstraints
 from fairveil.methods.fairdp.early_stopping import REACH, StoppingCheck, largest_gap
 from fairveil.models.last_layer import LayeredModel
 from fairveil.models.linear import LinearSoftmax

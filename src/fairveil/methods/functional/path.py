@@ -19,10 +19,10 @@ from scipy.special import ndtr
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_number
+from fairveil.fairness.rates import aims_below
 from fairveil.methods.functional.quadratic import CellRates, CellSums, Quadratic
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.queries import Bin, BinPair, Count, Score
-from fairveil.training.multipliers import aims_below
 
 MIDDLE = 0.75
 """The point of the line whose score is binned: fair models lie about it."""

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float64Array
-from fairveil.fairness.histogram import SMALLEST_GROUP, HistogramConstraints
+from fairveil.fairness.rates import SMALLEST_GROUP, HistogramConstraints, minimum_size
 from fairveil.privacy.moments import Moments
 from fairveil.privacy.queries import LogisticMoments
-from fairveil.training.multipliers import minimum_size
 
 
 def coefficient_sensitivity(first: float = 0.5, second: float = 0.125) -> float:

@@ -31,7 +31,7 @@ from fairveil.fairness.constraints import (
     constrain,
 )
 from fairveil.fairness.diagnostics import FinalCheck
-from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.fairness.rates import HistogramConstraints
 from fairveil.methods.functional.path import (
     BinPosterior,
     DecisionCounts,

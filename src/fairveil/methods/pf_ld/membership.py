@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, Parity, groups_of
-from fairveil.fairness.groups import CLASSLESS, Population, Rate
-from fairveil.fairness.histogram import Bound, HistogramConstraints, compile_bounds
+from fairveil.fairness.rates import CLASSLESS, Bound, HistogramConstraints, Population, Rate, compile_bounds
 from fairveil.models.base import Model
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.queries import DecisionGradient
@@ -66,8 +65,8 @@ class AgainstAll:
 
     def violations(self, group_counts: Float64Array, all_counts: Float64Array, minimum: float = 1.0) -> Float64Array:
         """Return everyone's rate less the group's, for each difference."""
-        ours = self.groups.weights @ self.groups.rates(group_counts, minimum)
-        theirs = self.everyone.weights @ self.everyone.rates(all_counts, minimum)
+        ours = self.groups.values(group_counts, minimum)
+        theirs = self.everyone.values(all_counts, minimum)
         return theirs - ours
 
 
@@ -76,7 +75,7 @@ def against_all(constraint: Constraint | Sequence[Constraint], people: Populatio
 
     Examples
     --------
-    >>> from fairveil.fairness.groups import Attribute
+    >>> from fairveil.fairness.rates import Attribute
     >>> from fairveil.fairness.constraints import DemographicParity
     >>> people = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
     >>> [str(bound) for bound in against_all(DemographicParity(), people).bounds]

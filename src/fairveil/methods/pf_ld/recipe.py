@@ -340,7 +340,7 @@ class _Course:
         sizes = np.maximum(rates.counts.sum(axis=1), 1.0)
         noise = np.square(np.where(below, sizes * rates.errors, 0.0)).sum(axis=1)
         totals = np.where(below, sizes, 0.0).sum(axis=1)
-        shares = (totals * np.clip(groups.rates(rates.counts), 0.0, 1.0) + 1) / (totals + 2)
+        shares = (totals * np.clip(groups.ratios(rates.counts).rates, 0.0, 1.0) + 1) / (totals + 2)
         errors = np.sqrt(noise / totals**2 + scatter * shares * (1 - shares) / totals)
         return errors[groups.weights.argmax(axis=1)]
 

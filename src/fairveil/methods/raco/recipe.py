@@ -21,8 +21,7 @@ from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck, quantile
-from fairveil.fairness.groups import Rate
-from fairveil.fairness.histogram import Bound, HistogramConstraints, Ratios, compile_bounds
+from fairveil.fairness.rates import Bound, HistogramConstraints, Rate, Ratios, aims_below, compile_bounds, minimum_size
 from fairveil.methods.dp2dp.thresholds import Observation, smooth_curve
 from fairveil.methods.dp_sgd import Descent, DescentNumbers
 from fairveil.models import Average, Model, Sgd
@@ -41,7 +40,7 @@ from fairveil.privacy.queries import (
     one_cell,
 )
 from fairveil.privacy.veil import Batch, Veil
-from fairveil.training.multipliers import DualAscent, Multipliers, SmoothedCounts, aims_below, minimum_size
+from fairveil.training.multipliers import DualAscent, Multipliers, SmoothedCounts
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 from fairveil.training.run import noise_of
 
@@ -118,7 +117,7 @@ class ThresholdAdjustment:
             offsets[1] = 0.0 - self._threshold()
         params = self.model.shifted(self.params, offsets)
         counts, variance = self._decisions(params, "released"), noise_of(self.stage, "released") ** 2
-        rates = np.clip(watched.rates(counts, minimum), 0.0, 1.0)
+        found = watched.estimate(counts, variance, minimum)
         clipped = clipped_error = 0.0
         if not math.isinf(clip_norm):
             edges = np.array([clip_norm], dtype=np.float32)
@@ -130,9 +129,9 @@ class ThresholdAdjustment:
             clipped_error = noise_of(self.stage, "clipped") / everyone
         check = FinalCheck(
             watched.bounds[:-1],
-            (watched.weights @ rates)[:-1],
-            watched.standard_errors(counts, variance, minimum)[:-1],
-            watched.has_enough_people(counts, variance)[:-1],
+            (watched.weights @ np.clip(found.rates, 0.0, 1.0))[:-1],
+            found.noise_errors[:-1],
+            found.has_enough_people[:-1],
             offsets,
             clipped,
             clipped_error,
@@ -146,11 +145,11 @@ class ThresholdAdjustment:
         equal thresholds the nearest is best.
         """
         counts, variance = self._decisions(self.params, "decisions"), noise_of(self.stage, "decisions") ** 2
-        minimum, is_known = minimum_size(self.size), self.watched.has_enough_people(counts, variance)
+        found = self.watched.estimate(counts, variance, minimum_size(self.size))
+        is_known = found.has_enough_people
         is_known[-1] = False  # the accuracy is counted, not bounded
         width = max(1.0, math.sqrt(2 * math.log(max(1, is_known.sum()))))
-        errors = self.watched.standard_errors(counts, variance, minimum)
-        broken = self.watched.violation(counts, minimum) - width * errors
+        broken = self.watched.weights @ found.rates - self.watched.limits - width * found.noise_errors
         if not (broken[is_known] > 0).any():
             return 0.0
         margins = Count(self.watched.cells, self.watched.n_cells, Bin(Margin(self.model, self.params), EDGES))
@@ -176,11 +175,11 @@ class ThresholdAdjustment:
 
     def _costs(self, counts: Float64Array, is_known: NDArray[np.bool_]) -> tuple[float, float]:
         """Return minus the accuracy, and the largest excess over an aim, each at its largest multiplier."""
-        minimum = minimum_size(self.size)
-        values = self.watched.values(counts, minimum)
-        margins = self.headroom * self.watched.sampling_errors(counts, minimum)
-        excess = np.maximum(values - aims_below(self.watched.limits, margins), 0.0)
-        prices = LARGEST_PULL * (self.watched.smallest_denominators(counts, minimum) / self.size)
+        found = self.watched.estimate(counts, minimum=minimum_size(self.size))
+        values = self.watched.weights @ found.rates
+        aims = aims_below(self.watched.limits, self.headroom * found.sampling_errors)
+        excess = np.maximum(values - aims, 0.0)
+        prices = LARGEST_PULL * (found.smallest_denominators / self.size)
         return float(values[-1]), float((prices * excess)[is_known].max())
 
     def _decisions(self, params: Float32Array, name: str) -> Float64Array:
@@ -295,16 +294,16 @@ class RateAscent:
         smoothed = state.counts.add(counts, SMOOTHING)
         average = smoothed.total / smoothed.weight
         if step % REFRESH == 0:
-            errors = constraints.standard_errors(average, 1.0, minimum)
-            people = constraints.sampling_errors(average, minimum) * np.sqrt(self.sampling_rate)
-            shares = constraints.smallest_denominators(average, minimum) / self.expected_batch
-            noise = math.sqrt(self.noise_variance * smoothed.squares) / smoothed.weight * errors
+            found = constraints.estimate(average, 1.0, minimum)
+            people = found.sampling_errors * np.sqrt(self.sampling_rate)
+            shares = found.smallest_denominators / self.expected_batch
+            noise = math.sqrt(self.noise_variance * smoothed.squares) / smoothed.weight * found.noise_errors
             aims = aims_below(constraints.limits, self.headroom * people)
             pace = RatePace(
                 aims + noise**2 / (noise + MEANINGFUL_EXCESS),
                 np.sqrt(np.minimum(shares / TYPICAL_SHARE, 1.0)),
                 LARGEST_PULL * shares,
-                errors,
+                found.noise_errors,
             )
         ratios = constraints.ratios(average, minimum)
         values = constraints.weights @ ratios.rates

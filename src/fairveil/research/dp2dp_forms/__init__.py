@@ -26,14 +26,14 @@ from scipy.optimize import linprog, minimize
 from fairveil._typing import Float64Array
 from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.histogram import HistogramConstraints
+from fairveil.fairness.rates import HistogramConstraints, minimum_size
 from fairveil.methods.decoupled_parity import parity_tolerance
 from fairveil.methods.dp2dp.recipe import FittedRule, RuleProblem
 from fairveil.models.rules import TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, RuleDecision, Sum, one_cell
 from fairveil.privacy.veil import Veil
-from fairveil.training.multipliers import DualAscent, minimum_size
+from fairveil.training.multipliers import DualAscent
 from fairveil.training.recipe import Task
 
 COUNTED, REPORTED = 0.1, 0.1

@@ -14,7 +14,7 @@ from fairveil.fairness.constraints import (
     PrecisionParity,
     constrain,
 )
-from fairveil.fairness.groups import Attribute, Population, smallest_partition
+from fairveil.fairness.rates import Attribute, Population, smallest_partition
 from fairveil.fairness.rule_parser import Rule
 
 SEX = Attribute("sex", ("f", "m"))
@@ -68,7 +68,7 @@ def test_unknown_names_are_refused_with_the_known_ones():
 
 def test_frames_that_make_no_sense_are_refused():
     with pytest.raises(InvalidParameterError, match="distinct groups of 'sex', got 'f' twice"):
-        Attribute("sex", ("f", "f"))
+        frame(attributes=(Attribute("sex", ("f", "f")),))
     with pytest.raises(InvalidParameterError, match="distinct attributes"):
         frame(attributes=(SEX, SEX))
     with pytest.raises(InvalidParameterError, match="distinct classes"):
