@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from fairveil._random import Key
 from fairveil._validation import check_budget
-from fairveil.certificates import Certificate, check_confidence
+from fairveil.certificates import Certificate, certify, certify_measured, check_confidence
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError
-from fairveil.fairness.constraints import Constraint, DemographicParity
+from fairveil.fairness.constraints import Constraint, DemographicParity, Parity
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.base import AnyPlan, BasePrivateClassifier, SearchAwareEstimator
 from fairveil.methods.inputs import FileSource, Source, TableSource
@@ -167,7 +167,7 @@ class FairClassifier(SearchAwareEstimator):
         self.evaluation_: Evaluation | None = estimator.evaluation_
         self.certificate_: Certificate | None = None
         if self.evaluation_ is not None:
-            self.certificate_ = request.certificate_of(self.evaluation_, 0.95)
+            self.certificate_ = self._certified(self.evaluation_, 0.95)
 
     def request(self) -> FitRequest:
         """Return what the parameters request, checked."""
@@ -245,7 +245,7 @@ class FairClassifier(SearchAwareEstimator):
                 "Expected counts of people held out to certify from, got none; fit with holdout=0.15, and announce the "
                 "tolerances of a frontier."
             )
-        return self._request.certificate_of(self.evaluation_, confidence)
+        return self._certified(self.evaluation_, confidence)
 
     def certify(
         self,
@@ -276,7 +276,14 @@ class FairClassifier(SearchAwareEstimator):
         check_is_fitted(self, "estimator_")
         check_confidence(confidence)
         evaluation = self.estimator_.count_outcomes(source, epsilon, self.delta, ledger)
-        return self._request.certificate_of(evaluation, confidence)
+        return self._certified(evaluation, confidence)
+
+    def _certified(self, evaluation: Evaluation, confidence: float) -> Certificate:
+        """Return what can be certified: the requested bounds, or the measured gap if the method keeps none."""
+        constraints, method = self._request.constraints, self._request.method
+        if method.knob is not None:
+            return certify_measured(evaluation, [one for one in constraints if isinstance(one, Parity)], confidence)
+        return certify(evaluation, constraints if method.bounds_gap else (), confidence)
 
     def summary(self, confidence: float = 0.95) -> dict[str, Any]:
         """Return everything that a report shows, as plain values for JSON."""

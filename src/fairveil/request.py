@@ -2,18 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fairveil._validation import check_choice
-from fairveil.certificates import Certificate, certify, certify_measured
+from fairveil.certificates import Certificate
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
-from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.rates import Population
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.base import Method
@@ -30,6 +29,13 @@ class FitRequest:
     """One request, checked: what must hold, the budget, the data's public facts, and the method.
 
     `method` may be passed as a name or "auto", which chooses by public facts alone.
+
+    Attributes
+    ----------
+    headroom : float
+        How many standard errors of the training sample to stay below each limit (at most half of it). Enough for the
+        certificate to hold most of the time: a claim at 95 % takes 1.645 standard errors of the people held out, and
+        what is measured of them is off by one more now and then.
     """
 
     constraints: tuple[Constraint, ...]
@@ -45,6 +51,7 @@ class FitRequest:
     ledger: Ledger | None = None
     random_state: Any = None
     protects: str = "record"
+    headroom: float = field(init=False, repr=False, compare=False)
 
     certifiable_z: ClassVar[float] = 1.645 + 1.0
     """Standard errors between what a rule aims at and what can be certified of it, five times out of six."""
@@ -67,6 +74,11 @@ class FitRequest:
             raise InvalidParameterError(
                 "Expected a recipe to train by or a fitted classifier, got both; leave out training= or estimator=."
             )
+        holdout = self.holdout
+        if isinstance(holdout, bool) or not (isinstance(holdout, (int, float, np.number)) and 0 <= holdout < 1):
+            raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
+        certifiable = self.certifiable_z * math.sqrt((1 - holdout) / holdout) if holdout else 1.0
+        object.__setattr__(self, "headroom", max(1.0, certifiable))
         name: Any = self.method
         if name == AUTO:
             # the only method that trains by this recipe, else the first one that suits the request
@@ -77,11 +89,8 @@ class FitRequest:
         self._check()
 
     def _check(self) -> None:
-        method, holdout = self.method, self.holdout
-        if isinstance(holdout, bool) or not (isinstance(holdout, (int, float, np.number)) and 0 <= holdout < 1):
-            raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
-        is_parity = [isinstance(one, Parity) for one in self.constraints]
-        if method.bounds_gap and not self.sensitive and any(is_parity):
+        method = self.method
+        if method.bounds_gap and not self.sensitive and any(isinstance(one, Parity) for one in self.constraints):
             raise InvalidParameterError(
                 "Expected a sensitive column whose groups are compared, got none; name one, or bound everyone's rate."
             )
@@ -119,17 +128,6 @@ class FitRequest:
                 f"[columns.{hidden[0]}], or request decisions that do not read it (--unaware)."
             )
 
-    @property
-    def headroom(self) -> float:
-        """How many standard errors of the training sample to stay below each limit (at most half of it).
-
-        Enough for the certificate to hold most of the time: a claim at 95 % takes 1.645 standard errors of the people
-        held out, and what is measured of them is off by one more now and then.
-        """
-        if not self.holdout:
-            return 1.0
-        return max(1.0, self.certifiable_z * math.sqrt((1 - self.holdout) / self.holdout))
-
     def prepared_schema(self) -> Schema | None:
         """Return the schema with the groups declared, and without the sensitive columns if decisions are unaware."""
         if self.schema is None:
@@ -156,13 +154,6 @@ class FitRequest:
         if score is accuracy_under_bounds:
             score = partial(accuracy_under_bounds, constraint=self.constraints if self.method.bounds_gap else ())
         return replace(candidates, candidates=recipes, score=score)
-
-    def certificate_of(self, evaluation: Evaluation, confidence: float) -> Certificate:
-        """Return what can be certified: the requested bounds, or the measured gap if the method keeps none."""
-        if self.method.knob is not None:
-            parities = [one for one in self.constraints if isinstance(one, Parity)]
-            return certify_measured(evaluation, parities, confidence)
-        return certify(evaluation, self.constraints if self.method.bounds_gap else (), confidence)
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,8 @@ def _measured(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any
     is_comparable = bool(evaluation.people.attributes) or not isinstance(named, Parity)
     sides = evaluation.bounds(named, confidence) if is_comparable else ()
     measured = certify(evaluation, (named,) if is_comparable else (), confidence)
-    certificate = request.certificate_of(evaluation, confidence)
+    if certificate.confidence != confidence:
+        certificate = clf.certificate(confidence)
     tables = {rate: evaluation.rates(rate, confidence=confidence) for rate in RATES}
     sizes = evaluation.counts[evaluation.people.codes].sum(axis=(1, 2))
     claims = certificate.to_dict()["claims"] if request.method.bounds_gap else []

@@ -8,9 +8,8 @@ from fairveil._random import secret_coins
 from fairveil.fairness.constraints import DemographicParity, constrain
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.decoupled_parity import FlipTraining
-from fairveil.methods.dp2dp import ParityTraining
-from fairveil.methods.dp2dp.recipe import PrefittedScores, RuleProblem
-from fairveil.methods.dp2dp.thresholds import EDGES
+from fairveil.methods.dp2dp import ParityTraining, PrefittedScores
+from fairveil.methods.dp2dp.thresholds import EDGES, RuleProblem
 from fairveil.methods.inputs import PrefittedClassifier
 from fairveil.models import LinearSoftmax, PrefittedProbabilities
 from fairveil.models.rules import Argmax

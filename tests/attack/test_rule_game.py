@@ -20,9 +20,9 @@ from fairveil.accounting.events import Charge
 from fairveil.fairness.constraints import DemographicParity, constrain
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips
+from fairveil.methods.dp2dp import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.dual_steps import DualSteps, tilted_rule
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores, RuleProblem
-from fairveil.methods.dp2dp.thresholds import EDGES, ScoreHistogram
+from fairveil.methods.dp2dp.thresholds import EDGES, RuleProblem, ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
 from fairveil.models import PrefittedProbabilities
 from fairveil.models.rules import Argmax, RandomizedThresholds, TiltedArgmax

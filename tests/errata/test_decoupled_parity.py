@@ -25,8 +25,8 @@ from fairveil.data.schema import Category, Number, Schema, Sensitive, Target
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips, flipping_rule
-from fairveil.methods.dp2dp import FlipGapBounds
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
+from fairveil.methods.dp2dp import Postprocessed, PrefittedScores
+from fairveil.methods.dp2dp.gap_bounds import FlipGapBounds
 from fairveil.methods.dp_sgd import Descent
 from fairveil.models import Decoupled, LinearSoftmax, PrefittedProbabilities
 from fairveil.models.rules import Argmax

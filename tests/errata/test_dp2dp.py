@@ -18,8 +18,8 @@ from fairveil.accounting.composition import NeighboringRelation, calibrate, epsi
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.rates import Attribute, Population
-from fairveil.methods.dp2dp import ParityTraining, dkw_mean
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
+from fairveil.methods.dp2dp import ParityTraining, Postprocessed, PrefittedScores
+from fairveil.methods.dp2dp.gap_bounds import dkw_mean
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.models import PrefittedProbabilities

@@ -13,8 +13,9 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, constrain
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips, fewest_changes, flipping_rule, parity_tolerance
-from fairveil.methods.dp2dp import FlipGapBounds
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores, RuleProblem
+from fairveil.methods.dp2dp import Postprocessed, PrefittedScores
+from fairveil.methods.dp2dp.gap_bounds import FlipGapBounds
+from fairveil.methods.dp2dp.thresholds import RuleProblem
 from fairveil.models import PrefittedProbabilities
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan

@@ -11,8 +11,8 @@ from _support.two_sides import TASK, planned
 from fairveil.accounting.composition import epsilon_of
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.methods.decoupled_parity import RateFlips
+from fairveil.methods.dp2dp import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.dual_steps import DualSteps
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
 from fairveil.privacy.plan import Release, Stage

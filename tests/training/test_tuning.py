@@ -15,7 +15,7 @@ from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import BestOfRuns, NonPrivateRelease
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, FalseNegativeRateCap
-from fairveil.methods.dp2dp.recipe import Postprocessed
+from fairveil.methods.dp2dp import Postprocessed
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.inputs import InputSpec, TableSource

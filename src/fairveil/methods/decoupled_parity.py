@@ -13,9 +13,9 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity, constrain
 from fairveil.fairness.rates import HistogramConstraints, Population
 from fairveil.methods.base import Method
-from fairveil.methods.dp2dp import BasePostprocessor, FlipGapBounds
-from fairveil.methods.dp2dp.recipe import FittedRule, Postprocessed, PrefittedScores, RuleProblem, RuleSolver
-from fairveil.methods.dp2dp.thresholds import WIDTH, ScoreHistogram
+from fairveil.methods.dp2dp import BasePostprocessor, Postprocessed, PrefittedScores
+from fairveil.methods.dp2dp.gap_bounds import FlipGapBounds
+from fairveil.methods.dp2dp.thresholds import WIDTH, FittedRule, RuleProblem, RuleSolver, ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.inputs import InputSpec
 from fairveil.methods.output_perturbation import OutputPerturbation

@@ -7,9 +7,9 @@ import pytest
 
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity
-from fairveil.methods.dp2dp import ExpectedGap, dkw_mean, rule_noise
+from fairveil.methods.dp2dp import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.dual_steps import DualSteps
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
+from fairveil.methods.dp2dp.gap_bounds import ExpectedGap, dkw_mean, rule_noise
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.research.dp2dp_forms import NoisyDescent
 from fairveil.research.paper_bounds import printed_gap_bound

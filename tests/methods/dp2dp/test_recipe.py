@@ -9,9 +9,8 @@ from fairveil.accounting.composition import epsilon_of
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, PrecisionParity
 from fairveil.methods.decoupled_parity import FlipTraining, RateFlips
-from fairveil.methods.dp2dp import ParityTraining
+from fairveil.methods.dp2dp import ParityTraining, Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.dual_steps import DualSteps
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
 from fairveil.research.dp2dp_forms import NoisyDescent

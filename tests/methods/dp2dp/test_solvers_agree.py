@@ -12,8 +12,8 @@ from fairveil.fairness.constraints import (
     TruePositiveRateParity,
     constrain,
 )
+from fairveil.methods.dp2dp import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.dual_steps import DualSteps
-from fairveil.methods.dp2dp.recipe import Postprocessed, PrefittedScores
 from fairveil.methods.dp2dp.thresholds import ScoreHistogram
 from fairveil.models.losses import softmax
 from fairveil.research.dp2dp_forms import ExactProblem, NoisyDescent

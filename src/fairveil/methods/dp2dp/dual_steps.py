@@ -16,7 +16,7 @@ from fairveil._typing import Float64Array
 from fairveil._validation import check_number
 from fairveil.fairness.diagnostics import ConstraintTrace, quantile
 from fairveil.fairness.rates import HistogramConstraints, minimum_size
-from fairveil.methods.dp2dp.recipe import FittedRule, RuleProblem, aims_for, check_denominators
+from fairveil.methods.dp2dp.thresholds import FittedRule, RuleProblem, aims_for
 from fairveil.models.rules import TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import RuleDecision, Sum
@@ -67,8 +67,7 @@ class DualSteps:
             check_number("sampling_rate", self.sampling_rate, at_most=1)
 
     def check(self, task: Task, bounds: HistogramConstraints) -> None:
-        """Refuse rates whose denominator moves with the decisions."""
-        check_denominators(bounds)
+        """Refuse nothing: any classes and bounds, aware or not."""
 
     def stages(self, noise_multiplier: float, share: float, subset: str, task: Task) -> tuple[Stage, ...]:
         """Return the steps and the last count."""
@@ -87,7 +86,7 @@ class DualSteps:
         """Return the rule at the mean of the last half of the multipliers."""
         bounds, stage, minimum = problem.bounds, veils["rule"].stage, minimum_size(problem.size)
         rate = max(stage.sampling_rates.values())
-        noise = noise_of(stage, "histogram") / rate
+        noise, reported = noise_of(stage, "histogram") / rate, noise_of(veils["check"].stage, "released")
         n_together = np.maximum((bounds.weights != 0).sum(axis=0).max() / 2, 1.0)  # bounds that share a rate
         mean, now = np.zeros((bounds.n_cells, bounds.n_classes)), ASCENT.start(len(bounds.bounds))
         multipliers, left_sides, widths = [], [], []
@@ -118,7 +117,7 @@ class DualSteps:
             np.array(multipliers),
             bounds.bounds,
         )
-        return FittedRule(rule, problem.check(veils["check"].draw(), veils["check"].stage, rule), trace)
+        return FittedRule(rule, problem.check(veils["check"].draw(), rule, reported), trace)
 
 
 def tilted_rule(problem: RuleProblem, counts: Float64Array, multipliers: Float64Array) -> TiltedArgmax:

@@ -1,7 +1,7 @@
-"""Thresholds for each group from one noisy histogram of scores and a few counts, for two classes.
+"""What a rule is fitted to, and thresholds for each group from one noisy histogram of scores and a few counts.
 
-Noisy (cell x bin of score) counts in, the best thresholds of each group out, by a small linear program; then a few
-counts at the thresholds found sharpen the curves (`fairveil.methods.dp2dp.thresholds`).
+The thresholds are for two classes: noisy (cell x bin of score) counts in, the best thresholds of each group out, by a
+small linear program; then a few counts at the thresholds found sharpen the curves.
 
 Let d[g, b] be the share of people of group g and bin b who are decided for class 1. Rates are linear in d, and so is
 the expected number of errors, taken from the model's own probabilities. A rule that never prefers a lower score is a
@@ -17,25 +17,120 @@ log f under a prior on its second differences, by Gauss-Newton steps. Thresholds
 of on the counts. Everything here is post-processing.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from functools import cached_property
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.special import expit
 
-from fairveil._typing import Float64Array
+from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import InvalidParameterError
+from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
 from fairveil.fairness.rates import SMALLEST_GROUP, HistogramConstraints, minimum_size
-from fairveil.methods.dp2dp.recipe import FittedRule, RuleProblem, aims_for, check_denominators
-from fairveil.models.rules import RandomizedThresholds
+from fairveil.models.base import Model
+from fairveil.models.rules import DecisionRule, RandomizedThresholds
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Bin, Count, Margin
-from fairveil.privacy.veil import Veil
+from fairveil.privacy.queries import Bin, Count, Decision, Margin
+from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.recipe import Task
-from fairveil.training.run import noise_of
+
+
+@dataclass(frozen=True, eq=False)
+class RuleProblem:
+    """What a rule is fitted to: a released model, the bounds, and who the people are. Everything here is public.
+
+    Attributes
+    ----------
+    model, params
+        What gives each record its logits; trained on these people or not.
+    task : Task
+    bounds : HistogramConstraints
+        What must hold.
+    size : float
+        The public or noisy number of people that are counted.
+    headroom : float
+        How many standard errors of the people to stay below each limit.
+    jitter : float
+        The width of the random perturbation that breaks ties.
+    """
+
+    model: Model
+    params: Float32Array
+    task: Task
+    bounds: HistogramConstraints
+    size: float
+    headroom: float = 1.0
+    jitter: float = 0.0
+
+    @cached_property
+    def group_cells(self) -> NDArray[np.int64]:
+        """The cell of each (group code, label) in the partition that tells groups apart as well as the bounds do."""
+        coarse = self.bounds.cells
+        pairs = np.stack([np.indices(coarse.shape)[0].ravel(), coarse.ravel()], axis=1)
+        return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(coarse.shape)
+
+    def plain_rule(self) -> RandomizedThresholds:
+        """Return the model's own decisions between two classes, as thresholds of 0 for every group code."""
+        n_groups = self.task.people.n_groups
+        return RandomizedThresholds(np.zeros((n_groups, 1)), np.ones((n_groups, 1)), self.jitter)
+
+    def count(self, batch: Batch, rule: DecisionRule, cells: NDArray[np.int64], name: str) -> Float64Array:
+        """Release how many people of each cell a rule decides for each class, shape (cells, classes)."""
+        n_cells = int(cells.max()) + 1
+        query = Count(cells, n_cells, Decision(self.model, self.params, rule))
+        return batch.release_counts(query, name).reshape(n_cells, -1)
+
+    def check(self, batch: Batch, rule: DecisionRule, noise: float) -> FinalCheck:
+        """Release counts of the final rule, which no choice has used, and say what they show of every bound."""
+        counts = self.count(batch, rule, self.bounds.cells, "released")
+        return FinalCheck.of_counts(self.bounds, counts, noise**2, minimum_size(self.size))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedRule:
+    """A fitted rule, the course of its bounds, what the last count says of them, and noisy group sizes if released."""
+
+    rule: DecisionRule
+    check: FinalCheck | None = None
+    trace: ConstraintTrace | None = None
+    sizes: Float64Array | None = None
+
+
+class RuleSolver(Protocol):
+    """A way to fit a rule: frozen public choices.
+
+    `smallest_budget_share` is the least share of the precision that it does well with on the training rows: steps on
+    multipliers need the rates of every class and group, a score histogram needs thresholds alone.
+    """
+
+    smallest_budget_share: ClassVar[float]
+
+    def check(self, task: Task, bounds: HistogramConstraints) -> None:
+        """Refuse what this solver cannot do."""
+
+    def stages(self, noise_multiplier: float, share: float, subset: str, task: Task) -> tuple[Stage, ...]:
+        """Return its stages on a subset; in all as precise as one count of everyone at this noise."""
+
+    def fit(self, problem: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
+        """Return the rule."""
+
+
+def aims_for(bounds: HistogramConstraints, errors: Float64Array, headroom: float) -> Float64Array:
+    """Return what each left side should come down to, so that people who were not counted keep all limits at once.
+
+    Below the limit by `headroom` standard `errors` of the people, more where many comparisons must hold together (the
+    largest of J normal errors is about sqrt(2 log J)), but by no more than headroom / 2 of it, and never below 0.
+    """
+    n_comparisons = max(1, len(bounds.bounds) // 2)
+    margins = headroom * max(1.0, math.sqrt(2 * math.log(n_comparisons))) * errors
+    margins = np.minimum(margins, min(1.0, headroom / 2) * np.abs(bounds.limits))
+    return bounds.limits - np.where(bounds.limits > 0, margins, 0.0)
+
 
 ROUGHNESS = 0.05
 """The standard deviation of a second difference of log f, beforehand: set on public data sets, docs/defaults.md."""
@@ -259,7 +354,7 @@ class ScoreHistogram:
     in_bins: bool = False
 
     def check(self, task: Task, bounds: HistogramConstraints) -> None:
-        """Refuse more than two classes, joint models, and rates whose denominator moves."""
+        """Refuse more than two classes, and joint models."""
         if task.n_classes != 2:
             raise InvalidParameterError(
                 f"Expected two classes for thresholds on a score, got {task.n_classes}; use DualSteps()."
@@ -268,7 +363,6 @@ class ScoreHistogram:
             raise InvalidParameterError("Expected groups to set thresholds for, got none; name a sensitive column.")
         if task.predicts == "joint":
             raise InvalidParameterError("Expected a rule that reads the group, got one that does not; use DualSteps().")
-        check_denominators(bounds)
 
     def stages(self, noise_multiplier: float, share: float, subset: str, task: Task) -> tuple[Stage, ...]:
         """Return one stage: histogram and counts of the same people."""
@@ -277,13 +371,14 @@ class ScoreHistogram:
 
     def fit(self, problem: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
         """Return thresholds for every group that is large enough to speak of; all others keep the model's own."""
-        batch, stage, bounds = veils["rule"].draw(), veils["rule"].stage, problem.bounds
+        batch, bounds = veils["rule"].draw(), problem.bounds
         cells, rule, codes = problem.group_cells, problem.plain_rule(), problem.task.people.codes
         first = np.unique(cells.ravel(), return_index=True)[1]  # the first (group, label) of each cell, flat
         n_cells, groups_of, coarse_of = len(first), first // 2, bounds.cells.ravel()[first]
         margins = Count(cells, n_cells, Bin(Margin(problem.model, problem.params, problem.jitter), EDGES))
         bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
-        noise = noise_of(stage, "histogram")
+        noises = {release.name: release.noise_multiplier for release in veils["rule"].stage.releases}
+        noise = noises["histogram"]
         known = [[Observation(np.eye(bins.shape[1]), row, noise)] for row in bins]
         size_noise = noise * bins.shape[1] ** 0.5
         for name in ("counts 1", "counts 2", "counts 3", "released"):
@@ -292,9 +387,9 @@ class ScoreHistogram:
             rule = scores.best_rule(rule, codes, in_bins=self.in_bins)
             if name == "released":
                 break
-            counts, noise = problem.count(batch, rule, cells, name), noise_of(stage, name)
+            counts, noise = problem.count(batch, rule, cells, name), noises[name]
             above = accepted(rule)[groups_of]
             for observations, shares, pair in zip(known, above, counts, strict=True):
                 observations.append(Observation(np.stack([1 - shares, shares]), pair, noise))
             size_noise = min(size_noise, noise * 2**0.5)
-        return FittedRule(rule, problem.check(batch, stage, rule, "released"))
+        return FittedRule(rule, problem.check(batch, rule, noises["released"]))

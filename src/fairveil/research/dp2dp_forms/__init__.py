@@ -28,13 +28,14 @@ from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.rates import HistogramConstraints, minimum_size
 from fairveil.methods.decoupled_parity import parity_tolerance
-from fairveil.methods.dp2dp.recipe import FittedRule, RuleProblem
+from fairveil.methods.dp2dp.thresholds import FittedRule, RuleProblem
 from fairveil.models.rules import TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, RuleDecision, Sum, one_cell
 from fairveil.privacy.veil import Veil
 from fairveil.training.multipliers import DualAscent
 from fairveil.training.recipe import Task
+from fairveil.training.run import noise_of
 
 COUNTED, REPORTED = 0.1, 0.1
 """The shares of the precision for the sizes of the groups and for the last count."""
@@ -133,7 +134,8 @@ class NoisyDescent:
             slope = released / batch_size
             now = ascent.step(now, np.stack([slope - tolerance, -slope - tolerance]))
         rule = self._rule(problem, shares, now.values[0] - now.values[1])
-        return FittedRule(rule, problem.check(veils["check"].draw(), veils["check"].stage, rule))
+        noise = noise_of(veils["check"].stage, "released")
+        return FittedRule(rule, problem.check(veils["check"].draw(), rule, noise))
 
     def _weights(self, task: Task, shares: Float64Array) -> tuple[Float64Array, float]:
         """Return what a record of each group counts, and the public bound on it.
