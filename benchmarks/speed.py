@@ -49,12 +49,12 @@ from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.recipe import ADAM_RATE, GroupScale
 from fairveil.methods.inputs import InputSpec, TableSource
 from fairveil.methods.pf_ld.recipe import DUAL_EVERY
-from fairveil.methods.raco.recipe import PULL_EVERY, RateAscent, RateConstrained
+from fairveil.methods.raco.recipe import RateAscent
 from fairveil.models import Adam, LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.models.last_layer import bounded_last_layer
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import CrossEntropy
+from fairveil.privacy.queries import Count, CrossEntropy, Decision, Lagrangian
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
 from fairveil.training.recipe import Task
@@ -103,7 +103,7 @@ class OursRaco(Ours):
     def __init__(self, X: np.ndarray, y: np.ndarray, groups: np.ndarray, batch: int, constraint: Parity) -> None:
         n_groups = int(groups.max()) + 1
         people = Population((Attribute("group", tuple(map(str, range(n_groups)))),), ("no", "yes"))
-        self.recipe, self.constraints = RateConstrained(constraint), constrain(constraint, people)
+        self.constraints = constrain(constraint, people)
         self.model, self.batch, self.clip_norm = LinearSoftmax(X.shape[1], 2), batch, 1.0
         releases = (Release("histogram", "gaussian", 2.0), Release("gradient", "gaussian", 1.0))
         part = Stage("train", releases, 1.0, {-1: batch / len(X)}, 10**9)
@@ -112,7 +112,6 @@ class OursRaco(Ours):
         self.veil.expect(len(X))
         self.ascent = RateAscent(self.constraints, 600, batch, batch / len(X), 4.0)
         self.dual, self.n_done = self.ascent.start(), 0
-        self.objective = self.recipe.objective_of(self.ascent, self.dual)
         self.optimizer = Sgd(0.1, momentum=0.9)
         self.params = self.model.initial(np.random.default_rng(0))
         self.state = self.optimizer.start(self.params)
@@ -123,11 +122,11 @@ class OursRaco(Ours):
         for _ in range(GROUP):
             self.n_done += 1
             batch = self.veil.draw()
-            counts = self.recipe.histogram_of(batch, self.model, self.params, self.constraints)
+            query = Count(self.constraints.cells, self.constraints.n_cells, Decision(self.model, self.params))
+            counts = batch.release_counts(query, "histogram").reshape(query.n_cells, -1)
             self.dual = self.ascent.observe(self.dual, counts, self.n_done)
-            if self.n_done % PULL_EVERY == 0:
-                self.objective = self.recipe.objective_of(self.ascent, self.dual)
-            gradient = batch.release_gradient(self.model, self.params, self.objective, self.clip_norm)
+            objective = Lagrangian(self.dual.pull, 1.0)
+            gradient = batch.release_gradient(self.model, self.params, objective, self.clip_norm)
             gradient /= self.batch
             self.params, self.state = self.optimizer.step(self.params, gradient, self.state)
         return 1e3 * (time.perf_counter() - start) / GROUP

@@ -32,7 +32,7 @@ from fairveil.methods.raco.recipe import (
 )
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.plan import Plan, Release, Stage
+from fairveil.privacy.plan import Plan
 from fairveil.privacy.queries import Bin, Count, CrossEntropy, Margin
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import open_veils
@@ -75,14 +75,14 @@ def missed(decisions, records):
 
 def steps_of(share, rate=0.1, n_steps=600):
     """The training steps that a look comes after."""
-    return Stage("train", (Release("gradient", "gaussian", 1.0),), share, {-1: rate}, n_steps)
+    return share, rate, n_steps
 
 
 def look_at(records, params, constraint, clip_norm=math.inf, noise=0.0, size=None, **choices):
     """One look by itself, with the noise of a gradient given."""
     model = choices.pop("model", LinearSoftmax(records.X.shape[1], 2))
     people = choices.pop("people", PEOPLE)
-    part = adjustment_stage(noise, steps_of(1.0), model.n_classes)
+    part = adjustment_stage(noise, *steps_of(1.0), model.n_classes)
     coins = reproducible_coins(choices.pop("rng", 0))
     plan = Plan((part,), 1.0 if noise else math.inf, 1e-5)
     veil = open_veils(records, plan, Ledger(), coins, "test")["look"]
@@ -228,7 +228,7 @@ def test_margins_on_an_edge_lie_below_it_and_uncounted_rows_in_no_bin(rng):
     records = MemoryRecords(margins[:, None], y.astype(np.int16), group.astype(np.int16))
     cells = np.array([[0, -1], [-1, 1], [-1, 0]])  # of group x label; the last row is also that of no group
     function = Count(cells, 2, Bin(Margin(LinearSoftmax(1, 2), np.array([0, 1, 0, 0], np.float32)), EDGES))
-    plan = Plan((adjustment_stage(0.0, steps_of(1.0), 2),), math.inf, 1e-5)
+    plan = Plan((adjustment_stage(0.0, *steps_of(1.0), 2),), math.inf, 1e-5)
     veil = open_veils(records, plan, Ledger(), reproducible_coins(0), "test")["look"]
     counts = veil.draw().release_counts(function, "margins").reshape(2, -1)
     fences = np.concatenate([[-np.inf], EDGES, [np.inf]])
@@ -281,7 +281,7 @@ def test_noise_alone_moves_no_threshold(adult, rng):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_threshold_check_lists_its_queries(n_classes):
-    part = adjustment_stage(1.5, steps_of(0.8), n_classes)
+    part = adjustment_stage(1.5, *steps_of(0.8), n_classes)
     noises = {release.name: release.noise_multiplier for release in part.releases}
     expected = NOISES_OF_TWO if n_classes == 2 else NOISES
     assert set(expected) == {"released", "clipped", *(["decisions", "margins"] if n_classes == 2 else [])}
@@ -293,7 +293,7 @@ def test_a_threshold_check_lists_its_queries(n_classes):
 
 def test_the_noise_of_a_check_keeps_its_share_of_the_budget():
     """At a tenth of the rate the steps cost a tenth as much a step (in standard deviations), and the look follows."""
-    thin, usual, many = (adjustment_stage(1.0, steps_of(1.0, *case), 2) for case in ((0.01,), (), (0.1, 2400)))
+    thin, usual, many = (adjustment_stage(1.0, *steps_of(1.0, *case), 2) for case in ((0.01,), (), (0.1, 2400)))
     for one, other, another in zip(thin.releases, usual.releases, many.releases, strict=True):
         assert one.noise_multiplier == pytest.approx(10 * other.noise_multiplier)
         assert another == other

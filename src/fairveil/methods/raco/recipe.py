@@ -21,7 +21,7 @@ from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck, quantile
-from fairveil.fairness.rates import Bound, HistogramConstraints, Rate, Ratios, aims_below, compile_bounds, minimum_size
+from fairveil.fairness.rates import Bound, HistogramConstraints, Rate, aims_below, compile_bounds, minimum_size
 from fairveil.methods.dp2dp.thresholds import Observation, smooth_curve
 from fairveil.methods.dp_sgd import Descent, DescentNumbers
 from fairveil.models import Average, Model, Sgd
@@ -42,7 +42,6 @@ from fairveil.privacy.queries import (
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.multipliers import DualAscent, Multipliers, SmoothedCounts
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
-from fairveil.training.run import noise_of
 
 _HALF = (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0)
 EDGES = np.array([*(-edge for edge in reversed(_HALF)), 0.0, *_HALF])
@@ -69,17 +68,18 @@ ACCURACY = Bound(((-1.0, Rate("accuracy")),), 0.0)
 """Counted beside the bounds; its left side is minus the accuracy."""
 
 
-def adjustment_stage(noise_multiplier: float, steps: Stage, n_classes: int) -> Stage:
-    """Return the final count as a stage of a plan, on the same people as the training steps.
+def adjustment_stage(
+    noise_multiplier: float, share: float, sampling_rate: float, n_steps: int, n_classes: int
+) -> Stage:
+    """Return the final count as a stage of a plan, on the same people as so many training steps of this sampling rate.
 
     Fewer or more thinly sampled steps cost less at the same noise; the noise of the count grows so that its share of
     the budget stays.
     """
     noises = NOISES_OF_TWO if n_classes == 2 else NOISES
-    rate = max(steps.sampling_rates.values())
-    thinner = max(1.0, TYPICAL_WEIGHT / (rate * math.sqrt(steps.n_steps)))
+    thinner = max(1.0, TYPICAL_WEIGHT / (sampling_rate * math.sqrt(n_steps)))
     releases = [Release(name, "gaussian", thinner * ratio * noise_multiplier) for name, ratio in noises.items()]
-    return Stage("look", tuple(releases), steps.share, subset=steps.subset)
+    return Stage("look", tuple(releases), share, subset="train")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +112,12 @@ class ThresholdAdjustment:
     def settle(self, objective: Objective, clip_norm: float) -> tuple[Float32Array, FinalCheck]:
         """Return the parameters with an adjusted threshold, and what a count with noise of its own says of them."""
         watched, minimum = self.watched, minimum_size(self.size)
+        noises = {release.name: release.noise_multiplier for release in self.stage.releases}
         offsets = np.zeros(self.model.n_classes)
         if self.model.n_classes == 2:
-            offsets[1] = 0.0 - self._threshold()
+            offsets[1] = 0.0 - self._threshold(noises)
         params = self.model.shifted(self.params, offsets)
-        counts, variance = self._decisions(params, "released"), noise_of(self.stage, "released") ** 2
-        found = watched.estimate(counts, variance, minimum)
+        found = watched.estimate(self._decisions(params, "released"), noises["released"] ** 2, minimum)
         clipped = clipped_error = 0.0
         if not math.isinf(clip_norm):
             edges = np.array([clip_norm], dtype=np.float32)
@@ -126,7 +126,7 @@ class ThresholdAdjustment:
             within, beyond = self.batch.release_counts(query, "clipped")
             everyone = max(within + beyond, minimum)
             clipped = float(np.clip(beyond / everyone, 0.0, 1.0))
-            clipped_error = noise_of(self.stage, "clipped") / everyone
+            clipped_error = noises["clipped"] / everyone
         check = FinalCheck(
             watched.bounds[:-1],
             (watched.weights @ np.clip(found.rates, 0.0, 1.0))[:-1],
@@ -138,14 +138,14 @@ class ThresholdAdjustment:
         )
         return params, check
 
-    def _threshold(self) -> float:
+    def _threshold(self, noises: Mapping[str, float]) -> float:
         """Return 0, or where a bound is broken by more than noise on so many bounds explains, a better threshold.
 
         There, errors and the costliest broken bound together cost least, and that bound is broken no more than at 0; of
         equal thresholds the nearest is best.
         """
-        counts, variance = self._decisions(self.params, "decisions"), noise_of(self.stage, "decisions") ** 2
-        found = self.watched.estimate(counts, variance, minimum_size(self.size))
+        counts = self._decisions(self.params, "decisions")
+        found = self.watched.estimate(counts, noises["decisions"] ** 2, minimum_size(self.size))
         is_known = found.has_enough_people
         is_known[-1] = False  # the accuracy is counted, not bounded
         width = max(1.0, math.sqrt(2 * math.log(max(1, is_known.sum()))))
@@ -154,11 +154,15 @@ class ThresholdAdjustment:
             return 0.0
         margins = Count(self.watched.cells, self.watched.n_cells, Bin(Margin(self.model, self.params), EDGES))
         bins = self.batch.release_counts(margins, "margins").reshape(self.watched.n_cells, -1)
-        noises = noise_of(self.stage, "margins"), noise_of(self.stage, "decisions")
         sides = np.stack([WIDTHS * (EDGE_ABOVE <= 0), WIDTHS * (EDGE_ABOVE > 0)])
         curves = [
             # the density of the margin, from the histogram and from the decisions at 0
-            smooth_curve([Observation(np.diag(WIDTHS), row, noises[0]), Observation(sides, pair, noises[1])])
+            smooth_curve(
+                [
+                    Observation(np.diag(WIDTHS), row, noises["margins"]),
+                    Observation(sides, pair, noises["decisions"]),
+                ]
+            )
             for row, pair in zip(bins, counts, strict=True)
         ]
         people = np.stack(curves) * WIDTHS
@@ -249,13 +253,13 @@ class RatePace(NamedTuple):
 
 
 class RateState(NamedTuple):
-    """The smoothed histogram with its rates and left sides, and the multipliers, after some steps."""
+    """The smoothed histogram with its left sides, the multipliers, and their pull on each (atom, class), so far."""
 
     counts: SmoothedCounts
-    ratios: Ratios
     values: Float64Array
     multipliers: Multipliers
     pace: RatePace
+    pull: Float32Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,17 +286,16 @@ class RateAscent:
 
     def start(self) -> RateState:
         """Return the state before any count: all multipliers are 0."""
-        counts = np.zeros((self.constraints.n_cells, self.constraints.n_classes))
-        none = np.zeros(len(self.constraints.bounds))
-        ratios = self.constraints.ratios(counts, minimum_size(self.expected_batch))
-        multipliers = DualAscent(0.0).start(len(none))
-        return RateState(SmoothedCounts(counts), ratios, none, multipliers, RatePace(none, none, none, none))
+        constraints, none = self.constraints, np.zeros(len(self.constraints.bounds))
+        counts = SmoothedCounts(np.zeros((constraints.n_cells, constraints.n_classes)))
+        pull = np.zeros((constraints.cells.size, constraints.n_classes), dtype=np.float32)
+        return RateState(counts, none, DualAscent(0.0).start(len(none)), RatePace(none, none, none, none), pull)
 
     def observe(self, state: RateState, counts: Float64Array, step: int) -> RateState:
         """Return the state after the histogram of one more batch."""
-        constraints, minimum, pace = self.constraints, minimum_size(self.expected_batch), state.pace
+        constraints, pace, pull = self.constraints, state.pace, state.pull
         smoothed = state.counts.add(counts, SMOOTHING)
-        average = smoothed.total / smoothed.weight
+        average, minimum = smoothed.total / smoothed.weight, minimum_size(self.expected_batch)
         if step % REFRESH == 0:
             found = constraints.estimate(average, 1.0, minimum)
             people = found.sampling_errors * np.sqrt(self.sampling_rate)
@@ -309,7 +312,12 @@ class RateAscent:
         values = constraints.weights @ ratios.rates
         ascent = DualAscent(DUAL_TRAVEL / self.n_steps, gain=DUAL_GAIN, warm_up=WARM_UP * self.n_steps)
         multipliers = ascent.step(state.multipliers, values - pace.aims, pace.speeds, pace.speeds, caps=pace.caps)
-        return RateState(smoothed, ratios, values, multipliers, pace)
+        if step % PULL_EVERY == 0:
+            # of each atom's cell, for sums over a batch of the expected size; atoms that no rate counts feel none
+            of_cells = np.zeros((constraints.n_cells + 1, constraints.n_classes), dtype=np.float32)
+            of_cells[:-1] = self.expected_batch * constraints.pull_of(ratios, multipliers.values)
+            pull = of_cells.take(constraints.cells.ravel(), axis=0, mode="wrap")
+        return RateState(smoothed, values, multipliers, pace, pull)
 
     def trace(self, states: Sequence[RateState], law: NoiseDistribution) -> ConstraintTrace:
         """Return the course of all bounds, with the width of the noise on their left sides."""
@@ -403,6 +411,10 @@ class RateConstrained:
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return the steps, each with histogram and gradient of one batch, and the final count of the same people."""
         numbers = self.numbers_for(task)
+        rate, n_steps = numbers.sampling_rate, numbers.n_steps
+        last: tuple[Stage, ...] = ()
+        if self.final_check:
+            last = (adjustment_stage(noise_multiplier, share, rate, n_steps, task.n_classes),)
         noise = HISTOGRAM_NOISE * noise_multiplier / math.sqrt(noise_distribution(self.histogram).spread)
         if self.laplace_scale is not None and noise_multiplier:
             noise = self.laplace_scale
@@ -410,10 +422,7 @@ class RateConstrained:
             Release("histogram", self.histogram, noise),
             Release("gradient", "gaussian", noise_multiplier),
         )
-        steps = Stage("train", releases, share, {-1: numbers.sampling_rate}, numbers.n_steps)
-        if not self.final_check:
-            return (steps,)
-        return (steps, adjustment_stage(noise_multiplier, steps, task.n_classes))
+        return (Stage("train", releases, share, {-1: rate}, n_steps), *last)
 
     def train(
         self,
@@ -433,17 +442,23 @@ class RateConstrained:
         constraints, model = constrain(self.constraint, task.people), self.model_for(task)
         numbers, law = self.numbers_for(task), noise_distribution(self.histogram)
         n_steps, clip_norm, rate = numbers.n_steps, numbers.clip_norm, numbers.sampling_rate
-        variance = law.spread * noise_of(veils["train"].stage, "histogram") ** 2
+        cells, n_cells = constraints.cells, constraints.n_cells
+        histogram, _ = veils["train"].stage.releases
+        variance = law.spread * histogram.noise_multiplier**2
         ascent = RateAscent(constraints, n_steps, rate * size, rate, variance, self.headroom)
+        now, states = ascent.start(), []
+        params = model.initial(rng)
         learning_rate = self.descent.learning_rate_for(task, size, numbers, TRAVEL_PER_SIGNAL, RATE_OVER_STABLE)
         optimizer = Sgd(learning_rate, numbers.momentum)
-        params, now, states = model.initial(rng), ascent.start(), []
         state, average = optimizer.start(params), Average.start(params)
         for step in progress(range(n_steps)):
             batch = veils["train"].draw()
-            now = ascent.observe(now, self.histogram_of(batch, model, params, constraints), step)
-            if step % PULL_EVERY == 0:
-                objective = self.objective_of(ascent, now)
+            if self.soft_rates:  # Equation 9, soft or hard
+                counts = batch.release_sums(Sum(cells, n_cells, SoftDecision(model, params, self.temperature)), 1.0)
+            else:
+                counts = batch.release_counts(Count(cells, n_cells, Decision(model, params)), "histogram")
+            now = ascent.observe(now, counts.reshape(n_cells, -1), step)
+            objective = Lagrangian(now.pull, self.temperature)  # Equation 10
             gradient = batch.release_gradient(model, params, objective, clip_norm)
             params, state = optimizer.step(params, gradient / ascent.expected_batch, state)
             states.append(now)
@@ -458,21 +473,3 @@ class RateConstrained:
         )
         params, check = adjustment.settle(objective, clip_norm)
         return Fit(params, trace, check)
-
-    def histogram_of(
-        self, batch: Batch, model: Model, params: Float32Array, constraints: HistogramConstraints
-    ) -> NDArray[np.float64]:
-        """Release how many people of each cell are decided for each class (Equation 9, hard or soft)."""
-        cells, n_cells = constraints.cells, constraints.n_cells
-        if self.soft_rates:
-            return batch.release_sums(Sum(cells, n_cells, SoftDecision(model, params, self.temperature)), 1.0)
-        hard = Count(cells, n_cells, Decision(model, params))
-        return batch.release_counts(hard, "histogram").reshape(n_cells, model.n_classes)
-
-    def objective_of(self, ascent: RateAscent, state: RateState) -> Lagrangian:
-        """Return the loss with the pull of each atom's cell; atoms that no rate counts feel none (Equation 10)."""
-        constraints = ascent.constraints
-        pull = np.zeros((constraints.n_cells + 1, constraints.n_classes), dtype=np.float32)
-        # for sums over a batch of the expected size
-        pull[:-1] = ascent.expected_batch * constraints.pull_of(state.ratios, state.multipliers.values)
-        return Lagrangian(pull.take(constraints.cells.ravel(), axis=0, mode="wrap"), self.temperature)
