@@ -9,9 +9,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.report.charts import Dot, Line, Point, dot_chart, line_chart, scatter_chart
-from fairveil.report.formatting import Measurement, compact, day, fixed, marked, measurement, percent
-from fairveil.report.svg import EDGE, RIGHT, Scale, clip_text, runs, scale_over, tag, thin, ticks
+from fairveil.report.charts import (
+    EDGE,
+    RIGHT,
+    Dot,
+    Line,
+    Measurement,
+    Point,
+    Scale,
+    clip_text,
+    dot_chart,
+    line_chart,
+    measurement,
+    runs,
+    scale_over,
+    scatter_chart,
+    tag,
+    thin,
+    ticks,
+)
+from fairveil.report.formatting import compact, fixed, percent
+from fairveil.report.page import day, marked
 
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 fast = settings(derandomize=True, deadline=None, max_examples=300)

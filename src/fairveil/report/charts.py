@@ -1,42 +1,240 @@
-"""Charts as SVG: dots with whiskers, lines with bands, points with error bars, and the trace of a training."""
+"""Charts as SVG: escaped elements and scales with round ticks; dots with whiskers, lines with bands, points with bars.
 
-from collections.abc import Callable, Sequence
+Horizontal positions are percentages and vertical ones pixels, so a chart fills any width while its text keeps its size.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import Any
 
-import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from fairveil.errors import BadStructureError
-from fairveil.report.formatting import UNKNOWN, Measurement, compact, finite
-from fairveil.report.svg import (
-    EDGE,
-    N_COLORS,
-    RIGHT,
-    Scale,
-    along,
-    chart,
-    clip_text,
-    exact,
-    line,
-    path_use,
-    runs,
-    scale_over,
-    shape,
-    tag,
-    text,
-    thin,
+from fairveil.report.formatting import UNKNOWN, finite, hundredfold, percent
+
+WIDE_FROM = 0x1100
+"""From this code point on, a character takes two columns."""
+SAME = 1e-6
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+Value = str | float | int | None
+
+SHAPES = (
+    "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0Z",
+    "M-4.6,-4.6H4.6V4.6H-4.6Z",
+    "M0,-5.8L5.6,4.2H-5.6Z",
+    "M0,-6.2L6.2,0L0,6.2L-6.2,0Z",
+    "M0,5.8L5.6,-4.2H-5.6Z",
+    "M-1.9,-5.6H1.9V-1.9H5.6V1.9H1.9V5.6H-1.9V1.9H-5.6V-1.9H-1.9Z",
+    "M0,-6L5.7,-1.9L3.5,4.9H-3.5L-5.7,-1.9Z",
+    "M-5.4,-5.4H5.4L0,0L5.4,5.4H-5.4L0,0Z",
 )
-
+N_COLORS = 8
+EDGE, RIGHT = 2.5, 97.5
 ROW = 42.0
 LEFT = 15.0
 SHORT_NAME, LONG_NAME = 20, 34
 PLOT_TOP, PLOT_HEIGHT = 12.0, 190.0
 Words = Callable[[float], str]
 
-TRACE_COLUMNS = ("step", "bound", "value", "low", "high", "limit", "multiplier")
-MOST_BOUNDS = 8
-MOST_POINTS = 200
+
+# --- values and scales ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A number of a summary with its interval; None where unknown."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Both ends of the interval, or None if the value or an end is unknown."""
+        if self.value is None or self.low is None or self.high is None:
+            return None
+        return self.low, self.high
+
+
+def measurement(interval: Mapping[str, Any] | None) -> Measurement:
+    """Return an interval of a summary; missing parts are unknown."""
+    parts = interval or {}
+    return Measurement(*(finite(parts.get(name)) for name in ("value", "low", "high")))
+
+
+def in_words(one: Measurement, words: Callable[[float], str] = percent) -> str:
+    """Return a value with its interval, such as 12.3 % (11.0 to 13.5)."""
+    if one.value is None:
+        return UNKNOWN
+    if one.ends is None:
+        return words(one.value)
+    return f"{words(one.value)} ({hundredfold(one.ends[0])} to {hundredfold(one.ends[1])})"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A straight map from values to 0..1, with the ticks to draw.
+
+    Examples
+    --------
+    >>> Scale(0.0, 2.0, (0.0, 1.0, 2.0)).at(0.5)
+    0.25
+    """
+
+    low: float
+    high: float
+    ticks: tuple[float, ...] = ()
+
+    def at(self, value: float) -> float:
+        """Return the position of a value, 0 at the low end and 1 at the high end; values outside are clipped."""
+        if self.high <= self.low:
+            return 0.5
+        return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
+
+
+def ticks(low: float, high: float, about: int = 5) -> tuple[float, ...]:
+    """Return round numbers from at or below `low` to at or above `high`, roughly `about` of them.
+
+    Examples
+    --------
+    >>> ticks(0.13, 0.88)
+    (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    """
+    if high - low <= SAME * max(abs(low), abs(high), SAME):
+        low, high = low - max(abs(low), 1.0) * 0.1, high + max(abs(high), 1.0) * 0.1
+    rough = (high - low) / max(about, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in STEPS if power * factor >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return tuple(float(f"{number * step:.14g}") for number in range(first, last + 1))
+
+
+def scale_over(
+    values: Iterable[float | None],
+    *,
+    include: Sequence[float] = (),
+    lowest: float = -math.inf,
+    highest: float = math.inf,
+    about: int = 5,
+) -> Scale:
+    """Return a scale that covers all known values and those in `include`, but nothing beyond `lowest` and `highest`."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    known = [min(max(value, lowest), highest) for value in [*known, *include]] or [0.0, 1.0]
+    marks = [one for one in ticks(min(known), max(known), about) if lowest <= one <= highest]
+    return Scale(min([*marks, *known]), max([*marks, *known]), tuple(marks))
+
+
+def thin(count: int, most: int = 200) -> list[int]:
+    """Return evenly spread positions of at most `most` among `count`, always the first and the last.
+
+    Examples
+    --------
+    >>> thin(5, 3), thin(2, 200)
+    ([0, 2, 4], [0, 1])
+    """
+    if count <= most:
+        return list(range(count))
+    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
+
+
+def runs(known: Sequence[bool]) -> list[range]:
+    """Return the stretches without a gap, so that no line is drawn across unknown values.
+
+    Examples
+    --------
+    >>> runs([True, True, False, True])
+    [range(0, 2), range(3, 4)]
+    """
+    found, start = [], None
+    for place, one in enumerate([*known, False]):
+        if one and start is None:
+            start = place
+        elif not one and start is not None:
+            found.append(range(start, place))
+            start = None
+    return found
+
+
+def clip_text(text: str, most: int = 24) -> str:
+    """Return at most about `most` columns of a text, wide characters counting two; what is left out is in the middle.
+
+    Examples
+    --------
+    >>> clip_text("race=Asian-Pac-Islander, age=30-50", 20)
+    'race=Asian…age=30-50'
+    """
+    text = " ".join(text.split())
+    widths = [2 if ord(character) >= WIDE_FROM else 1 for character in text]
+    if sum(widths) <= most:
+        return text
+    front = bisect_right(list(accumulate(widths)), most // 2)
+    back = bisect_right(list(accumulate(reversed(widths))), most - most // 2 - 1)
+    return f"{text[:front].rstrip()}…{text[len(text) - back :].lstrip()}"
+
+
+# --- SVG elements -----------------------------------------------------------------------------------------------------
+
+
+def tag(name: str, *children: str, **attributes: Value) -> Markup:
+    """Return an element; attribute names have `_` for `-`, None is left out, all text is escaped."""
+    pairs = []
+    for key, value in attributes.items():
+        if value is not None:
+            words = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+            pairs.append(Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), words))
+    inside = Markup("").join(escape(child) for child in children)
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), Markup("").join(pairs), inside)
+
+
+def exact(value: float | None) -> str:
+    """Return a number for a data attribute, to the last digit; empty if unknown."""
+    number = finite(value)
+    return "" if number is None else repr(number)
+
+
+def along(fraction: float, left: float = EDGE) -> str:
+    """Return a horizontal position inside the plot, as a percentage of the chart's width."""
+    return f"{left + (RIGHT - left) * fraction:.3f}%"
+
+
+def line(x1: Value, y1: Value, x2: Value, y2: Value, **attributes: Value) -> Markup:
+    """Return a straight line."""
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, **attributes)
+
+
+def shape_of(series: int) -> int:
+    """Return which shape a series has; a second round of colors comes with other shapes."""
+    return (series + series // N_COLORS) % len(SHAPES)
+
+
+def shape(series: int, x: str, y: float) -> Markup:
+    """Return the mark of a series at a place; shapes are defined once a page."""
+    return tag("use", href=f"#shape-{shape_of(series)}", x=x, y=y, class_="shape")
+
+
+def path_use(identity: str, height: float, *children: str) -> Markup:
+    """Return drawings in a box 1000 wide, stretched to the chart's width without stretching their strokes."""
+    box = tag(
+        "symbol", *children, id=identity, viewBox=f"0 0 1000 {height:g}", preserveAspectRatio="none"
+    )  # fmt: skip
+    return box + tag("use", href=f"#{identity}", width="100%", height=height)
+
+
+def chart(identity: str, title: str, description: str, height: float, *children: str) -> Markup:
+    """Return a whole chart: an image with a title and a description for those who do not see it."""
+    names = {"aria-labelledby": f"{identity}-title", "aria-describedby": f"{identity}-desc"}
+    return tag(
+        "svg",
+        tag("title", title, id=f"{identity}-title"),
+        tag("desc", description, id=f"{identity}-desc"),
+        *children,
+        class_="chart", role="img", id=identity, width="100%", height=height, **names,
+    )  # fmt: skip
+
+
+# --- charts -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -116,8 +314,8 @@ def _dot_row(dot: Dot, top: float, scale: Scale, band: tuple[float, float] | Non
     names = {"name": short} if short == long else {"name short": short, "name long": long}
     parts = [
         tag("rect", x="0", y=top + 1, width="100%", height=ROW - 2, class_="hit", rx=4),
-        *(text(name, "0.8%", top + 15, class_=kind) for kind, name in names.items()),
-        text(dot.words, "99.2%", top + 15, class_="amount end"),
+        *(tag("text", name, x="0.8%", y=top + 15, class_=kind) for kind, name in names.items()),
+        tag("text", dot.words, x="99.2%", y=top + 15, class_="amount end"),
         line(along(0), middle, along(1), middle, class_="track"),
     ]
     ends, value = dot.interval.ends, dot.interval.value
@@ -135,10 +333,10 @@ def _dot_row(dot: Dot, top: float, scale: Scale, band: tuple[float, float] | Non
 def _tick(words: str, fraction: float, height: float, left: float = EDGE) -> Markup:
     """Return the words at a tick, kept inside the chart at its ends."""
     if fraction > 0.985:
-        return text(words, "100%", height, class_="tick end", aria_hidden="true")
+        return tag("text", words, x="100%", y=height, class_="tick end", aria_hidden="true")
     if fraction < 0.015 and left == EDGE:
-        return text(words, "0", height, class_="tick", aria_hidden="true")
-    return text(words, along(fraction, left), height, class_="tick middle", aria_hidden="true")
+        return tag("text", words, x="0", y=height, class_="tick", aria_hidden="true")
+    return tag("text", words, x=along(fraction, left), y=height, class_="tick middle", aria_hidden="true")
 
 
 def _data(interval: Measurement, prefix: str = "") -> dict[str, str]:
@@ -183,7 +381,7 @@ def _axes(x: Scale, y: Scale, x_words: Words, y_words: Words) -> list[Markup]:
     for tick in y.ticks:
         height = _down(y.at(tick))
         parts.append(line(along(0, LEFT), height, along(1, LEFT), height, class_="grid"))
-        parts.append(text(y_words(tick), f"{LEFT - 2}%", height + 4, class_="tick end", aria_hidden="true"))
+        parts.append(tag("text", y_words(tick), x=f"{LEFT - 2}%", y=height + 4, class_="tick end", aria_hidden="true"))
     for tick in x.ticks:
         place, base = along(x.at(tick), LEFT), PLOT_TOP + PLOT_HEIGHT
         parts.append(line(place, base, place, base + 4, class_="grid"))
@@ -288,111 +486,4 @@ def _point_mark(point: Point, x: Scale, y: Scale) -> Markup:
         class_=f"mark point color-{point.series % N_COLORS}", tabindex=0, role="button", aria_pressed="false",
         aria_label=point.label or UNKNOWN, data_index=point.index,
         **_data(point.x, "gap_"), **_data(point.y, "accuracy_"),
-    )  # fmt: skip
-
-
-# --- the trace of a training ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class BoundTrace:
-    """One bound over the steps, thinned; None where unknown."""
-
-    bound: str
-    limit: float | None
-    steps: tuple[float, ...]
-    values: tuple[float | None, ...]
-    lows: tuple[float | None, ...]
-    highs: tuple[float | None, ...]
-    multipliers: tuple[float | None, ...]
-
-    @property
-    def excess(self) -> float:
-        """How far the last known value is above the limit; the worst comes first."""
-        known = [value for value in self.values if value is not None]
-        return float("-inf") if not known else known[-1] - (self.limit or 0.0)
-
-    @property
-    def last(self) -> dict[str, float | None]:
-        """What the table shows of the last step."""
-        return {
-            "step": self.steps[-1],
-            "value": self.values[-1],
-            "low": self.lows[-1],
-            "high": self.highs[-1],
-            "multiplier": self.multipliers[-1],
-        }
-
-
-@dataclass(frozen=True)
-class TraceCharts:
-    """The bounds that are drawn, all others, one panel for each drawn bound, and one panel of all multipliers."""
-
-    drawn: tuple[BoundTrace, ...]
-    others: tuple[BoundTrace, ...]
-    panels: tuple[Markup, ...]
-    multipliers: Markup
-
-    @property
-    def n_bounds(self) -> int:
-        """How many bounds there are in all."""
-        return len(self.drawn) + len(self.others)
-
-
-def trace_charts(trace: pd.DataFrame) -> TraceCharts | None:
-    """Return the charts and tables of a trace, or None if it is empty."""
-    missing = [name for name in TRACE_COLUMNS if name not in trace.columns]
-    if missing:
-        raise BadStructureError(f"Expected a trace with the column {missing[0]!r}, got {list(trace.columns)}.")
-    if trace.empty:
-        return None
-    bounds = sorted(
-        (_bound_trace(str(name), rows) for name, rows in trace.groupby("bound", sort=False)),
-        key=lambda one: -one.excess,
-    )
-    drawn = tuple(bounds[:MOST_BOUNDS])
-    steps = [step for one in drawn for step in (one.steps[0], one.steps[-1])]
-    low, high = min(steps), max(steps)
-    inside = tuple(tick for tick in scale_over((low, high), about=4).ticks if low <= tick <= high)
-    x = Scale(low, high, inside)
-    return TraceCharts(drawn, tuple(bounds[MOST_BOUNDS:]), _panels(drawn, x), _multipliers(drawn, x))
-
-
-def _bound_trace(name: str, rows: pd.DataFrame) -> BoundTrace:
-    rows = rows.sort_values("step", kind="stable")
-    rows = rows.iloc[thin(len(rows), MOST_POINTS)]
-    columns = {column: tuple(finite(value) for value in rows[column]) for column in TRACE_COLUMNS if column != "bound"}
-    steps = tuple(float(step) for step in rows["step"])
-    return BoundTrace(
-        name, columns["limit"][-1], steps, columns["value"], columns["low"], columns["high"], columns["multiplier"]
-    )  # fmt: skip
-
-
-def _panels(drawn: tuple[BoundTrace, ...], x: Scale) -> tuple[Markup, ...]:
-    """Return one panel for each bound on a common scale; wide bands of the first steps may leave the picture."""
-    values = [value for one in drawn for value in one.values]
-    ends = [end for one in drawn for end in (*one.lows[len(one.lows) // 4 :], *one.highs[len(one.highs) // 4 :])]
-    limits = [one.limit for one in drawn if one.limit is not None]
-    y = scale_over([*values, *ends], include=limits, about=4)
-    panels = []
-    for place, one in enumerate(drawn):
-        description = (
-            f"Left side over {len(one.steps)} points up to step {compact(one.steps[-1])}; it ends at "
-            f"{compact(one.values[-1])}, the limit is {compact(one.limit)}."
-        )
-        lines = [Line(one.bound, one.steps, one.values, one.lows, one.highs, place)]
-        title = f"Trace of bound {place + 1}: {one.bound}"
-        panels.append(line_chart(f"bound-{place}", title, description, lines, x, y, compact, rule=one.limit))
-    return tuple(panels)
-
-
-def _multipliers(drawn: tuple[BoundTrace, ...], x: Scale) -> Markup:
-    lines = [
-        Line(f"multiplier of {one.bound}", one.steps, one.multipliers, series=place) for place, one in enumerate(drawn)
-    ]
-    y = scale_over([value for one in drawn for value in one.multipliers], include=(0.0,), about=4)
-    return line_chart(
-        "multipliers", "Multipliers: how strongly training pushed on each bound",
-        f"One line for each of {len(drawn)} bounds over the steps; zero means that training did not push on the bound.",
-        lines, x, y, compact,
     )  # fmt: skip

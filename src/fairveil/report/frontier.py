@@ -8,11 +8,20 @@ from markupsafe import Markup
 
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.registry import METHODS
-from fairveil.report.charts import Point, scatter_chart
-from fairveil.report.formatting import Measurement, compact, in_words, level, measurement, points
+from fairveil.report.charts import (
+    N_COLORS,
+    Measurement,
+    Point,
+    Scale,
+    in_words,
+    measurement,
+    scale_over,
+    scatter_chart,
+    shape_of,
+)
+from fairveil.report.formatting import compact, level, points
 from fairveil.report.page import plain_facts, render
 from fairveil.report.privacy_text import neighbor_wording, privacy_promise
-from fairveil.report.svg import N_COLORS, Scale, scale_over, shape_of
 from fairveil.report.text import awareness, gap_name
 
 SHARED = (

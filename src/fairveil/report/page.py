@@ -9,29 +9,39 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fairveil.errors import InvalidParameterError
+from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.report import formatting
-from fairveil.report.charts import Dot, dot_chart, trace_charts
-from fairveil.report.formatting import DASH, UNKNOWN, compact, finite, in_words, level, marked, measurement
+from fairveil.report.charts import (
+    SHAPES,
+    Dot,
+    Line,
+    Scale,
+    dot_chart,
+    in_words,
+    line_chart,
+    measurement,
+    scale_over,
+    thin,
+)
+from fairveil.report.formatting import DASH, UNKNOWN, compact, finite, level
 from fairveil.report.privacy_text import neighbor_wording, privacy_promise
-from fairveil.report.svg import SHAPES, scale_over
 from fairveil.report.text import (
+    ATTRIBUTE_LIMITS,
+    LIMITS,
+    TRACE_WORDING,
     VERDICT_BADGES,
     awareness,
     gap_name,
-    limits_of,
     overview,
-    rate_name,
-    trace_wording,
 )
 
 NEEDED = (
@@ -47,6 +57,10 @@ GROUPS_PER_CHART = 20
 MOST_GROUPS = 60
 MOST_CLAIMS = 16
 FOUR_FIFTHS = 0.8
+TRACE_COLUMNS = ("step", "bound", "value", "low", "high", "limit", "multiplier")
+MOST_BOUNDS = 8
+MOST_POINTS = 200
+TEMPLATES = PackageLoader("fairveil.report")
 NUMBER_FILTERS = ("compact", "fixed", "hundredfold", "level", "percent", "points", "whole")
 
 
@@ -86,23 +100,21 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
         "report.html.jinja",
         facts,
         awareness=awareness(facts["sensitive"], facts["aware"]),
-        overview=overview(facts),
         gap_name=gap_name(facts["constraint"], facts["against"]),
+        overview=overview(facts),
         is_cap=facts["constraint"].endswith("_cap"),
         neighbor=neighbor,
         promise=privacy_promise(facts["epsilon_spent"], facts["delta"], neighbor),
         requested=facts["asked"],
         claims=claims[:MOST_CLAIMS],
         more_claims=claims[MOST_CLAIMS:],
-        rates=rates,
-        rate_name=rate_name,
         rate_charts=[_rate_charts(place, name, facts) for place, name in enumerate(rates)],
         n_drawn=MOST_GROUPS,
         n_claims=MOST_CLAIMS,
         ratio_chart=_ratio_chart(facts),
         trace=None if trace is None else trace_charts(trace),
-        trace_wording=trace_wording(facts["aims_at_zero"]),
-        limits=limits_of(facts),
+        trace_wording=TRACE_WORDING[bool(facts["aims_at_zero"])],
+        limits=ATTRIBUTE_LIMITS if facts["protects"] == "attribute" else LIMITS,
     )
 
 
@@ -123,7 +135,7 @@ def _rate_charts(rate: int, name: str, facts: Mapping[str, Any]) -> RateCharts:
         band = (max(middle - tolerance / 2, 0.0), min(middle + tolerance / 2, 1.0))
         note = f"The shaded range is as wide as the tolerance, {compact(tolerance)}."
     parts = [dots[start : start + GROUPS_PER_CHART] for start in range(0, len(dots), GROUPS_PER_CHART)]
-    heading, charts = rate_name(name), []
+    heading, charts = name[:1].upper() + name[1:].replace("_", " "), []
     for place, part in enumerate(parts):
         title = f"{heading} by group" + (f", part {place + 1} of {len(parts)}" if len(parts) > 1 else "")
         words = "; ".join(f"{dot.label}: {dot.words}" for dot in part)
@@ -143,6 +155,113 @@ def _ratio_chart(facts: Mapping[str, Any]) -> Markup:
     return dot_chart(
         "ratio", "Four-fifths ratio", f"Lowest selection rate divided by the highest: {words}; the line is at 0.8.",
         [Dot("Lowest / highest", ratio, words)], scale, compact, rule=FOUR_FIFTHS,
+    )  # fmt: skip
+
+
+# --- the trace of a training ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BoundTrace:
+    """One bound over the steps, thinned; None where unknown."""
+
+    bound: str
+    limit: float | None
+    steps: tuple[float, ...]
+    values: tuple[float | None, ...]
+    lows: tuple[float | None, ...]
+    highs: tuple[float | None, ...]
+    multipliers: tuple[float | None, ...]
+
+    @property
+    def excess(self) -> float:
+        """How far the last known value is above the limit; the worst comes first."""
+        known = [value for value in self.values if value is not None]
+        return float("-inf") if not known else known[-1] - (self.limit or 0.0)
+
+    @property
+    def last(self) -> dict[str, float | None]:
+        """What the table shows of the last step."""
+        return {
+            "step": self.steps[-1],
+            "value": self.values[-1],
+            "low": self.lows[-1],
+            "high": self.highs[-1],
+            "multiplier": self.multipliers[-1],
+        }
+
+
+@dataclass(frozen=True)
+class TraceCharts:
+    """The bounds that are drawn, all others, one panel for each drawn bound, and one panel of all multipliers."""
+
+    drawn: tuple[BoundTrace, ...]
+    others: tuple[BoundTrace, ...]
+    panels: tuple[Markup, ...]
+    multipliers: Markup
+
+    @property
+    def n_bounds(self) -> int:
+        """How many bounds there are in all."""
+        return len(self.drawn) + len(self.others)
+
+
+def trace_charts(trace: pd.DataFrame) -> TraceCharts | None:
+    """Return the charts and tables of a trace, or None if it is empty."""
+    missing = [name for name in TRACE_COLUMNS if name not in trace.columns]
+    if missing:
+        raise BadStructureError(f"Expected a trace with the column {missing[0]!r}, got {list(trace.columns)}.")
+    if trace.empty:
+        return None
+    bounds = sorted(
+        (_bound_trace(str(name), rows) for name, rows in trace.groupby("bound", sort=False)),
+        key=lambda one: -one.excess,
+    )
+    drawn = tuple(bounds[:MOST_BOUNDS])
+    steps = [step for one in drawn for step in (one.steps[0], one.steps[-1])]
+    low, high = min(steps), max(steps)
+    inside = tuple(tick for tick in scale_over((low, high), about=4).ticks if low <= tick <= high)
+    x = Scale(low, high, inside)
+    return TraceCharts(drawn, tuple(bounds[MOST_BOUNDS:]), _panels(drawn, x), _multipliers(drawn, x))
+
+
+def _bound_trace(name: str, rows: pd.DataFrame) -> BoundTrace:
+    rows = rows.sort_values("step", kind="stable")
+    rows = rows.iloc[thin(len(rows), MOST_POINTS)]
+    columns = {column: tuple(finite(value) for value in rows[column]) for column in TRACE_COLUMNS if column != "bound"}
+    steps = tuple(float(step) for step in rows["step"])
+    return BoundTrace(
+        name, columns["limit"][-1], steps, columns["value"], columns["low"], columns["high"], columns["multiplier"]
+    )  # fmt: skip
+
+
+def _panels(drawn: tuple[BoundTrace, ...], x: Scale) -> tuple[Markup, ...]:
+    """Return one panel for each bound on a common scale; wide bands of the first steps may leave the picture."""
+    values = [value for one in drawn for value in one.values]
+    ends = [end for one in drawn for end in (*one.lows[len(one.lows) // 4 :], *one.highs[len(one.highs) // 4 :])]
+    limits = [one.limit for one in drawn if one.limit is not None]
+    y = scale_over([*values, *ends], include=limits, about=4)
+    panels = []
+    for place, one in enumerate(drawn):
+        description = (
+            f"Left side over {len(one.steps)} points up to step {compact(one.steps[-1])}; it ends at "
+            f"{compact(one.values[-1])}, the limit is {compact(one.limit)}."
+        )
+        lines = [Line(one.bound, one.steps, one.values, one.lows, one.highs, place)]
+        title = f"Trace of bound {place + 1}: {one.bound}"
+        panels.append(line_chart(f"bound-{place}", title, description, lines, x, y, compact, rule=one.limit))
+    return tuple(panels)
+
+
+def _multipliers(drawn: tuple[BoundTrace, ...], x: Scale) -> Markup:
+    lines = [
+        Line(f"multiplier of {one.bound}", one.steps, one.multipliers, series=place) for place, one in enumerate(drawn)
+    ]
+    y = scale_over([value for one in drawn for value in one.multipliers], include=(0.0,), about=4)
+    return line_chart(
+        "multipliers", "Multipliers: how strongly training pushed on each bound",
+        f"One line for each of {len(drawn)} bounds over the steps; zero means that training did not push on the bound.",
+        lines, x, y, compact,
     )  # fmt: skip
 
 
@@ -177,36 +296,28 @@ def plain(value: Any) -> Any:
 
 def render(template: str, facts: Mapping[str, Any], **context: Any) -> str:
     """Return the page of a template; `facts` is available in it, and embedded as JSON."""
-    script = _package_text("page.js")
+    environment = _environment()
+    style, script = (TEMPLATES.get_source(environment, name)[0] for name in ("page.css", "page.js"))
     embedded = json.dumps(facts, allow_nan=False, ensure_ascii=True)
     for character in "<>&":  # no character of it may end the script element
         embedded = embedded.replace(character, f"\\u{ord(character):04x}")
-    page = (
-        _environment()
-        .get_template(template)
-        .render(
-            facts=facts,
-            embedded=Markup(embedded),
-            style=Markup(_package_text("page.css")),
-            script=Markup(script),
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            shapes=SHAPES,
-            **context,
-        )
+    page = environment.get_template(template).render(
+        facts=facts,
+        embedded=Markup(embedded),
+        style=Markup(style),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        shapes=SHAPES,
+        **context,
     )
     return page.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
-
-
-@cache
-def _package_text(name: str) -> str:
-    return (resources.files("fairveil.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 @cache
 def _environment() -> Environment:
     """Return the template engine; a number filter writes the exact value beside the text, NAME_text does not."""
     environment = Environment(
-        loader=FunctionLoader(_package_text), autoescape=True, undefined=StrictUndefined,
+        loader=TEMPLATES, autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     for name in NUMBER_FILTERS:
@@ -215,6 +326,32 @@ def _environment() -> Environment:
         environment.filters[f"{name}_text"] = words
     environment.filters["worded"] = lambda value, name: environment.filters[name](value)
     environment.filters["verdict_badge"] = lambda verdict: VERDICT_BADGES.get(verdict, ("none", DASH, verdict))
-    environment.filters["day"] = formatting.day
+    environment.filters["day"] = day
     environment.filters["measurement"] = measurement
     return environment
+
+
+def marked(value: Any, text: str) -> Markup:
+    """Return the text with its exact value beside it, for machines and tests."""
+    number = finite(value)
+    if number is None:
+        return Markup('<span class="unknown">{}</span>').format(UNKNOWN)
+    return Markup('<data value="{}">{}</data>').format(repr(number), text)
+
+
+def day(moment: Any) -> str:
+    """Return an ISO time as a person writes it; other text is returned as it is.
+
+    Examples
+    --------
+    >>> day("2026-11-16T12:00:00+00:00")
+    '16 November 2026, 12:00 UTC'
+    """
+    try:
+        when = datetime.fromisoformat(str(moment))
+    except ValueError:
+        return str(moment)
+    if when.tzinfo is None:
+        return f"{when.day} {when:%B %Y, %H:%M}"
+    when = when.astimezone(UTC)
+    return f"{when.day} {when:%B %Y, %H:%M} UTC"

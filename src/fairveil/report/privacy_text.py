@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairveil.report.formatting import SPACE, capitalized, compact, finite
+from fairveil.report.formatting import SPACE, compact, finite
 
 WEAK_EPSILON = 10.0
 """From this epsilon on, a factor of e^epsilon excludes hardly any attack."""
@@ -125,20 +125,21 @@ def privacy_statement(facts: Mapping[str, Any], prefitted: str | None = None) ->
             f"Poisson: each {unit} enters each batch independently and in secret, with probability "
             f"{', '.join(f'{rate:.4g}' for rate in rates)}{separately}."
         )
+    covered = (
+        f"{neighbor.hidden} is hidden from whoever sees everything that fit releases: "
+        f"{'the model, ' if prefitted is None else ''}the decision rule, the counts that the certificate is computed "
+        f"from, and all that is derived from them{size}.",
+        f"{neighbor.moved}: epsilon {facts['epsilon_spent']:.4f} at delta {delta:g}. The probability of any outcome "
+        f"changes by at most a factor of e^epsilon = {math.exp(min(facts['epsilon_spent'], 700.0)):.3g}, except with "
+        f"probability {delta:g}.",
+        f"{neighbor.replaced}: epsilon {facts['epsilon_replace_one']:.4f} at the same delta.",
+    )
     return {
-        "covered": [
-            f"{capitalized(neighbor.hidden)} is hidden from whoever sees everything that fit releases: "
-            f"{'the model, ' if prefitted is None else ''}the decision rule, the counts that the certificate is "
-            f"computed from, and all that is derived from them{size}.",
-            f"{capitalized(neighbor.moved)}: epsilon {facts['epsilon_spent']:.4f} at delta {delta:g}. The probability "
-            "of any outcome changes by at most a factor of e^epsilon = "
-            f"{math.exp(min(facts['epsilon_spent'], 700.0)):.3g}, except with probability {delta:g}.",
-            f"{capitalized(neighbor.replaced)}: epsilon {facts['epsilon_replace_one']:.4f} at the same delta.",
-        ],
+        "covered": [sentence[0].upper() + sentence[1:] for sentence in covered],
         "not_covered": [*public, *not_covered],
         "accountant": ACCOUNTANT,
         "sampling": sampling,
-    }  # fmt: skip
+    }
 
 
 def total_sentence(total: float | None, replaced: float | None, delta: float, neighbor: NeighborWording) -> str:
@@ -158,8 +159,8 @@ def privacy_promise(epsilon: Any, delta: Any, neighbor: NeighborWording) -> str:
         return "No privacy is claimed. Whoever sees the model or this page may learn about single people in the data."
     factor = compact(math.exp(spent), 2) if spent < 700 else "more than 10³⁰⁰"
     promise = (
-        f"{capitalized(neighbor.moved)} changes the probability of any outcome by at most a factor of "
-        f"e^{compact(spent, 3)} = {factor}, plus delta{SPACE}={SPACE}{compact(delta)}."
+        f"{neighbor.moved[:1].upper()}{neighbor.moved[1:]} changes the probability of any outcome by at most a factor "
+        f"of e^{compact(spent, 3)} = {factor}, plus delta{SPACE}={SPACE}{compact(delta)}."
     )
     return promise if spent < WEAK_EPSILON else f"{promise} So large a factor promises next to nothing."
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from fairveil.report.formatting import DASH, capitalized, compact, finite, percent, points
+from fairveil.report.formatting import DASH, compact, finite, percent, points
 from fairveil.report.privacy_text import (
     cover_lines,
     epsilon_or_none,
@@ -103,6 +103,23 @@ LIMITS = (
 )
 ROW_LIMITS = ("Epsilon covers the rows", "The decisions themselves")
 """How the limits begin that do not apply where the attribute alone is protected."""
+
+ATTRIBUTE_LIMITS = (ONLY_THE_ATTRIBUTE, *(one for one in LIMITS if not one[0].startswith(ROW_LIMITS)))
+TRACE_WORDING = {
+    False: {
+        "about": "How the bounds developed during training, from noisy batches; the bands show the noise alone.",
+        "dashed": "Dashed: the limit. Below it the bound is kept.",
+        "multipliers": "How strongly training pushed on each bound; zero is no push.",
+    },
+    True: {
+        "about": "How the differences developed during training, estimated from noisy counts; the bands show the noise "
+        "alone.",
+        "dashed": "Dashed: zero, where a difference should be; above and below it are equally wrong, and nothing is "
+        "bounded.",
+        "multipliers": "How strongly training pushed each difference, and in which direction; zero is no push.",
+    },
+}
+"""The captions of the section on convergence, by whether the method only aims at no difference and bounds nothing."""
 
 
 # --- phrases that several texts share ---------------------------------------------------------------------------------
@@ -263,6 +280,7 @@ def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Pat
     private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
     if summary["protects"] == "attribute" and summary["epsilon"] is not None:
         hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
+    option = delimiter_option(delimiter)
     lines = [
         f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
         f"  decisions  {reading(summary)}",
@@ -285,8 +303,7 @@ def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Pat
         f"  seconds    {summary['seconds']:.1f} ({timing})",
         f"Report: {out / 'report.html'}",
         f"Written: {', '.join(str(out / name) for name in written)}; ledger {ledger}",
-        f"Next: fairveil predict {quote(str(out / 'model'))} NEW.csv{delimiter_option(delimiter)} "
-        "--out decisions.parquet",
+        f"Next: fairveil predict {quote(str(out / 'model'))} NEW.csv{option} --out decisions.parquet",
         f"      fairveil ledger show {quote(str(ledger))} --delta {summary['delta']:g}  # everything ever released",
     ]
     return "\n".join(lines)
@@ -452,24 +469,6 @@ def awareness(sensitive: Sequence[str], aware: bool) -> str:
     return f"Decisions {'read' if aware else 'do not read'} {listed(sensitive)}"
 
 
-def rate_name(name: str) -> str:
-    """Return the name of a rate as a heading.
-
-    Examples
-    --------
-    >>> rate_name("true_positive_rate")
-    'True positive rate'
-    """
-    return capitalized(name.replace("_", " "))
-
-
-def limits_of(summary: Facts) -> tuple[tuple[str, str], ...]:
-    """Return what the numbers do not say, for what is protected here."""
-    if summary["protects"] != "attribute":
-        return LIMITS
-    return (ONLY_THE_ATTRIBUTE, *(one for one in LIMITS if not one[0].startswith(ROW_LIMITS)))
-
-
 def overview(summary: Facts) -> list[str]:
     """Return the report in a few sentences for somebody who reads nothing else."""
     positive = "" if summary["positive"] is None else f"; {summary['positive']} counts as selected"
@@ -497,25 +496,9 @@ def overview(summary: Facts) -> list[str]:
         public = ""
         if summary["protects"] == "attribute":
             public = "; features and labels are not hidden at all, and may reveal it"
+        hidden = neighbor_wording(summary).hidden
         private = (
-            f"{capitalized(neighbor_wording(summary).hidden)} stays hidden up to epsilon {compact(spent, 3)} at delta "
+            f"{hidden[:1].upper()}{hidden[1:]} stays hidden up to epsilon {compact(spent, 3)} at delta "
             f"{compact(summary['delta'])}{public}."
         )
     return [trained, accurate, fair, certified, private]
-
-
-def trace_wording(aims_at_zero: bool) -> dict[str, str]:
-    """Return the captions of the section on convergence, for methods that keep bounds or only aim at no difference."""
-    if aims_at_zero:
-        return {
-            "about": "How the differences developed during training, estimated from noisy counts; the bands show the "
-            "noise alone.",
-            "dashed": "Dashed: zero, where a difference should be; above and below it are equally wrong, and nothing "
-            "is bounded.",
-            "multipliers": "How strongly training pushed each difference, and in which direction; zero is no push.",
-        }  # fmt: skip
-    return {
-        "about": "How the bounds developed during training, from noisy batches; the bands show the noise alone.",
-        "dashed": "Dashed: the limit. Below it the bound is kept.",
-        "multipliers": "How strongly training pushed on each bound; zero is no push.",
-    }
