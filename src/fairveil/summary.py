@@ -1,7 +1,6 @@
 """Everything that a report shows about a planned or fitted `FairClassifier`, as plain values for JSON."""
 
 import math
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,6 +33,8 @@ FEW_SELECTED = 0.01
 
 RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 UNKNOWN = {"value": None, "low": 0.0, "high": 1.0}
+ANSWERS = {"holds": "yes", "does not hold": "no"}
+"""What a verdict says of a bound; every other verdict leaves it unknown."""
 
 
 def guarantee_of(request: FitRequest, plan: AnyPlan) -> dict[str, Any]:
@@ -45,6 +46,7 @@ def guarantee_of(request: FitRequest, plan: AnyPlan) -> dict[str, Any]:
         attributes = tuple(Attribute(entry.column, entry.groups) for entry in entries)
         classes = schema.target.classes
         people = Population(attributes, classes, classes.index(schema.target.positive))
+    expected = _expected_tolerance(request, named, plan, people)
     training = method.recipe() if request.training is None else request.training
     model = "given" if request.estimator is not None else method.default_model
     inner = getattr(training, "descent", getattr(training, "base", training))
@@ -68,7 +70,7 @@ def guarantee_of(request: FitRequest, plan: AnyPlan) -> dict[str, Any]:
         "sensitive": list(request.sensitive),
         "n_public": None if schema is None else schema.n_public,
         "plan": plan.to_list(),
-        "expected_tolerance": _expected_tolerance(request, plan, people),
+        "expected_tolerance": expected,
         "version": __version__,
     }
     prefitted = None if request.estimator is None else type(request.estimator).__name__
@@ -81,10 +83,9 @@ def shown_constraint(request: FitRequest) -> Constraint:
     return next((one for one in request.constraints if isinstance(one, kinds)), DemographicParity())
 
 
-def _expected_tolerance(request: FitRequest, plan: AnyPlan, people: Population) -> float | None:
+def _expected_tolerance(request: FitRequest, named: Constraint, plan: AnyPlan, people: Population) -> float | None:
     """Return the tolerance that will probably be certified for groups of equal size; None if it is unpredictable."""
-    size = None if request.schema is None else request.schema.n_public
-    named, method = shown_constraint(request), request.method
+    size, method = None if request.schema is None else request.schema.n_public, request.method
     if not (
         size
         and request.holdout
@@ -100,9 +101,8 @@ def _expected_tolerance(request: FitRequest, plan: AnyPlan, people: Population) 
     headroom = min(named.tolerance * method.share_of_headroom, request.certifiable_z * error)
     # what chance alone shows, on average, is the least that is measured
     measured = max(named.tolerance - headroom, math.sqrt(2 / math.pi) * error)
-    (release,) = plan.stage("holdout").releases
-    sizes = [n_rows / n_groups] * n_groups
-    return expected_tolerance(sizes, release.noise_multiplier, measured, n_cells=people.n_classes**2)
+    (noise,) = (one.noise_multiplier for stage in plan.stages if stage.name == "holdout" for one in stage.releases)
+    return expected_tolerance([n_rows / n_groups] * n_groups, noise, measured, n_cells=people.n_classes**2)
 
 
 def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any]:
@@ -111,9 +111,9 @@ def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, An
     model, schema = estimator.model_, estimator.schema_
     base = model.base if isinstance(model, Decoupled) else model
     name = next((name for name, kind in MODELS.items() if isinstance(base, kind)), "given")
-    facts = guarantee_of(request, clf.plan_) | {"model": name}
     entries = ledger_facts(ledger, request.delta)
     total = (entries["epsilon_spent_total"], entries["epsilon_spent_total_replace_one"])
+    facts = guarantee_of(request, clf.plan_) | {"model": name}
     is_unknown = ledger.is_sealed and not ledger.entries
     facts["statement"]["total"] = (
         UNKNOWN_TOTAL if is_unknown else total_sentence(*total, request.delta, neighbor_wording(facts))
@@ -151,36 +151,50 @@ def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, An
 def _measured(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any]:
     """Return accuracy, gap, ratio, rates of groups and the certificate; all unknown without a hold-out."""
     evaluation, certificate = clf.evaluation_, clf.certificate_
-    if evaluation is None:
-        facts: dict[str, Any] = {
-            "accuracy": UNKNOWN, "gap": UNKNOWN, "ratio": UNKNOWN, "groups": [], "bounds": [], "certificate": None,
-            "smallest_tolerance_that_holds": 1.0, "comparisons": {"all": 0, "unknown": 0},
-        }  # fmt: skip
-        if certificate is None:
-            return facts
+    facts: dict[str, Any] = {
+        "accuracy": UNKNOWN, "gap": UNKNOWN, "ratio": UNKNOWN, "groups": [], "bounds": [], "certificate": None,
+        "smallest_tolerance_that_holds": 1.0, "comparisons": {"all": 0, "unknown": 0},
+    }  # fmt: skip
+    if evaluation is not None:
+        if certificate.confidence != confidence:
+            certificate = clf.certificate(confidence)
+        facts |= _measured_rates(evaluation, shown_constraint(request), confidence)
+    elif certificate is not None and certificate.smallest_tolerance is not None:
         # a loaded model: the certificate was saved, its counts were not
-        smallest = 1.0 if certificate.smallest_tolerance is None else certificate.smallest_tolerance
-        claims = certificate.to_dict()["claims"]
-        return facts | {
-            "certificate": certificate.to_dict(),
-            "bounds": [_bound_facts(claim) for claim in claims],
-            "smallest_tolerance_that_holds": smallest,
-        }
-    named = shown_constraint(request)
+        facts["smallest_tolerance_that_holds"] = certificate.smallest_tolerance
+    if certificate is None:
+        return facts
+    certified = certificate.to_dict()
+    claims = certified["claims"] if evaluation is None or request.method.bounds_gap else []
+    bounds = [
+        {name: claim[name] for name in ("bound", "value", "low", "high", "limit")}
+        | {"holds": ANSWERS.get(claim["verdict"], "unknown")}
+        for claim in claims
+    ]
+    return facts | {"certificate": certified, "bounds": bounds}
+
+
+def _measured_rates(evaluation: Evaluation, named: Constraint, confidence: float) -> dict[str, Any]:
+    """Return what the counts say about everyone and every group, and about the constraint whose gap is shown."""
     # a parity without groups compares nothing
     is_comparable = bool(evaluation.people.attributes) or not isinstance(named, Parity)
     sides = evaluation.bounds(named, confidence) if is_comparable else ()
-    measured = certify(evaluation, (named,) if is_comparable else (), confidence)
-    if certificate.confidence != confidence:
-        certificate = clf.certificate(confidence)
+    if isinstance(named, Parity):
+        gap = evaluation.gap(named, confidence)
+    else:  # a cap has no difference: the largest rate itself
+        known = [(one.left.value, one.left.low, one.left.high) for one in sides if one.left.value is not None]
+        value, low, high = map(max, zip(*known, strict=True)) if known else (None, 0.0, 1.0)
+        gap = Interval(value, low, high, confidence)
+    accuracy = evaluation.accuracy(confidence)
     tables = {rate: evaluation.rates(rate, confidence=confidence) for rate in RATES}
+    # the four-fifths rule is about selection, whatever was bounded
+    ratio = evaluation.ratio("demographic_parity", confidence)
     sizes = evaluation.counts[evaluation.people.codes].sum(axis=(1, 2))
-    claims = certificate.to_dict()["claims"] if request.method.bounds_gap else []
+    smallest = certify(evaluation, (named,) if is_comparable else (), confidence).smallest_tolerance
     return {
-        "accuracy": evaluation.accuracy(confidence).to_dict(),
-        "gap": _gap(evaluation, named, confidence).to_dict(),
-        # the four-fifths rule is about selection, whatever was bounded
-        "ratio": evaluation.ratio("demographic_parity", confidence).to_dict(),
+        "accuracy": accuracy.to_dict(),
+        "gap": gap.to_dict(),
+        "ratio": ratio.to_dict(),
         "groups": [
             {
                 "group": name,
@@ -189,41 +203,21 @@ def _measured(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any
             }
             for name, size in zip(evaluation.groups, sizes, strict=True)
         ],
-        "bounds": [_bound_facts(claim) for claim in claims],
-        "certificate": certificate.to_dict(),
-        "smallest_tolerance_that_holds": 1.0 if measured.smallest_tolerance is None else measured.smallest_tolerance,
+        "smallest_tolerance_that_holds": 1.0 if smallest is None else smallest,
         "comparisons": {"all": len(sides), "unknown": sum(one.left.value is None for one in sides)},
     }
 
 
-def _gap(evaluation: Evaluation, named: Constraint, confidence: float) -> Interval:
-    """Return the largest difference that a parity compares, or for a cap the largest rate itself."""
-    if isinstance(named, Parity):
-        return evaluation.gap(named, confidence)
-    sides = [one.left for one in evaluation.bounds(named, confidence) if one.left.value is not None]
-    if not sides:
-        return Interval(None, 0.0, 1.0, confidence)
-    value, low, high = (max(ends) for ends in zip(*((s.value, s.low, s.high) for s in sides), strict=True))
-    return Interval(value, low, high, confidence)
-
-
-def _bound_facts(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a claim with its verdict as yes, no or unknown."""
-    answers = {"holds": "yes", "does not hold": "no"}
-    kept = {name: claim[name] for name in ("bound", "value", "low", "high", "limit")}
-    return kept | {"holds": answers.get(claim["verdict"], "unknown")}
-
-
 def ledger_facts(ledger: Ledger, delta: float) -> dict[str, Any]:
     """Return the entries and the composed total of a ledger; unknown if a model was loaded without its ledger."""
-    added = replaced = math.inf
-    if not ledger.is_sealed or ledger.entries:
+    entries, units, added, replaced = ledger.entries, ledger.units, math.inf, math.inf
+    if not ledger.is_sealed or entries:
         added, replaced = ledger.epsilon(delta), ledger.epsilon(delta, NeighboringRelation.REPLACE_ONE)
     return {
         "delta": delta,
         "epsilon_spent_total": finite(added),
         "epsilon_spent_total_replace_one": finite(replaced),
-        "unit": " and ".join(ledger.units) or None,
+        "unit": " and ".join(units) or None,
         "entries": [
             {
                 "at": entry.at,
@@ -231,6 +225,6 @@ def ledger_facts(ledger: Ledger, delta: float) -> dict[str, Any]:
                 "epsilon": entry.details.get("epsilon"),
                 "delta": entry.details.get("delta"),
             }
-            for entry in ledger.entries
+            for entry in entries
         ],
     }

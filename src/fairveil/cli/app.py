@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import wraps
@@ -74,7 +74,7 @@ class TrainOptions:
     """Every option of `train`, `explain` and each point of `frontier`.
 
     A field is an option. Those without help here, and one option for each method's knob, are completed from the
-    registry of methods by `fairveil.cli.train.registry_options`.
+    registry of methods by `_registry_options`.
     """
 
     data: Data
@@ -146,10 +146,8 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
         if name in TRAINING_COMMANDS:
-            from fairveil.cli.train import registry_options
-
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-            alone.command(name, help=TRAINING_COMMANDS[name])(_training_command(name, registry_options()))
+            alone.command(name, help=TRAINING_COMMANDS[name])(_training_command(name, _registry_options()))
             command = typer.main.get_command(alone)
         return name, command, rest
 
@@ -165,6 +163,40 @@ TRAINING_COMMANDS = {
     "continues where it stopped.\n\n"
     "Example: fairveil frontier adult --aware --epsilons 0.5,1 --tolerances 0,0.05 --out sweep",
 }
+
+
+def _registry_options() -> dict[str, Any]:
+    """Return the options that depend on what is registered: constraints, methods, models, and each method's knob."""
+    from fairveil.fairness.constraints import CONSTRAINT_TYPES
+    from fairveil.methods.registry import AUTO, METHODS
+
+    methods = METHODS.values()
+    lines = "; ".join(f"{one.name}: {one.help}" for one in methods)
+    others = ", ".join(f"{one.name}: {one.default_model}" for one in methods if one.default_model != "linear")
+    models = tuple(dict.fromkeys(kind for one in methods for kind in one.models))
+    options: dict[str, Any] = {
+        "constraint": Annotated[
+            str,
+            _choice(CONSTRAINT_TYPES, "Which gap to bound; methods without a tolerance reduce or only measure it."),
+        ],
+        "method": Annotated[str, _choice((AUTO, *METHODS), f"{AUTO} chooses by public facts. {lines}.")],
+        "model": Annotated[str | None, _choice(models, f"What to train [default: linear; {others}].")],
+    }
+    for one in methods:
+        if one.knob is not None:
+            owners = " or ".join(each.name for each in methods if each.knob == one.knob)
+            option = typer.Option(f"--{one.knob.replace('_', '-')}", help=f"With {owners}: {one.knob_help}")
+            options[one.knob] = Annotated[float | None, option]
+    return options
+
+
+def _choice(values: Iterable[str], words: str) -> Any:
+    """Return an option that lists and completes these values; what they stand for refuses others."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    return typer.Option(metavar=f"[{'|'.join(values)}]", help=words, autocompletion=complete)
 
 
 def _training_command(name: str, completed: Mapping[str, Any]) -> Callable[..., None]:

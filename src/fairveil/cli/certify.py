@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
-from fairveil.cli._inputs import open_model, source_of
-from fairveil.cli._outputs import say
+from fairveil.cli._files import open_model, say, source_of
 from fairveil.errors import BadStructureError
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.formatting import finite

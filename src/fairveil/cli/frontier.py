@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from fairveil.accounting.composition import NeighboringRelation
-from fairveil.cli._outputs import Folder, remove_strays, say, written_whole
+from fairveil.cli._files import Folder, remove_strays, say, written_whole
 from fairveil.cli.app import PER_POINT, Grid, TrainOptions
 from fairveil.cli.train import RESULTS, Run, fit_run, prepare_run, write_results
 from fairveil.errors import BadStructureError, InvalidParameterError

@@ -5,7 +5,7 @@ from pathlib import Path
 from fairveil._validation import check_number
 from fairveil.accounting.composition import NeighboringRelation
 from fairveil.accounting.events import to_dict
-from fairveil.cli._outputs import say
+from fairveil.cli._files import say
 from fairveil.errors import BadStructureError
 from fairveil.privacy.ledger import Budget, Ledger
 from fairveil.report.formatting import finite

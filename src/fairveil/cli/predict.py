@@ -8,8 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairveil.cli._inputs import LEDGER_NAME, open_model, source_of
-from fairveil.cli._outputs import say, written_whole
+from fairveil.cli._files import LEDGER_NAME, open_model, say, source_of, written_whole
 from fairveil.data.readers import read_table, table_columns
 from fairveil.errors import BadStructureError
 from fairveil.report.text import prediction_text

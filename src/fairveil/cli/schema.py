@@ -3,8 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from fairveil.cli._inputs import source_of
-from fairveil.cli._outputs import check_place, say
+from fairveil.cli._files import check_place, say, source_of, source_with_schema
 from fairveil.data.drafting import draft_privately, draft_schema
 from fairveil.data.inspection import check_table
 from fairveil.data.schema import Schema
@@ -15,8 +14,8 @@ from fairveil.report.text import approval_text, check_text, draft_text, explain_
 
 def check(data: str, schema: Path | None, delimiter: str, as_json: bool) -> None:
     """Print what does not match the schema: exact counts, for the data holder only."""
-    source = source_of(data)
-    findings = check_table(source.file(), source.schema(schema), delimiter=delimiter)
+    source, declared = source_with_schema(data, schema)
+    findings = check_table(source.file(), declared, delimiter=delimiter)
     facts = {"private": True, "data": source.name, "findings": [asdict(finding) for finding in findings]}
     step = explain_step(data, None if schema is None else str(schema), delimiter)
     say(as_json, facts, check_text(facts, step))

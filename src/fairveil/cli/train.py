@@ -7,14 +7,14 @@ import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from rich.console import Console
+from rich.progress import track
 
 from fairveil._random import Key
 from fairveil.certificates import check_confidence
-from fairveil.cli._inputs import Source, source_of
-from fairveil.cli._outputs import Folder, progress_bar, say
+from fairveil.cli._files import Folder, Source, say, source_with_schema
 from fairveil.cli.app import STARTED, TrainOptions
 from fairveil.data.schema import Schema
 from fairveil.errors import (
@@ -27,53 +27,16 @@ from fairveil.fair_classifier import FairClassifier
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.base import Method
-from fairveil.methods.registry import AUTO, METHODS
+from fairveil.methods.registry import METHODS
 from fairveil.privacy.ledger import Ledger, units_of
 from fairveil.report.page import report_page
 from fairveil.report.privacy_text import different_units_caution
 from fairveil.report.text import explanation, training_text
 from fairveil.summary import guarantee_of
+from fairveil.training.recipe import no_progress
 
 TRACE, KEY, REPORT = "constraint_trace.csv", "key", "report.html"
 RESULTS = {"model": "folder", "summary.json": "file", REPORT: "file", TRACE: "file", KEY: "file"}
-
-
-def registry_options() -> dict[str, Any]:
-    """Return the options that depend on what is registered: constraints, methods, models, and each method's knob."""
-    methods = METHODS.values()
-    lines = "; ".join(f"{one.name}: {one.help}" for one in methods)
-    others = ", ".join(f"{one.name}: {one.default_model}" for one in methods if one.default_model != "linear")
-    models = tuple(dict.fromkeys(kind for one in methods for kind in one.models))
-    options: dict[str, Any] = {
-        "constraint": Annotated[
-            str,
-            _choice(CONSTRAINT_TYPES, "Which gap to bound; methods without a tolerance reduce or only measure it."),
-        ],
-        "method": Annotated[str, _choice((AUTO, *METHODS), f"{AUTO} chooses by public facts. {lines}.")],
-        "model": Annotated[str | None, _choice(models, f"What to train [default: linear; {others}].")],
-    }
-    for one in methods:
-        if one.knob is not None:
-            option = typer.Option(_option(one.knob), help=f"With {_owners(one.knob)}: {one.knob_help}")
-            options[one.knob] = Annotated[float | None, option]
-    return options
-
-
-def _choice(values: Iterable[str], words: str) -> Any:
-    """Return an option that lists and completes these values; what they stand for refuses others."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [value for value in values if value.startswith(incomplete)]
-
-    return typer.Option(metavar=f"[{'|'.join(values)}]", help=words, autocompletion=complete)
-
-
-def _option(knob: str) -> str:
-    return f"--{knob.replace('_', '-')}"
-
-
-def _owners(knob: str) -> str:
-    return " or ".join(one.name for one in METHODS.values() if one.knob == knob)
 
 
 @dataclass(frozen=True)
@@ -89,8 +52,7 @@ class Run:
 
 def prepare_run(options: TrainOptions, command: str = "") -> Run:
     """Return what the options request, all of it checked before any row is read."""
-    source = source_of(options.data)
-    schema, sensitive = _prepare_schema(source, options)
+    source, schema, sensitive = _prepare_source(options)
     named: Any = CONSTRAINT_TYPES.get(options.constraint)
     if named is None:
         names = ", ".join(map(repr, CONSTRAINT_TYPES))
@@ -125,8 +87,9 @@ def prepare_run(options: TrainOptions, command: str = "") -> Run:
     knob = options.knobs.get(method.knob or "")
     for name in options.knobs:
         if name != method.knob:
+            owners = " or ".join(one.name for one in METHODS.values() if one.knob == name)
             raise InvalidParameterError(
-                f"Expected {_option(name)} with {_owners(name)} only, got it with {method.name}; leave it out."
+                f"Expected --{name.replace('_', '-')} with {owners} only, got it with {method.name}; leave it out."
             )
     if options.model is not None or knob is not None:
         clf.training = method.make_training(options.model, knob)
@@ -134,9 +97,9 @@ def prepare_run(options: TrainOptions, command: str = "") -> Run:
     return Run(options, source, clf, method, command)
 
 
-def _prepare_schema(source: Source, options: TrainOptions) -> tuple[Schema, list[str]]:
-    """Return the schema as the options change it, and the sensitive columns: those named, else the schema's first."""
-    schema = source.schema(options.schema)
+def _prepare_source(options: TrainOptions) -> tuple[Source, Schema, list[str]]:
+    """Return the table, its schema as the options change it, and the sensitive columns: by default its first one."""
+    source, schema = source_with_schema(options.data, options.schema)
     if options.target not in {None, schema.target.column}:
         raise BadStructureError(
             f'Expected the target that the schema declares, "{schema.target.column}", got "{options.target}"; '
@@ -163,7 +126,7 @@ def _prepare_schema(source: Source, options: TrainOptions) -> tuple[Schema, list
         changes["id_column"] = None
     if options.n_public is not None:
         changes["n_public"] = options.n_public
-    return Schema(**(dict(schema) | changes)) if changes else schema, sensitive
+    return source, Schema(**(dict(schema) | changes)) if changes else schema, sensitive
 
 
 def train(options: TrainOptions) -> None:
@@ -198,9 +161,15 @@ def explain(options: TrainOptions) -> None:
 def fit_run(run: Run, ledger: Ledger) -> None:
     """Fit the classifier of a run to its table, at the cost of this ledger."""
     run.classifier.ledger = ledger
-    with progress_bar(run.options.as_json) as progress, warnings.catch_warnings():
+    console, options = Console(stderr=True), run.options
+
+    def progress_bar(steps: range) -> Iterable[int]:
+        return track(steps, description="training", console=console, transient=True)
+
+    progress = no_progress if options.as_json or not console.is_terminal else progress_bar
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the summary says it
-        run.classifier.fit_file(run.source.file(), delimiter=run.options.delimiter, progress=progress)
+        run.classifier.fit_file(run.source.file(), delimiter=options.delimiter, progress=progress)
 
 
 def write_results(run: Run, clf: FairClassifier, folder: Folder, started: float, before: float = 0.0) -> dict[str, Any]:
@@ -210,7 +179,7 @@ def write_results(run: Run, clf: FairClassifier, folder: Folder, started: float,
     """
     estimator, stage = clf.estimator_, folder.stage
     summary = clf.summary(run.options.confidence) | {"data": run.source.name, "command": run.command}
-    if clf.key_ is not None:  # beside the model, readable by its owner only
+    if estimator.key_ is not None:  # beside the model, readable by its owner only
         estimator.use_key(Key.create(stage / KEY))
     clf.save(stage / "model")
     now = time.perf_counter()

@@ -4,9 +4,8 @@ Probabilities that somebody else's classifier gave, in the place of a model's lo
 """
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,27 +83,17 @@ class Model(Protocol):
         """Return each record's gradient norm (B,); infinity where it is not a finite float32."""
 
 
-T = TypeVar("T", bound=type)
-_classes: dict[str, type] = {}
+MODEL_KINDS: dict[str, type] = {}
+"""Every kind of model by the name that stands for it in saved models.
 
-
-def model_kind(name: str) -> Callable[[T], T]:
-    """Register a frozen dataclass as a kind of model; the name stands for it in saved models.
-
-    Its fields must be plain values (numbers, strings, tuples of them) or other models.
-    """
-
-    def register(cls: T) -> T:
-        _classes[name] = cls
-        return cls
-
-    return register
+A kind is a frozen dataclass whose fields are plain values (numbers, strings, tuples of them) or other models.
+"""
 
 
 def model_to_dict(model: Any) -> dict[str, Any]:
     """Return the public facts of a model, without its parameters, for JSON."""
     fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model) if field.init}
-    kinds = {cls: name for name, cls in _classes.items()}
+    kinds = {cls: name for name, cls in MODEL_KINDS.items()}
     return {
         "kind": kinds[type(model)],
         **{name: model_to_dict(value) if type(value) in kinds else value for name, value in fields.items()},
@@ -118,7 +107,7 @@ def model_from_dict(facts: dict[str, Any]) -> Any:
         fields[name] = model_from_dict(value) if isinstance(value, dict) else value
         if isinstance(value, list):
             fields[name] = tuple(value)
-    return _classes[fields.pop("kind")](**fields)
+    return MODEL_KINDS[fields.pop("kind")](**fields)
 
 
 def with_higher_biases(params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
@@ -132,7 +121,6 @@ SMALLEST = 1e-30
 """Probabilities are held to at least this: their logarithms stay finite in single precision."""
 
 
-@model_kind("given")
 @dataclass(frozen=True)
 class PrefittedProbabilities:
     """A model without parameters: its rows are class probabilities, its logits their logarithms.
@@ -169,3 +157,6 @@ class PrefittedProbabilities:
         is_sound = np.isfinite(X).all(axis=1) & (X >= 0).all(axis=1) & (X > 0).any(axis=1)
         sound = np.where(is_sound[:, None], X, X.dtype.type(1))
         return np.ascontiguousarray(np.log(np.maximum(sound, X.dtype.type(SMALLEST))).T)
+
+
+MODEL_KINDS["given"] = PrefittedProbabilities

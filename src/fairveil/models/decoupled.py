@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_number
-from fairveil.models.base import NONE, Bound, Known, ignore_float_warnings, model_kind
+from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
 
 
-@model_kind("decoupled")
 @dataclass(frozen=True)
 class Decoupled:
     """As many copies of a model as there are groups; the last column of a row says which one it meets.
@@ -81,3 +80,6 @@ class Decoupled:
     def _members(self, X: Float32Array) -> tuple[Float32Array, Any]:
         """Return the base's columns, and for each copy which rows are its own."""
         return np.ascontiguousarray(X[:, :-1]), X[:, -1] == np.arange(self.n_groups)[:, None]
+
+
+MODEL_KINDS["decoupled"] = Decoupled

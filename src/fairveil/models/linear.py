@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array
 from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
-from fairveil.models.base import NONE, Bound, Known, ignore_float_warnings, model_kind, with_higher_biases
+from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings, with_higher_biases
 from fairveil.models.clipping import SQUARE_SLACK, clip_bound, clip_factors, squares_by_column, without
 
 FEW_CLASSES = 3
@@ -38,7 +38,6 @@ def class_sums(deltas: Float32Array, rows: Float32Array, out: Float32Array) -> N
         np.matmul(delta, rows, out=total)
 
 
-@model_kind("linear")
 @dataclass(frozen=True)
 class LinearSoftmax:
     """Multinomial logistic regression on a flat vector: class weights (n_classes, n_features), then biases.
@@ -133,3 +132,6 @@ class LinearSoftmax:
         deltas += SQUARE_SLACK
         squares *= deltas
         return squares
+
+
+MODEL_KINDS["linear"] = LinearSoftmax

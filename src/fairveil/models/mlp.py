@@ -8,14 +8,13 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_choice, check_number
-from fairveil.models.base import NONE, Bound, Known, ignore_float_warnings, model_kind, with_higher_biases
+from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings, with_higher_biases
 from fairveil.models.clipping import SQUARE_SLACK, clip_bound, clip_factors, squares_by_column, without
 from fairveil.models.linear import class_scores, class_sums
 
 Layer = tuple[Float32Array, Float32Array]
 
 
-@model_kind("mlp")
 @dataclass(frozen=True)
 class Perceptron:
     """Dense layers with ReLU or tanh between them, on one flat vector.
@@ -163,3 +162,6 @@ class Perceptron:
         for squares, pulls in zip(by_input, by_delta, strict=True):
             total += (squares + 1.0) * (pulls + SQUARE_SLACK)
         return total
+
+
+MODEL_KINDS["mlp"] = Perceptron

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from importlib import resources
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from fairveil.errors import BadStructureError, InvalidParameterError
@@ -60,7 +61,6 @@ FOUR_FIFTHS = 0.8
 TRACE_COLUMNS = ("step", "bound", "value", "low", "high", "limit", "multiplier")
 MOST_BOUNDS = 8
 MOST_POINTS = 200
-TEMPLATES = PackageLoader("fairveil.report")
 NUMBER_FILTERS = ("compact", "fixed", "hundredfold", "level", "percent", "points", "whole")
 
 
@@ -296,30 +296,28 @@ def plain(value: Any) -> Any:
 
 def render(template: str, facts: Mapping[str, Any], **context: Any) -> str:
     """Return the page of a template; `facts` is available in it, and embedded as JSON."""
-    environment = _environment()
-    style, script = (TEMPLATES.get_source(environment, name)[0] for name in ("page.css", "page.js"))
     embedded = json.dumps(facts, allow_nan=False, ensure_ascii=True)
     for character in "<>&":  # no character of it may end the script element
         embedded = embedded.replace(character, f"\\u{ord(character):04x}")
-    page = environment.get_template(template).render(
-        facts=facts,
-        embedded=Markup(embedded),
-        style=Markup(style),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        shapes=SHAPES,
-        **context,
-    )
+    page = _environment().get_template(template).render(facts=facts, embedded=Markup(embedded), **context)
     return page.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
 
 
 @cache
 def _environment() -> Environment:
     """Return the template engine; a number filter writes the exact value beside the text, NAME_text does not."""
+    folder = resources.files("fairveil.report") / "templates"
+    texts = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
     environment = Environment(
-        loader=TEMPLATES, autoescape=True, undefined=StrictUndefined,
+        loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
+    environment.globals |= {
+        "style": Markup(texts["page.css"]),
+        "script": Markup(texts["page.js"]),
+        "script_hash": base64.b64encode(hashlib.sha256(texts["page.js"].encode()).digest()).decode(),
+        "shapes": SHAPES,
+    }
     for name in NUMBER_FILTERS:
         words: Callable[..., str] = getattr(formatting, name)
         environment.filters[name] = lambda value, *more, words=words: marked(value, words(value, *more))

@@ -18,7 +18,7 @@ from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import BasePrivateClassifier
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.inputs import InputSpec
-from fairveil.models.base import ignore_float_warnings, model_kind
+from fairveil.models.base import MODEL_KINDS, ignore_float_warnings
 from fairveil.models.last_layer import (
     LayeredModel,
     bounded_last_layer,
@@ -54,7 +54,6 @@ def smoothed_gap(norm: float, std: float) -> float:
     return math.erf(norm / (check_number("std", std) * math.sqrt(2)))
 
 
-@model_kind("smoothed")
 @dataclass(frozen=True)
 class SmoothedModel:
     """A model of two classes whose margin weights are drawn anew for every answer.
@@ -132,6 +131,9 @@ class SmoothedModel:
         noise = np.zeros((self.n_draws, len(params)), dtype=params.dtype)
         noise[:, :n_hidden] = self.std * rng.standard_normal((self.n_draws, n_hidden))
         return list(params + noise)
+
+
+MODEL_KINDS["smoothed"] = SmoothedModel
 
 
 @row_stable_answer.register

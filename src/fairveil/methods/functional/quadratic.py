@@ -32,7 +32,7 @@ def coefficient_sensitivity(first: float = 0.5, second: float = 0.125) -> float:
     return math.hypot(first, second)
 
 
-START_SENSITIVITY = coefficient_sensitivity(1.0, 1.0)
+START_SENSITIVITY = math.hypot(1.0, 1.0)
 """The L2 norm of what one record adds at 0, with u = 1 - 2y and v = 1."""
 
 _WORST_P = (48 - math.sqrt(128)) / 64

@@ -1,25 +1,94 @@
-"""What a command writes: a folder that is whole or not there, a progress bar on a terminal, text or JSON."""
+"""The files of a command: the table, schema and ledger that it reads; results that appear whole or not at all."""
 
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
-from fairveil.errors import BadStructureError
-from fairveil.training.recipe import Progress, no_progress
+from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
+from fairveil.data.schema import Schema
+from fairveil.errors import BadStructureError, MissingPublicFactError
+from fairveil.fair_classifier import FairClassifier
+from fairveil.methods.registry import estimator_named
+from fairveil.persistence import read_facts
 
+LEDGER_NAME = "ledger.jsonl"
 STAGE = ".fairveil-"
 """How the names of temporary folders begin, in which results are made before they appear."""
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table: a known data set by its name (its path is then None), or a file."""
+
+    name: str
+    path: Path | None
+
+    def file(self) -> Path:
+        """Return the file, which for a known name must first be found."""
+        return dataset_path(self.name) if self.path is None else self.path
+
+    def ledger(self, named: Path | None, out: Path) -> Path:
+        """Return the ledger that was named, else the one beside the file, else (known data) the one in `out`."""
+        if named is not None:
+            return named
+        if self.path is None:
+            return out / LEDGER_NAME
+        path = self.path.resolve()  # one file has one ledger, whatever links lead to it
+        return path.with_name(f"{path.name}.{LEDGER_NAME}")
+
+
+def source_of(data: str) -> Source:
+    """Return the known data set of that name, else the file of that path."""
+    path = Path(data)
+    if data in dataset_names() and not path.exists():
+        return Source(data, None)
+    if path.is_dir():
+        raise BadStructureError(f"Expected a CSV or Parquet file, got the folder {data}; name a file in it.")
+    if not path.exists():
+        raise BadStructureError(
+            f"Expected a file or one of {', '.join(dataset_names())}; got {data!r}, which is neither."
+        )
+    return Source(path.name, path)
+
+
+def source_with_schema(data: str, file: Path | None) -> tuple[Source, Schema]:
+    """Return a table, and the schema in the named file, else the one that comes with a known data set."""
+    source = source_of(data)
+    if file is not None:
+        return source, Schema.read(file)
+    if source.path is None:
+        return source, dataset_schema(source.name)
+    raise MissingPublicFactError(
+        f"Expected --schema with the public facts about {source.name}, got none; make a first one with 'fairveil "
+        f"schema draft {quote(str(source.path))} --target COLUMN --sensitive COLUMN --out schema.toml', edit and "
+        "approve it."
+    )
+
+
+def open_model(folder: Path, key: Path | None) -> FairClassifier:
+    """Return the saved classifier; a randomized one takes the key beside its folder unless another one is named."""
+    beside = folder.resolve().parent / "key"
+    if key is None and beside.is_file():
+        kind = estimator_named(str(read_facts(folder).get("estimator")))
+        key = beside if kind is not None and (kind.postprocesses or kind.is_randomized) else None
+    return FairClassifier.load(folder, key=key)
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
 
 
 class Folder:
@@ -114,20 +183,6 @@ def written_whole(path: Path) -> Iterator[Path]:
         staged = Path(stage, path.name)
         yield staged
         staged.replace(path)
-
-
-@contextmanager
-def progress_bar(is_quiet: bool) -> Iterator[Progress]:
-    """Yield a progress bar on a terminal, and nothing visible elsewhere."""
-    console = Console(stderr=True)
-    if is_quiet or not console.is_terminal:
-        yield no_progress
-        return
-
-    def shown(steps: range) -> Iterable[int]:
-        return track(steps, description="training", console=console, transient=True)
-
-    yield shown
 
 
 def say(as_json: bool, facts: dict[str, Any], text: str) -> None:
