@@ -231,8 +231,9 @@ class Encoder:
         counts : array of shape (n_rows,)
             Whether the row counts.
         """
-        y = self.targets(columns[0])
-        levels = [self.groups(cells, entry) for cells, entry in zip(columns[1:], sensitive, strict=True)]
+        target, pairs = self.schema.target, zip(columns[1:], sensitive, strict=True)
+        y = self.codes_in(columns[0], target, target.classes)
+        levels = [self.codes_in(cells, entry, entry.groups) for cells, entry in pairs]
         n_rows, n_levels = len(table), len(levels[0]) if levels else len(table)
         if not n_rows == len(y) == n_levels:
             raise BadStructureError(

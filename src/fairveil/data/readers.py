@@ -198,17 +198,18 @@ def read_chunks(path: str | Path, columns: Sequence[str] | None, chunk_rows: int
     names = table_columns(path, delimiter)
     path, wanted = Path(path), names if columns is None else list(columns)
     check_present(path, wanted, names)
-    if not _is_parquet(path):
+    parquet = _open_parquet(path)
+    if parquet is None:
         return _csv_chunks(path, wanted, chunk_rows, delimiter)
-    with _open_parquet(path) as file:
-        for field in file.schema_arrow:
-            name = field.name.strip()
-            if name in wanted and not is_supported(field.type):
-                raise BadStructureError(
-                    f'Expected plain values in column "{name}" of {path}, got the type {str(field.type)[:100]}; '
-                    "write it as text or numbers, or drop it."
-                )
-    return _parquet_chunks(path, wanted, chunk_rows)
+    for field in parquet.schema_arrow:
+        name = field.name.strip()
+        if name in wanted and not is_supported(field.type):
+            parquet.close()
+            raise BadStructureError(
+                f'Expected plain values in column "{name}" of {path}, got the type {str(field.type)[:100]}; '
+                "write it as text or numbers, or drop it."
+            )
+    return _parquet_chunks(parquet, path, wanted, chunk_rows)
 
 
 def table_columns(path: str | Path, delimiter: str = ",") -> list[str]:
@@ -224,15 +225,13 @@ def table_columns(path: str | Path, delimiter: str = ",") -> list[str]:
         raise BadStructureError(f"Expected a readable table at {path}; {reason}.") from None
     if is_empty:
         raise BadStructureError(f"Expected a table with a header in {path}, got an empty file.")
-    if _is_parquet(path):
-        try:
-            with _open_parquet(path) as file:
-                names = list(file.schema_arrow.names)
-        except UnicodeDecodeError:
-            raise _damaged(path) from None
-    else:
+    parquet = _open_parquet(path)
+    if parquet is None:
         with path.open("rb") as file:
             names = _read_header(file, path, delimiter)
+    else:
+        with parquet:
+            names = list(parquet.schema_arrow.names)
     names = [name.strip() for name in names]
     repeated = [name for name, count in Counter(names).items() if count > 1 and name]
     if repeated:
@@ -259,14 +258,6 @@ def check_present(path: str | Path, wanted: Sequence[str], found: list[str]) -> 
     marks = [mark for mark in (";", "\t", "|") if len(found) == 1 and mark in found[0]]
     hint = f"; its cells seem to be separated by {marks[0]!r}: say --delimiter {marks[0]!r}" if marks else ""
     raise BadStructureError(f"Expected the columns {names}{more} in {path}, which has: {listed[:500]}{hint}.")
-
-
-def _is_parquet(path: Path) -> bool:
-    with path.open("rb") as file:
-        is_parquet = file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
-    if path.suffix in (".parquet", ".pq") and not is_parquet:
-        raise BadStructureError(f"Expected a Parquet file in {path}, got something else; check where it came from.")
-    return is_parquet
 
 
 def _read_header(file: BinaryIO, path: Path, delimiter: str) -> list[str]:
@@ -365,10 +356,17 @@ def _cell_pattern(delimiter: str) -> re.Pattern[str]:
     return re.compile(rf'(?:"((?:[^"]++|"")*+)"|((?!")[^{end}]*+))({end}|\Z)')
 
 
-def _open_parquet(path: Path) -> pq.ParquetFile:
+def _open_parquet(path: Path) -> pq.ParquetFile | None:
+    """Return the Parquet file at a path, None if its first bytes are not those of one."""
+    with path.open("rb") as file:
+        is_parquet = file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
+    if not is_parquet:
+        if path.suffix in (".parquet", ".pq"):
+            raise BadStructureError(f"Expected a Parquet file in {path}, got something else; check where it came from.")
+        return None
     try:
         return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise _damaged(path) from None
 
 
@@ -376,8 +374,8 @@ def _damaged(path: Path) -> BadStructureError:
     return BadStructureError(f"Expected a whole Parquet file in {path}, got a damaged one; copy it again.")
 
 
-def _parquet_chunks(path: Path, wanted: list[str], chunk_rows: int) -> Iterator[Chunk]:
-    with _open_parquet(path) as file:
+def _parquet_chunks(file: pq.ParquetFile, path: Path, wanted: list[str], chunk_rows: int) -> Iterator[Chunk]:
+    with file:
         raw_names = {name.strip(): name for name in file.schema_arrow.names}
         raw = [raw_names[name] for name in wanted]
         if not file.metadata.num_rows:

@@ -290,8 +290,8 @@ class BasePrivateClassifier(SearchAwareEstimator):
         self.evaluation_: Evaluation | None = None
         if trained.outcomes is not None:
             self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, inputs.people)
-        self._predictor = Predictor(inputs, self.model_, self.params_, self.rule_)
-        self.use_key(Key.fresh() if self.is_randomized or self.rule_.needs_uniforms else None)
+        self.key_ = Key.fresh() if self.is_randomized or self.rule_.needs_uniforms else None
+        self._predictor = Predictor(inputs, self.model_, self.params_, self.rule_, self.key_)
 
     def cautions(self) -> list[str]:
         """Return what users must know about this fitted classifier, in whole sentences."""
@@ -518,8 +518,15 @@ class ConstrainedClassifier(BasePrivateClassifier):
         ledger: Ledger | None = None,
         random_state: Any = None,
     ) -> None:
-        super().__init__(epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)
         self.constraint = constraint
+        self.epsilon = epsilon
+        self.delta = delta
+        self.training = training
+        self.schema = schema
+        self.sensitive = sensitive
+        self.holdout = holdout
+        self.ledger = ledger
+        self.random_state = random_state
 
 
 def training_of(estimator: BasePrivateClassifier, kind: type, *others: type) -> Any:
