@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairveil.accounting.composition import Compositions, NeighboringRelation, calibrate, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, calibrate, epsilon_of
 from fairveil.accounting.events import (
     ApproximateDP,
     Charge,
@@ -19,6 +19,7 @@ from fairveil.accounting.events import (
     PoissonSampled,
     Repeated,
 )
+from fairveil.accounting.pricing import Compositions
 from fairveil.errors import InvalidParameterError
 
 DELTA = 1e-5

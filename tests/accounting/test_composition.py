@@ -25,8 +25,8 @@ from fairveil.accounting.events import (
     Repeated,
     UnpricedChoice,
 )
-from fairveil.accounting.pld import compose, normal_delta, normal_epsilon, power
-from fairveil.accounting.pricing import composed, loss_distribution
+from fairveil.accounting.pld import compose, power
+from fairveil.accounting.pricing import composed, loss_distribution, normal_delta, normal_epsilon
 from fairveil.errors import InvalidParameterError, UnsupportedEventError
 from fairveil.research.paper_bounds import gdp_epsilon, rdp_epsilon
 

@@ -23,8 +23,8 @@ from fairveil.accounting.events import (
     PoissonSampled,
     Repeated,
 )
-from fairveil.accounting.pld import Losses, compose, normal_epsilon, power, split_atoms
-from fairveil.accounting.pricing import LossMagnitude, loss_distribution, rough_magnitude
+from fairveil.accounting.pld import Losses, compose, power, split_atoms
+from fairveil.accounting.pricing import LossMagnitude, loss_distribution, normal_epsilon, rough_magnitude
 
 DELTA = 1e-5
 GRID = 2.0**-10

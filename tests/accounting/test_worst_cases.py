@@ -6,13 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.accounting import composition
-from fairveil.accounting.composition import (
-    MAX_COMPOSITIONS,
-    NeighboringRelation,
-    compositions_of,
-    epsilon_of,
-)
+from fairveil.accounting import pricing
+from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import (
     ApproximateDP,
     Charge,
@@ -24,7 +19,7 @@ from fairveil.accounting.events import (
     Repeated,
 )
 from fairveil.accounting.pld import is_dominated
-from fairveil.accounting.pricing import loss_distribution
+from fairveil.accounting.pricing import MAX_COMPOSITIONS, compositions_of, loss_distribution
 
 DELTA = 1e-5
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -54,7 +49,7 @@ def test_parts_of_one_split_cost_the_worst_of_them() -> None:
 def test_parts_that_no_other_dominates_are_all_tried() -> None:
     sure, rare = ApproximateDP(0.4), ApproximateDP(0.1, 5e-6)
     parts = [Charge(sure, "split", "a"), Charge(rare, "split", "b")]
-    assert len(compositions_of(parts).priced(2.0**-10, ADD)) == 2
+    assert len(compositions_of(parts).priced(2.0**-10)) == 2
     for delta in (6e-6, 1e-2):
         assert epsilon_of(parts, delta) == max(epsilon_of([sure], delta), epsilon_of([rare], delta))
 
@@ -82,7 +77,7 @@ def test_too_many_compositions_are_over_counted_and_never_under() -> None:
 
 
 def test_each_of_too_many_compositions_is_still_covered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(composition, "MAX_COMPOSITIONS", 3)
+    monkeypatch.setattr(pricing, "MAX_COMPOSITIONS", 3)
     parts = {n: (ApproximateDP(0.1 + n / 100), GaussianRelease(10.0 + n)) for n in range(3)}
     charges = [Charge(event, f"split {n}", str(event)) for n, events in parts.items() for event in events]
     tried = compositions_of(charges).worst_cases()

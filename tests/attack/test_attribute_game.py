@@ -19,7 +19,7 @@ from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import DisjointCells, GaussianRelease, Joint, PoissonSampled, Repeated
-from fairveil.accounting.pld import normal_delta
+from fairveil.accounting.pricing import normal_delta
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.pf_ld.group_gradients import SHARPNESS

@@ -3,8 +3,8 @@
 ===========  ====================================================================
 events       what may be released, as frozen facts with a JSON form
 pld          privacy loss distributions on a grid: built, sampled, composed
-pricing      one use of each event -> its loss distributions and rough magnitude
-composition  everything released together -> epsilon or delta
-calibration  a budget -> the least noise that keeps it
+pricing      events -> the loss distributions of the worst compositions of them
+composition  everything released together -> epsilon or delta;
+             a budget -> the least noise that keeps it
 ===========  ====================================================================
 """

@@ -1,37 +1,26 @@
-"""Events in, (epsilon, delta) out: the worst composition of releases that one record may meet.
+"""Events in, (epsilon, delta) out: the cost of everything that one record may meet, and the least noise for a budget.
 
-A record meets every event on the whole data, and one part of every split. Its cost is that of the worst such
-composition, computed from privacy loss distributions in both directions.
-
-The least noise that keeps a plan within (epsilon, delta): one unknown scale, approached from the private side.
+`epsilon_of` and `delta_of` read the cost off the privacy loss distributions of the worst composition (`pricing`).
+`calibrate` goes the other way: one unknown scale of noise, approached from the private side.
 """
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from fairveil._typing import Float64Array
 from fairveil._validation import check_number
 from fairveil.accounting.events import Charge, Event
-from fairveil.accounting.pld import Losses, is_dominated, normal_epsilon
+from fairveil.accounting.pld import Losses
 from fairveil.accounting.pricing import (
-    LossMagnitude,
     NeighboringRelation,
-    composed,
-    count_uses,
+    compositions_of,
     grid_for,
-    has_replace_pair,
+    normal_epsilon,
     total_magnitude,
 )
 from fairveil.errors import InvalidParameterError
-
-Uses = Counter[Event]
-
-MAX_COMPOSITIONS = 64
-"""More combinations of parts than this are not tried one by one."""
 
 COARSE_FIRST = 4.0
 """The first grid is this much coarser than the estimate needs; it only serves to place the second."""
@@ -79,8 +68,8 @@ def epsilon_of(
     >>> round(epsilon_of([steps], delta=1e-5), 3)
     0.921
     """
-    delta, cases = check_number("delta", delta, below=1), compositions_of(charges)
-    rough, priced_under = cases.magnitude, cases.priced_relation(relation)
+    delta, cases = check_number("delta", delta, below=1), compositions_of(charges, relation)
+    rough = cases.magnitude
     if rough.n_uses == 0 or math.isinf(rough.variance):
         return rough.variance
     # the estimate only places the first grid; every answer comes from the distributions themselves
@@ -93,8 +82,8 @@ def epsilon_of(
     answer = math.inf
     for _ in range(1 + MAX_PASSES):
         costs = []
-        for uses, losses in cases.priced(grid, priced_under):
-            is_own_price = priced_under is relation
+        for uses, losses in cases.priced(grid):
+            is_own_price = cases.relation is relation
             cost = losses.smallest_epsilon(delta) if is_own_price else two_step_epsilon(losses, delta)
             costs.append(min(doubling * total_magnitude(uses).pure, cost))
         answer = max(costs)
@@ -113,89 +102,17 @@ def delta_of(
     """Return the delta of everything released together at this epsilon; the twin of `epsilon_of`."""
     if not epsilon >= 0:
         raise InvalidParameterError(f"Expected epsilon >= 0, got {epsilon!r}.")
-    cases = compositions_of(charges)
-    rough, priced_under = cases.magnitude, cases.priced_relation(relation)
+    cases = compositions_of(charges, relation)
+    rough = cases.magnitude
     if rough.n_uses == 0 or math.isinf(rough.variance):
         return float(rough.variance > 0)
     # delta moves faster than epsilon, so it needs a finer grid
     grid = grid_for(max(min(epsilon, 1e6), math.sqrt(rough.variance)) / 4, rough)
-    priced = cases.priced(grid, priced_under)
-    if priced_under is relation:
+    priced = cases.priced(grid)
+    if cases.relation is relation:
         return max(float(losses.hockey_stick(np.array([epsilon]))[0]) for _, losses in priced)
     half = np.array([epsilon / 2])
     return max(math.exp(min(0.0, _group_log_delta(losses, half)[0])) for _, losses in priced)
-
-
-@dataclass(frozen=True)
-class Compositions:
-    """Events on the whole data, and for each split the different compositions that its parts met."""
-
-    whole: Uses
-    splits: tuple[tuple[Uses, ...], ...]
-
-    @property
-    def magnitude(self) -> LossMagnitude:
-        """The rough magnitude of the worst composition."""
-        totals = [[total_magnitude(part) for part in parts] for parts in ((self.whole,), *self.splits)]
-        return LossMagnitude(
-            math.fsum(max(total.variance for total in parts) for parts in totals),
-            max(total.reach for parts in totals for total in parts),
-            sum(max(total.n_uses for total in parts) for parts in totals),
-        )
-
-    def worst_cases(self) -> list[Uses]:
-        """Return every composition, or fewer and more expensive ones if there are too many."""
-        cases = [self.whole]
-        for parts in sorted(self.splits, key=len):
-            longer = _distinct(case + part for case in cases for part in parts)
-            # all parts in sequence cost more than any one of them
-            is_short = len(longer) <= MAX_COMPOSITIONS
-            cases = longer if is_short else [case + sum(parts, Uses()) for case in cases]
-        return cases
-
-    def priced_relation(self, relation: NeighboringRelation) -> NeighboringRelation:
-        """Return the relation under which every event has a price of its own: `relation` itself if possible."""
-        if not isinstance(relation, NeighboringRelation):
-            raise InvalidParameterError(f"Expected relation to be a member of NeighboringRelation, got {relation!r}.")
-        if relation is NeighboringRelation.REPLACE_ONE:
-            events = frozenset(self.whole).union(*(part for split in self.splits for part in split))
-            if not all(has_replace_pair(event) for event in events):
-                return NeighboringRelation.ADD_OR_REMOVE_ONE
-        return relation
-
-    def priced(self, grid: float, relation: NeighboringRelation) -> list[tuple[Uses, Losses]]:
-        """Return the worst cases with their losses, without parts that another part of their split dominates."""
-        splits: list[tuple[Uses, ...]] = []
-        for parts in self.splits:
-            if len(parts) == 1:
-                splits.append(parts)
-                continue
-            kept: list[tuple[Uses, Losses]] = []
-            for part in sorted(parts, key=lambda uses: -total_magnitude(uses).variance):
-                losses = composed(part, grid, relation)
-                if not any(is_dominated(losses, other) for _, other in kept):
-                    kept.append((part, losses))
-            splits.append(tuple(part for part, _ in kept))
-        cases = Compositions(self.whole, tuple(splits)).worst_cases()
-        return [(uses, composed(uses, grid, relation)) for uses in cases]
-
-
-def compositions_of(charges: Iterable[Charge | Event]) -> Compositions:
-    """Return the compositions that a record may meet; a bare event read the whole data.
-
-    A record lies in exactly one part of each split, whichever was drawn, so the worst composition is the cost.
-    """
-    whole: Uses = Counter()
-    splits: dict[str, dict[str, Uses]] = defaultdict(lambda: defaultdict(Counter))
-    for charge in charges:
-        placed = charge if isinstance(charge, Charge) else Charge(charge)
-        uses = splits[placed.split][placed.part] if placed.split else whole
-        uses.update(count_uses(placed.event))
-    return Compositions(whole, tuple(tuple(_distinct(parts.values())) for parts in splits.values()))
-
-
-def _distinct(many: Iterable[Uses]) -> list[Uses]:
-    return list({frozenset(uses.items()): uses for uses in many}.values())
 
 
 def two_step_epsilon(losses: Losses, delta: float) -> float:

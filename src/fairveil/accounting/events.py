@@ -4,9 +4,10 @@ An event states public numbers only. `Event` checks every field by its name, so 
 one rule wherever it occurs. What an event costs is decided in `pricing`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from fairveil._validation import check_number
@@ -27,8 +28,29 @@ class Event:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            checked = _CHECKS[field.name](field.name, getattr(self, field.name))
-            object.__setattr__(self, field.name, checked)
+            name, value = field.name, getattr(self, field.name)
+            inner: Iterable[Any] = ()
+            if name == "event":
+                inner = [value]
+            elif name == "releases":
+                inner = value = tuple(value)
+            elif name == "ways":
+                value = tuple(map(tuple, value))
+                inner = chain(*value)
+            else:
+                value = _CHECKS[name](name, value)
+            for event in inner:
+                if not isinstance(event, Event):
+                    what = "event" if name == "event" else "each release"
+                    raise InvalidParameterError(f"Expected {what} to be an event, got {type(event).__name__}.")
+            if name == "releases" and not value:
+                raise InvalidParameterError("Expected at least one release in a joint event, got none.")
+            if name == "ways" and not (value and all(value)):
+                raise InvalidParameterError(
+                    "Expected at least one composition in a run, each with a release, got fewer; list what a run "
+                    "releases."
+                )
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
@@ -150,8 +172,10 @@ class Charge:
     unit: str = "record"
 
     def __post_init__(self) -> None:
-        _check_event("event", self.event)
-        _check_text("unit", self.unit)
+        if not isinstance(self.event, Event):
+            raise InvalidParameterError(f"Expected event to be an event, got {type(self.event).__name__}.")
+        if not (isinstance(self.unit, str) and self.unit.strip()):
+            raise InvalidParameterError(f"Expected unit to be a text that is not empty, got {self.unit!r}.")
         are_texts = isinstance(self.split, str) and isinstance(self.part, str)
         if not are_texts or bool(self.split) != bool(self.part):
             raise InvalidParameterError(
@@ -241,32 +265,10 @@ _KINDS: dict[str, type[Event]] = {
 }  # fmt: skip
 
 
-def _check_event(name: str, value: Any) -> Event:
-    if not isinstance(value, Event):
-        raise InvalidParameterError(f"Expected {name} to be an event, got {type(value).__name__}.")
-    return value
-
-
 def _check_text(name: str, value: Any) -> str:
     if not (isinstance(value, str) and value.strip()):
         raise InvalidParameterError(f"Expected {name} to be a text that is not empty, got {value!r}.")
     return value
-
-
-def _check_releases(_: str, value: Any) -> tuple[Event, ...]:
-    releases = tuple(_check_event("each release", release) for release in value)
-    if not releases:
-        raise InvalidParameterError("Expected at least one release in a joint event, got none.")
-    return releases
-
-
-def _check_compositions(_: str, value: Any) -> tuple[tuple[Event, ...], ...]:
-    compositions = tuple(tuple(_check_event("each release", event) for event in events) for events in value)
-    if not compositions or not all(compositions):
-        raise InvalidParameterError(
-            "Expected at least one composition in a run, each with a release, got fewer; list what a run releases."
-        )
-    return compositions
 
 
 def _check_mean_runs(name: str, value: Any) -> float:
@@ -291,8 +293,5 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "rate": partial(check_number, at_most=1),
     "mean": _check_mean_runs,
     "reason": _check_text,
-    "event": _check_event,
-    "releases": _check_releases,
-    "ways": _check_compositions,
 }
-"""What a field of that name may hold."""
+"""What a field of that name may hold; fields that hold events are checked by `Event` itself."""

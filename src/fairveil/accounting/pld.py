@@ -30,8 +30,6 @@ from functools import cached_property, partial
 
 import numpy as np
 from scipy import fft, signal
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
 
 from fairveil._typing import Float64Array
 
@@ -40,6 +38,9 @@ TAIL_MASS = 1e-15
 
 ROUNDING = 4e-17
 """What the Fourier transform may lose of delta per use, twice the largest loss observed; put at infinity."""
+
+MAX_ATOMS = 2**18
+"""Whole numbers beyond so many are bundled, each bundle at the worst mass and loss of its members."""
 
 MAX_MOVES = 100
 """How often the ends of a common tangent may move; any two ends give a chord that errs upward only."""
@@ -127,26 +128,6 @@ class Losses:
         return np.maximum(self.remove.hockey_stick(epsilons), self.add.hockey_stick(epsilons))
 
 
-def normal_epsilon(shift: float, delta: float) -> float:
-    """Return the epsilon between two unit normal distributions this far apart (Balle and Wang 2018, theorem 8)."""
-    bound = shift * shift / 2 + shift * math.sqrt(2 * math.log(1 / delta))
-    if shift > 1e6:  # the bound is tight to 1e-6, and the curve below lost in rounding
-        return bound
-    if 2 * ndtr(shift / 2) - 1 <= delta:
-        return 0.0
-
-    def excess(epsilon: float) -> float:
-        return float(normal_delta(shift, epsilon)) - delta
-
-    return float(brentq(excess, 0.0, bound, rtol=1e-12))
-
-
-def normal_delta(shift: float, epsilon: Float64Array | float) -> Float64Array:
-    """Return the hockey-stick curve between two unit normal distributions this far apart."""
-    far = np.exp(epsilon + log_ndtr(-shift / 2 - epsilon / shift))
-    return np.asarray(ndtr(shift / 2 - epsilon / shift) - far)
-
-
 def connect_dots(remove: Profile, add: Profile, grid: float) -> Losses:
     """Return the least distributions on the grid whose curves lie nowhere below the profiles'."""
     ahead = remove.curve(np.arange(math.ceil(max(remove.highest, 0.0) / grid) + 1, dtype=np.float64) * grid)
@@ -208,6 +189,12 @@ def _losses_of_curves(ahead: Float64Array, back: Float64Array, grid: float) -> L
     return Losses(directions[0], directions[-1])
 
 
+def bundled_numbers(low: int, high: int) -> tuple[Float64Array, int]:
+    """Return the first number of each bundle of whole numbers in [low, high], and how many a bundle holds."""
+    stride = max(1, math.ceil((high - low + 1) / MAX_ATOMS))
+    return np.arange(low, high + 1, stride, dtype=np.float64), stride
+
+
 def split_atoms(losses: Float64Array, masses: Float64Array, infinite: float, grid: float) -> LossDistribution:
     """Return the connect-the-dots distribution of finitely many atoms: each is split between two grid points.
 
@@ -224,9 +211,14 @@ def split_atoms(losses: Float64Array, masses: Float64Array, infinite: float, gri
 
 def compose(first: Losses, second: Losses) -> Losses:
     """Return the losses of two mechanisms in sequence."""
-    remove = _convolve(first.remove, second.remove)
+    pairs = [(first.remove, second.remove), (first.add, second.add)]
     is_symmetric = first.add is first.remove and second.add is second.remove
-    return Losses(remove, remove if is_symmetric else _convolve(first.add, second.add))
+    directions: list[LossDistribution] = []
+    for one, other in pairs[:1] if is_symmetric else pairs:
+        masses = np.maximum(signal.fftconvolve(one.masses, other.masses), 0.0)
+        infinite = one.infinite + other.infinite - one.infinite * other.infinite
+        directions.append(_trim(LossDistribution(one.grid, one.first + other.first, masses, infinite), TAIL_MASS))
+    return Losses(directions[0], directions[-1])
 
 
 def power(losses: Losses, count: int) -> Losses:
@@ -247,12 +239,6 @@ def power(losses: Losses, count: int) -> Losses:
         first = trimmed.first * count + low
         directions.append(LossDistribution(one.grid, first, masses, min(1.0, infinite)))
     return Losses(directions[0], directions[-1])
-
-
-def _convolve(first: LossDistribution, second: LossDistribution) -> LossDistribution:
-    masses = np.maximum(signal.fftconvolve(first.masses, second.masses), 0.0)
-    infinite = first.infinite + second.infinite - first.infinite * second.infinite
-    return _trim(LossDistribution(first.grid, first.first + second.first, masses, infinite), TAIL_MASS)
 
 
 def _trim(losses: LossDistribution, tail: float) -> LossDistribution:

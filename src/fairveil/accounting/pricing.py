@@ -1,19 +1,23 @@
-"""What one use of each event costs, as privacy loss distributions, and how large that loss is, roughly.
+"""What events cost, as privacy loss distributions: the worst compositions that a record may meet, and each event.
 
-Each kind of event has two handlers: `loss_distribution` gives its price, and `rough_magnitude` gives numbers that are
-good enough to choose a grid or a first guess, and are never a price. A handler prices one use; only `_price_uses`
+A record meets every event on the whole data, and one part of every split: `Compositions` lists what that may be. Each
+kind of event has two handlers: `loss_distribution` gives its price, and `rough_magnitude` gives numbers that are good
+enough to choose a grid or a first guess, and are never a price. A handler prices one use; only `_price_uses`
 multiplies. An unknown event is refused.
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache, partial, reduce, singledispatch
+from itertools import chain
 
 import numpy as np
 from dp_accounting.pld import privacy_loss_mechanism as mechanisms
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
 
 from fairveil._typing import Float64Array
 from fairveil.accounting import events as ev
@@ -22,18 +26,21 @@ from fairveil.accounting.pld import (
     Losses,
     Profile,
     best_of_losses,
+    bundled_numbers,
     compose,
     connect_dots,
-    normal_delta,
+    is_dominated,
     power,
     sampled_losses,
     split_atoms,
     worst_of,
 )
-from fairveil.errors import UnsupportedEventError
+from fairveil.errors import InvalidParameterError, UnsupportedEventError
 
-MAX_ATOMS = 2**18
-"""Whole numbers beyond so many are bundled, each bundle at the worst mass and loss of its members."""
+Uses = Counter[ev.Event]
+
+MAX_COMPOSITIONS = 64
+"""More combinations of parts than this are not tried one by one."""
 
 FINENESS = 0.01
 """Grid over epsilon / sqrt(uses): the chords then inflate epsilon by less than 0.03 %."""
@@ -53,6 +60,100 @@ class NeighboringRelation(Enum):
 
     ADD_OR_REMOVE_ONE = "ADD_OR_REMOVE_ONE"
     REPLACE_ONE = "REPLACE_ONE"
+
+
+N_MOVES = {NeighboringRelation.ADD_OR_REMOVE_ONE: 1, NeighboringRelation.REPLACE_ONE: 2}
+"""How often a record's bounded contribution may move: replacing is removing and adding."""
+
+
+@dataclass(frozen=True)
+class LossMagnitude:
+    """The variance of the loss (log of 1 + chi-square), the largest loss that matters, and how many uses.
+
+    These are rough; `pure` is not: no loss is ever larger, so it is an epsilon at delta 0 (often infinite).
+    """
+
+    variance: float
+    reach: float
+    n_uses: float = 1
+    pure: float = math.inf
+
+
+@dataclass(frozen=True)
+class Compositions:
+    """Events on the whole data, and for each split the different compositions that its parts met.
+
+    `relation` is one under which every event has a price of its own.
+    """
+
+    whole: Uses
+    splits: tuple[tuple[Uses, ...], ...]
+    relation: NeighboringRelation
+
+    @property
+    def magnitude(self) -> LossMagnitude:
+        """The rough magnitude of the worst composition."""
+        totals = [[total_magnitude(part) for part in parts] for parts in ((self.whole,), *self.splits)]
+        return LossMagnitude(
+            math.fsum(max(total.variance for total in parts) for parts in totals),
+            max(total.reach for parts in totals for total in parts),
+            sum(max(total.n_uses for total in parts) for parts in totals),
+        )
+
+    def worst_cases(self) -> list[Uses]:
+        """Return every composition, or fewer and more expensive ones if there are too many."""
+        cases = [self.whole]
+        for parts in sorted(self.splits, key=len):
+            longer = [case + part for case in cases for part in parts]
+            distinct = {frozenset(case.items()): case for case in longer}
+            # all parts in sequence cost more than any one of them
+            is_short = len(distinct) <= MAX_COMPOSITIONS
+            cases = list(distinct.values()) if is_short else [case + sum(parts, Uses()) for case in cases]
+        return cases
+
+    def priced(self, grid: float) -> list[tuple[Uses, Losses]]:
+        """Return the worst cases with their losses, without parts that another part of their split dominates."""
+        splits: list[tuple[Uses, ...]] = []
+        for parts in self.splits:
+            if len(parts) == 1:
+                splits.append(parts)
+                continue
+            kept: list[tuple[Uses, Losses]] = []
+            for part in sorted(parts, key=lambda uses: -total_magnitude(uses).variance):
+                losses = composed(part, grid, self.relation)
+                if not any(is_dominated(losses, other) for _, other in kept):
+                    kept.append((part, losses))
+            splits.append(tuple(part for part, _ in kept))
+        cases = replace(self, splits=tuple(splits)).worst_cases()
+        return [(uses, composed(uses, grid, self.relation)) for uses in cases]
+
+
+def compositions_of(
+    charges: Iterable[ev.Charge | ev.Event], relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
+) -> Compositions:
+    """Return the compositions that a record may meet; a bare event read the whole data.
+
+    A record lies in exactly one part of each split, whichever was drawn, so the worst composition is the cost. Where
+    an event has no price under `relation`, all are to be priced for one record added or removed.
+    """
+    if not isinstance(relation, NeighboringRelation):
+        raise InvalidParameterError(f"Expected relation to be a member of NeighboringRelation, got {relation!r}.")
+    whole: Uses = Counter()
+    splits: dict[str, dict[str, Uses]] = defaultdict(lambda: defaultdict(Counter))
+    for charge in charges:
+        if isinstance(charge, ev.Charge):
+            uses = splits[charge.split][charge.part] if charge.split else whole
+            uses.update(count_uses(charge.event))
+        elif isinstance(charge, ev.Event):
+            whole.update(count_uses(charge))
+        else:
+            raise InvalidParameterError(f"Expected a charge or an event, got {type(charge).__name__}.")
+    different = ({frozenset(uses.items()): uses for uses in parts.values()} for parts in splits.values())
+    parts = tuple(tuple(distinct.values()) for distinct in different)
+    if relation is NeighboringRelation.REPLACE_ONE:
+        events = {event for uses in (whole, *chain(*parts)) for event in uses}
+        relation = relation if all(map(has_replace_pair, events)) else NeighboringRelation.ADD_OR_REMOVE_ONE
+    return Compositions(whole, parts, relation)
 
 
 def count_uses(event: ev.Event, times: int = 1) -> Counter[ev.Event]:
@@ -100,37 +201,39 @@ _price_one_use = lru_cache(maxsize=8)(loss_distribution)
 
 @loss_distribution.register
 def _(event: ev.GaussianRelease, grid: float, relation: NeighboringRelation) -> Losses:
-    profile = _gaussian_profile(event.noise_multiplier / _n_moves(relation))
+    profile = _gaussian_profile(event.noise_multiplier / N_MOVES[relation])
     return connect_dots(profile, profile, grid)
 
 
 @loss_distribution.register
 def _(event: ev.LaplaceRelease, grid: float, relation: NeighboringRelation) -> Losses:
-    largest = _n_moves(relation) / event.noise_multiplier
+    largest = N_MOVES[relation] / event.noise_multiplier
     profile = Profile(lambda epsilons: -np.expm1(np.minimum(epsilons - largest, 0.0) / 2), largest)
     return connect_dots(profile, profile, grid)
 
 
 @loss_distribution.register
 def _(event: ev.DiscreteLaplaceRelease, grid: float, relation: NeighboringRelation) -> Losses:
-    shift, decay = event.sensitivity * _n_moves(relation), 1 / event.scale
-    inner, stride = _bundles(1, shift - 1)
+    shift, decay = event.sensitivity * N_MOVES[relation], 1 / event.scale
+    inner, stride = bundled_numbers(1, shift - 1)
     # all of x <= 0 has the same loss, and so has all of x >= shift
     x = np.concatenate([[0.0], inner, [shift]])
     ends = np.array([1.0, math.exp(-decay * shift)]) / (1 + math.exp(-decay))
     masses = np.insert(ends, 1, stride * math.tanh(decay / 2) * np.exp(-decay * inner))
-    return _symmetric(split_atoms(decay * (shift - 2 * x), masses, 0.0, grid))
+    losses = split_atoms(decay * (shift - 2 * x), masses, 0.0, grid)
+    return Losses(losses, losses)
 
 
 @loss_distribution.register
 def _(event: ev.DiscreteGaussianRelease, grid: float, relation: NeighboringRelation) -> Losses:
-    shift, std = event.sensitivity * _n_moves(relation), event.std
+    shift, std = event.sensitivity * N_MOVES[relation], event.std
     bound = math.ceil(12 * std)  # leaves less than 1e-30 outside
-    x, stride = _bundles(-bound, bound)
+    x, stride = bundled_numbers(-bound, bound)
     weights = stride * np.exp(-0.5 * (np.clip(0.0, x, x + stride - 1) / std) ** 2)
     # by Poisson summation the weights of all whole numbers add up to std sqrt(2 pi), but for a tiny std
     total = weights.sum() if stride == 1 else std * math.sqrt(2 * math.pi)
-    return _symmetric(split_atoms(shift * (shift - 2 * x) / (2 * std**2), weights / total, 0.0, grid))
+    losses = split_atoms(shift * (shift - 2 * x) / (2 * std**2), weights / total, 0.0, grid)
+    return Losses(losses, losses)
 
 
 @loss_distribution.register
@@ -138,13 +241,15 @@ def _(event: ev.ApproximateDP, grid: float, relation: NeighboringRelation) -> Lo
     # two steps of group privacy: delta grows by 1 + e^epsilon
     factor = 1 + math.exp(min(event.epsilon, 700.0)) if relation is NeighboringRelation.REPLACE_ONE else 1.0
     delta = min(1.0, event.delta * factor)
-    return _symmetric(_worst_approximate(event.epsilon * _n_moves(relation), delta, grid))
+    losses = _worst_approximate(event.epsilon * N_MOVES[relation], delta, grid)
+    return Losses(losses, losses)
 
 
 @loss_distribution.register(ev.NonPrivateRelease)
 @loss_distribution.register(ev.UnpricedChoice)
 def _(event: ev.Event, grid: float, relation: NeighboringRelation) -> Losses:
-    return _symmetric(LossDistribution(grid, 0, np.zeros(1), 1.0))
+    losses = LossDistribution(grid, 0, np.zeros(1), 1.0)
+    return Losses(losses, losses)
 
 
 @loss_distribution.register
@@ -187,7 +292,7 @@ def _(event: ev.PoissonSampled, grid: float, relation: NeighboringRelation) -> L
         return sampled_losses(profile, profile, event.rate, grid)
     # a base grid that is fine against the loss of the base alone
     rough = rough_magnitude(event.event)
-    base_grid = _power_of_two(max(math.sqrt(rough.variance) / 4096, rough.reach / MAX_CELLS))
+    base_grid = grid_for(0.0, rough, at_least=math.sqrt(rough.variance) / 4096)
     base = _price_one_use(event.event, base_grid, relation)
     return sampled_losses(base.remove.profile, base.add.profile, event.rate, grid)
 
@@ -224,25 +329,10 @@ def _count_all(releases: Iterable[ev.Event]) -> Counter[ev.Event]:
     return sum((count_uses(release) for release in releases), Counter[ev.Event]())
 
 
-def _n_moves(relation: NeighboringRelation) -> int:
-    """Return how often a record's bounded contribution may move: replacing is removing and adding."""
-    return 2 if relation is NeighboringRelation.REPLACE_ONE else 1
-
-
-def _symmetric(losses: LossDistribution) -> Losses:
-    return Losses(losses, losses)
-
-
 def _gaussian_profile(noise_multiplier: float) -> Profile:
     shift = 1 / noise_multiplier
     # 10.2 standard deviations leave 1e-24 above
     return Profile(partial(normal_delta, shift), shift * (10.2 + shift / 2))
-
-
-def _bundles(low: int, high: int) -> tuple[Float64Array, int]:
-    """Return the first number of each bundle of whole numbers in [low, high], and how many a bundle holds."""
-    stride = max(1, math.ceil((high - low + 1) / MAX_ATOMS))
-    return np.arange(low, high + 1, stride, dtype=np.float64), stride
 
 
 def _worst_approximate(epsilon: float, delta: float, grid: float) -> LossDistribution:
@@ -265,19 +355,6 @@ def _sampled_replacement(event: ev.PoissonSampled, multiplier: float | None, gri
     return connect_dots(profile, profile, grid)
 
 
-@dataclass(frozen=True)
-class LossMagnitude:
-    """The variance of the loss (log of 1 + chi-square), the largest loss that matters, and how many uses.
-
-    These are rough; `pure` is not: no loss is ever larger, so it is an epsilon at delta 0 (often infinite).
-    """
-
-    variance: float
-    reach: float
-    n_uses: float = 1
-    pure: float = math.inf
-
-
 def total_magnitude(uses: Mapping[ev.Event, int]) -> LossMagnitude:
     """Return the magnitude of all uses in sequence; the reach stays that of the largest one."""
     each = [(rough_magnitude(event), count) for event, count in uses.items()]
@@ -287,16 +364,13 @@ def total_magnitude(uses: Mapping[ev.Event, int]) -> LossMagnitude:
     return LossMagnitude(variance, reach, sum(one.n_uses * count for one, count in each), pure)
 
 
-def grid_for(epsilon: float, magnitude: LossMagnitude) -> float:
-    """Return the grid that resolves `epsilon` after all uses and still fits into memory."""
+def grid_for(epsilon: float, magnitude: LossMagnitude, at_least: float = 0.0) -> float:
+    """Return the grid that resolves `epsilon` after all uses, is not below `at_least`, and still fits into memory."""
     # a large epsilon is mostly the mean loss, half the variance: the spread is what the grid must resolve
     spread = min(epsilon, math.sqrt(8 * epsilon))
     wanted = FINENESS * spread / math.sqrt(max(magnitude.n_uses, FEW_USES))
-    return _power_of_two(max(wanted, 2e-6 * epsilon, magnitude.reach / MAX_CELLS))
-
-
-def _power_of_two(grid: float) -> float:
-    # nested grids: a finer one never gives a larger answer, and caches meet
+    grid = max(wanted, 2e-6 * epsilon, at_least, magnitude.reach / MAX_CELLS)
+    # powers of two are nested: a finer grid never gives a larger answer, and caches meet
     return 2.0 ** math.floor(math.log2(min(max(grid, 1e-12), 1e300)))
 
 
@@ -378,6 +452,22 @@ def _(event: ev.BestOfRuns) -> LossMagnitude:
     n_uses = FINER_RUNS * max(FEW_USES, *(run.n_uses for run in runs))
     factor = (1 + math.log1p(event.mean) / 2) ** 2
     return LossMagnitude(factor * variance, reach + event.mean * min(reach / 8, 1.0), n_uses, pure)
+
+
+def normal_epsilon(shift: float, delta: float) -> float:
+    """Return the epsilon between two unit normal distributions this far apart (Balle and Wang 2018, theorem 8)."""
+    bound = shift * shift / 2 + shift * math.sqrt(2 * math.log(1 / delta))
+    if shift > 1e6:  # the bound is tight to 1e-6, and the curve below lost in rounding
+        return bound
+    if 2 * ndtr(shift / 2) - 1 <= delta:
+        return 0.0
+    return float(brentq(lambda epsilon: float(normal_delta(shift, epsilon)) - delta, 0.0, bound, rtol=1e-12))
+
+
+def normal_delta(shift: float, epsilon: Float64Array | float) -> Float64Array:
+    """Return the hockey-stick curve between two unit normal distributions this far apart."""
+    far = np.exp(epsilon + log_ndtr(-shift / 2 - epsilon / shift))
+    return np.asarray(ndtr(shift / 2 - epsilon / shift) - far)
 
 
 def _normal(shift: float) -> LossMagnitude:

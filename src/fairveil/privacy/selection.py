@@ -14,9 +14,8 @@ from typing import Any, Generic, TypeVar
 
 from fairveil._random import Coins
 from fairveil._validation import check_number
-from fairveil.accounting.composition import compositions_of
 from fairveil.accounting.events import BestOfRuns, Charge, Event, NonPrivateRelease
-from fairveil.accounting.pricing import count_uses
+from fairveil.accounting.pricing import compositions_of, count_uses
 from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.privacy.ledger import Ledger, Receipt
 from fairveil.privacy.plan import Plan, Stage, cost_by_itself, debit_plan

@@ -18,7 +18,7 @@ from scipy.special import gammaln, logsumexp
 
 from fairveil._typing import Float64Array
 from fairveil._validation import check_choice, check_number
-from fairveil.accounting.composition import compositions_of, epsilon_of
+from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import (
     Charge,
     Event,
@@ -28,8 +28,7 @@ from fairveil.accounting.events import (
     PoissonSampled,
     Repeated,
 )
-from fairveil.accounting.pld import normal_epsilon
-from fairveil.accounting.pricing import count_uses, gaussian_multiplier
+from fairveil.accounting.pricing import compositions_of, count_uses, gaussian_multiplier, normal_epsilon
 from fairveil.errors import InvalidParameterError, UnsupportedEventError
 from fairveil.fairness.diagnostics import quantile
 from fairveil.fairness.rates import HistogramConstraints
