@@ -211,7 +211,7 @@ def test_our_plan_accounts_for_the_largest_rate_and_for_everything(shares, epsil
     """Sizes, steps and the last count together cost no more than is claimed."""
     fitting = NoisyDescent(shares=shares)
     plan = cached_plan(postprocessed(fitting), task(epsilon))
-    rates = plan.stage("rule").sampling_rates
+    rates = dict(plan.stage("rule").rates)
     assert rates == fitting.rates_for(task(epsilon))
     (event,) = {plan.stage("rule").event.event}
     assert event.rate == max(rates.values()) == near(0.0131 if shares is None else 0.0199, 4)

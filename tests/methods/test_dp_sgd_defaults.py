@@ -111,4 +111,4 @@ def test_a_rate_that_is_set_is_the_rate(n_public, given_rate):
 
 def test_the_rate_of_the_plan_is_the_rate():
     (part,) = Descent().stages(1.0, 1.0, replace(TASK, n_public=10_000))
-    assert part.sampling_rates == {-1: 0.2}
+    assert dict(part.rates) == {-1: 0.2}

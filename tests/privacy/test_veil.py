@@ -263,9 +263,12 @@ def test_empty_records_answer_with_noise_alone(rng):
 
 
 def test_rates_cannot_be_changed_after_the_debit(rng):
-    plan = plan_of(Release("size", "gaussian", 0.0), rate=0.01, epsilon=np.inf)
+    rates = {-1: 0.01}
+    plan = Plan((Stage("train", (Release("size", "gaussian", 0.0),), 1.0, rates),), np.inf, 1e-5)
     veil = open_train(make_records(rng), plan)
-    plan.stages[0].sampling_rates[-1] = 1.0
+    rates[-1] = 1.0
+    with pytest.raises(TypeError):
+        plan.stages[0].rates[-1] = (-1, 1.0)
     assert veil.draw().release_counts(Count(one_cell(2), 1), name="size")[0] < 100
 
 

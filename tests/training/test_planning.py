@@ -143,7 +143,7 @@ def test_a_slice_is_the_rules_share_of_the_precision(share):
     """Squared signal over noise: of 50 batches at rate q it is 50 q^2 / noise^2, of one count 1 / noise^2."""
     plan = plan_of(budget_share=share)
     steps, rule = plan.stage("train"), plan.stage("rule")
-    trained = steps.n_steps * steps.sampling_rates[-1] ** 2 / noise(plan, "train") ** 2
+    trained = steps.n_steps * dict(steps.rates)[-1] ** 2 / noise(plan, "train") ** 2
     ruled = sum(1 / release.noise_multiplier**2 for release in rule.releases)
     assert ruled / (ruled + trained) == pytest.approx(share, rel=1e-6)
 

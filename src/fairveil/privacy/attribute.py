@@ -21,6 +21,7 @@ from fairveil._typing import Float32Array
 from fairveil.privacy.records import MemoryRecords
 
 ATTRIBUTE = "attribute "
+"""What the name of a unit of protection begins with if the unit is an attribute, not a whole record or person."""
 
 
 def attribute_unit(names: Sequence[str], whose: str) -> str:
@@ -32,11 +33,6 @@ def attribute_unit(names: Sequence[str], whose: str) -> str:
     'attribute sex + race of each person by id'
     """
     return f"{ATTRIBUTE}{' + '.join(names)} of each {whose}"
-
-
-def hides_attribute(unit: str) -> bool:
-    """Return whether a unit of protection is an attribute and not a whole record or person."""
-    return unit.startswith(ATTRIBUTE)
 
 
 class PublicRows:

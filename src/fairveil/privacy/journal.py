@@ -33,8 +33,11 @@ class Journal:
             return self._parse(file.read())[0]
 
     @contextmanager
-    def appending(self) -> Iterator["Appender"]:
-        """Hold the lock, hand over what is there and a way to append; nobody else can write in between."""
+    def appending(self) -> Iterator[list[dict[str, Any]]]:
+        """Hold the lock and yield all lines; what is appended to them is on disk at the end of the block.
+
+        Nobody else can write in between. If the block fails, nothing is written.
+        """
         existed = self.path.exists()
         with self._locked("ab+", fcntl.LOCK_EX) as file:
             if not existed:
@@ -44,7 +47,12 @@ class Journal:
             file.truncate(length)
             if length == 0:
                 _write(file, HEADER)
-            yield Appender(file, lines, chain)
+            n_before = len(lines)
+            yield lines
+            for line in lines[n_before:]:
+                chain = _link(chain, line)
+                raw = json.dumps({**line, "chain": chain}, allow_nan=False, sort_keys=True).encode()
+                _write(file, raw + b"\n")
 
     @contextmanager
     def _locked(self, mode: str, kind: int) -> Iterator[IO[bytes]]:
@@ -80,22 +88,6 @@ class Journal:
                 )
             lines.append(line)
         return lines, whole, chain
-
-
-class Appender:
-    """The open end of a journal, valid while its lock is held."""
-
-    def __init__(self, file: IO[bytes], lines: list[dict[str, Any]], chain: str) -> None:
-        self.lines = lines
-        self._file = file
-        self._chain = chain
-
-    def append(self, line: dict[str, Any]) -> None:
-        """Write one line and return when it is on disk."""
-        self._chain = _link(self._chain, line)
-        raw = json.dumps({**line, "chain": self._chain}, allow_nan=False, sort_keys=True).encode()
-        _write(self._file, raw + b"\n")
-        self.lines.append(line)
 
 
 def _write(file: IO[bytes], content: bytes) -> None:

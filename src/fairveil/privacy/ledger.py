@@ -11,11 +11,12 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from fairveil._random import Coins
 from fairveil._validation import check_number
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import (
@@ -61,38 +62,48 @@ class Receipt:
     split: str
 
 
-class _Appending(Protocol):
-    lines: list[dict[str, Any]]
+class PublicPlan(Protocol):
+    """The public numbers of a plan, which are debited before it is carried out."""
 
-    def append(self, line: dict[str, Any]) -> None: ...
+    @property
+    def epsilon(self) -> float:
+        """The epsilon that it was calibrated to."""
+
+    @property
+    def delta(self) -> float:
+        """The delta that it is stated at."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether it claims any guarantee."""
+
+    def charges(self, split: str) -> tuple[Charge, ...]:
+        """Return what the ledger debits."""
 
 
 class _Store(Protocol):
     def read(self) -> list[dict[str, Any]]: ...
 
-    def appending(self) -> AbstractContextManager[_Appending]: ...
+    def appending(self) -> AbstractContextManager[list[dict[str, Any]]]: ...
 
 
 class _Memory:
     """A journal that lives as long as its process, and only there: a copy elsewhere would lose its debits."""
 
     def __init__(self) -> None:
-        self.lines: list[dict[str, Any]] = []
+        self._lines: list[dict[str, Any]] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
 
     def read(self) -> list[dict[str, Any]]:
-        return list(self.lines)
-
-    def append(self, line: dict[str, Any]) -> None:
-        self.lines.append(line)
+        return list(self._lines)
 
     @contextmanager
-    def appending(self) -> Iterator["_Memory"]:
+    def appending(self) -> Iterator[list[dict[str, Any]]]:
         if os.getpid() != self._process:
             raise SealedLedgerError(_sealed("a ledger in memory was carried into another process"))
         with self._lock:
-            yield self
+            yield self._lines
 
 
 def _sealed(what: str) -> str:
@@ -148,7 +159,16 @@ class Ledger:
 
     def set_budget(self, budget: Budget) -> None:
         """Put a budget in force; a later one replaces it, and both stay on the ledger."""
-        self._append({"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta}, ())
+        self._append({"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta})
+
+    def debit_plan(self, plan: PublicPlan, coins: Coins, purpose: str) -> Receipt:
+        """Debit a plan under a new split name; with coins that are not secret, it is debited as not private."""
+        split = uuid.uuid4().hex[:12]
+        charges = plan.charges(split)
+        if plan.is_private and not coins.is_secret:
+            charges = tuple(replace(charge, event=NonPrivateRelease("seeded coins")) for charge in charges)
+        details = {"epsilon": plan.epsilon if plan.is_private else None, "delta": plan.delta}
+        return self.debit(charges, purpose, details, split)
 
     def debit(
         self,
@@ -159,13 +179,8 @@ class Ledger:
     ) -> Receipt:
         """Debit events before they happen, or refuse; on return they are on disk."""
         charges, details = tuple(charges), dict(details or {})
-        line = {
-            "kind": "debit",
-            "purpose": purpose,
-            "charges": [to_dict(charge) for charge in charges],
-            "details": details,
-        }
-        return Receipt(Entry(self._append(line, charges), purpose, charges, details), split)
+        at = self._append({"kind": "debit", "purpose": purpose, "details": details}, charges)
+        return Receipt(Entry(at, purpose, charges, details), split)
 
     def debit_unpriced(self, reason: str) -> Receipt:
         """Record a choice that used private rows outside any accounting: no total can be stated after it."""
@@ -181,15 +196,16 @@ class Ledger:
         """Whom the entries hide, "record" or "person by COLUMN"; with more than one, no total can be stated."""
         return units_of(charge for entry in self.entries for charge in entry.charges)
 
-    def _append(self, line: dict[str, Any], charges: Sequence[Charge]) -> str:
-        """Write a line, unless its charges exceed the budget, and return its time."""
+    def _append(self, line: dict[str, Any], charges: Sequence[Charge] | None = None) -> str:
+        """Write a line with its charges, unless they exceed the budget, and return its time."""
         if self.is_sealed:
             raise SealedLedgerError(_sealed("this is a copy"))
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        with self._store.appending() as journal:
+        with self._store.appending() as lines:
             if charges:
-                self.check(charges, journal.lines)
-            journal.append({**line, "at": at})
+                self.check(charges, lines)
+            debited = {} if charges is None else {"charges": [to_dict(charge) for charge in charges]}
+            lines.append({**line, **debited, "at": at})
         return at
 
     def check(self, charges: Iterable[Charge], lines: list[dict[str, Any]] | None = None) -> None:

@@ -6,12 +6,10 @@ through: a batch refuses a release that its plan does not list.
 """
 
 import math
-import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from fairveil._random import Coins
 from fairveil._validation import check_number
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import (
@@ -25,8 +23,8 @@ from fairveil.accounting.events import (
 )
 from fairveil.accounting.pricing import count_uses, total_magnitude
 from fairveil.errors import InvalidParameterError
-from fairveil.privacy.attribute import hides_attribute
-from fairveil.privacy.ledger import Ledger, Receipt
+from fairveil.privacy.attribute import ATTRIBUTE
+from fairveil.privacy.ledger import PublicPlan
 from fairveil.privacy.noise import noise_distribution, public_scale
 
 ALL = "all"
@@ -36,11 +34,15 @@ EVERYONE = ((-1, 1.0),)
 
 @dataclass(frozen=True)
 class Release:
-    """One noisy sum per step: its name, the law of its noise, and noise (std or scale) over sensitivity."""
+    """One noisy sum per step: its name, the law of its noise, and noise (std or scale) over sensitivity.
+
+    `event` is what one use costs.
+    """
 
     name: str
     law: str
     noise_multiplier: float
+    event: Event = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         law = noise_distribution(self.law)
@@ -49,13 +51,9 @@ class Release:
         if law.is_whole and self.noise_multiplier:
             # The exact samplers take fractions: account for the very scale that is used.
             object.__setattr__(self, "noise_multiplier", float(public_scale(self.noise_multiplier)))
-
-    @property
-    def event(self) -> Event:
-        """What one use costs."""
-        if self.noise_multiplier == 0:
-            return NonPrivateRelease(f"{self.name} without noise")
-        return noise_distribution(self.law).event(self.noise_multiplier)
+        has_noise = self.noise_multiplier > 0
+        event = law.event(self.noise_multiplier) if has_noise else NonPrivateRelease(f"{self.name} without noise")
+        object.__setattr__(self, "event", event)
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,17 @@ class Stage:
     read one subset (training steps, then one further count of the same people) compose in sequence, subsets in
     parallel. A stage of share 1 reads everyone. `by_group` says that, where an attribute alone is secret, the one
     release of a batch keeps sums apart by cells, and that what a record adds depends on its attribute only by the cell.
+
+    Attributes
+    ----------
+    largest_rate : float
+        The largest sampling rate of any cell, at which all cells are accounted for.
+    noise_multipliers : dict
+        Those of the releases, by name.
+    precision : float
+        About how precise the stage is: the squared signal over noise, 0 where there is no noise.
+    event : Event
+        What all steps cost: one joint event a step, sampled at the largest rate of any cell.
     """
 
     name: str
@@ -75,23 +84,40 @@ class Stage:
     n_steps: int = 1
     subset: str = ""
     by_group: bool = False
+    largest_rate: float = field(init=False, repr=False, compare=False)
+    noise_multipliers: Mapping[str, float] = field(init=False, repr=False, compare=False)
+    precision: float = field(init=False, repr=False, compare=False)
+    event: Event = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "subset", self.subset or self.name)
+        rates = dict(self.rates)
         check_number("share", self.share, at_most=1)
         check_number("n_steps", self.n_steps, whole=True)
-        object.__setattr__(self, "rates", tuple(dict(self.rates).items()))
-        for rate in self.sampling_rates.values():
+        for rate in rates.values():
             check_number("sampling_rate", rate, at_most=1)
         if self.by_group and len(self.releases) != 1:
             raise InvalidParameterError(
                 f"Expected one release a batch where sums are kept apart by group, got {len(self.releases)}."
             )
-
-    @property
-    def sampling_rates(self) -> dict[int, float]:
-        """The public rate of each cell; -1 stands for all others."""
-        return dict(self.rates)
+        largest = max(rates.values())
+        noises = {release.name: release.noise_multiplier for release in self.releases}
+        events = tuple(release.event for release in self.releases)
+        step = events[0] if len(events) == 1 else Joint(events)
+        if largest < 1 and not any(isinstance(event, NonPrivateRelease) for event in events):
+            step = PoissonSampled(largest, step)
+        if self.by_group and not isinstance(step, NonPrivateRelease):
+            step = DisjointCells(step)
+        derived = {
+            "subset": self.subset or self.name,
+            "releases": tuple(self.releases),
+            "rates": tuple(rates.items()),
+            "largest_rate": largest,
+            "noise_multipliers": noises,
+            "precision": self.n_steps * largest**2 * sum(1 / noise**2 for noise in noises.values() if noise**2 > 0),
+            "event": Repeated(step, self.n_steps) if self.n_steps > 1 else step,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "Stage":
@@ -101,18 +127,6 @@ class Stage:
         more = (facts["n_steps"], facts.get("piece", ""), facts.get("by_group", False))
         return cls(facts["part"], releases, facts["share"], rates, *more)
 
-    @property
-    def event(self) -> Event:
-        """All steps of this part: one joint event a step, sampled at the largest rate of any cell."""
-        events = tuple(release.event for release in self.releases)
-        step = events[0] if len(events) == 1 else Joint(events)
-        rate = max(self.sampling_rates.values())
-        if rate < 1 and not any(isinstance(event, NonPrivateRelease) for event in events):
-            step = PoissonSampled(rate, step)
-        if self.by_group and not isinstance(step, NonPrivateRelease):
-            step = DisjointCells(step)
-        return Repeated(step, self.n_steps) if self.n_steps > 1 else step
-
     def to_dict(self) -> dict[str, Any]:
         """Return the public numbers as plain values."""
         subset = {"piece": self.subset} if self.subset != self.name else {}
@@ -121,7 +135,7 @@ class Stage:
             **subset,
             **({"by_group": True} if self.by_group else {}),
             "share": self.share,
-            "sampling_rates": {ALL if cell == -1 else str(cell): q for cell, q in self.sampling_rates.items()},
+            "sampling_rates": {ALL if cell == -1 else str(cell): q for cell, q in dict(self.rates).items()},
             "n_steps": self.n_steps,
             "releases": [
                 {
@@ -141,16 +155,35 @@ class Plan:
 
     `epsilon` and `delta` are what the plan was calibrated to (`math.inf`: no privacy is claimed), `unit` whom one unit
     stands for: "record" or "person by COLUMN".
+
+    Attributes
+    ----------
+    is_private : bool
+        Whether any guarantee is claimed.
+    hides_attribute : bool
+        Whether one unit is the sensitive attribute alone of a record or person.
+    shares : dict
+        The share of each subset of the secret split.
     """
 
     stages: tuple[Stage, ...]
     epsilon: float
     delta: float
     unit: str = "record"
+    is_private: bool = field(init=False, repr=False, compare=False)
+    hides_attribute: bool = field(init=False, repr=False, compare=False)
+    shares: Mapping[str, float] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        shares = self.shares
-        if any(stage.by_group for stage in self.stages) and not hides_attribute(self.unit):
+        shares = {stage.subset: stage.share for stage in self.stages if stage.share < 1}
+        derived = {
+            "is_private": math.isfinite(self.epsilon),
+            "hides_attribute": self.unit.startswith(ATTRIBUTE),
+            "shares": shares,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        if any(stage.by_group for stage in self.stages) and not self.hides_attribute:
             raise InvalidParameterError(
                 f"Expected sums apart by group to hide an attribute alone, got the unit {self.unit!r}: a record that "
                 "is replaced may stay in its group."
@@ -164,16 +197,6 @@ class Plan:
         split = sum(shares.values())
         if split and abs(split - 1) > 1e-9:
             raise InvalidParameterError(f"Expected the shares of a split to add up to 1, got {split}.")
-
-    @property
-    def is_private(self) -> bool:
-        """Whether any guarantee is claimed."""
-        return math.isfinite(self.epsilon)
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """The share of each subset of the secret split."""
-        return {stage.subset: stage.share for stage in self.stages if stage.share < 1}
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return all parts as plain values, each with what it costs by itself."""
@@ -193,35 +216,6 @@ class Plan:
         )
 
 
-class PublicPlan(Protocol):
-    """The public numbers of a plan, which are debited before it is carried out."""
-
-    @property
-    def epsilon(self) -> float:
-        """The epsilon that it was calibrated to."""
-
-    @property
-    def delta(self) -> float:
-        """The delta that it is stated at."""
-
-    @property
-    def is_private(self) -> bool:
-        """Whether it claims any guarantee."""
-
-    def charges(self, split: str) -> tuple[Charge, ...]:
-        """Return what the ledger debits."""
-
-
-def debit_plan(plan: PublicPlan, ledger: Ledger, coins: Coins, purpose: str) -> Receipt:
-    """Debit a plan under a new split name; with coins that are not secret, it is debited as not private."""
-    split = uuid.uuid4().hex[:12]
-    charges = plan.charges(split)
-    if plan.is_private and not coins.is_secret:
-        charges = only_nonprivate(charges, "seeded coins")
-    details = {"epsilon": plan.epsilon if plan.is_private else None, "delta": plan.delta}
-    return ledger.debit(charges, purpose, details, split)
-
-
 def cost_by_itself(event: Event, claim: PublicPlan) -> dict[str, float | None]:
     """Return the epsilon and delta of one event as plain values, pure where it is, None where nothing is claimed."""
     if not claim.is_private:
@@ -230,8 +224,3 @@ def cost_by_itself(event: Event, claim: PublicPlan) -> dict[str, float | None]:
     if math.isfinite(pure):
         return {"epsilon": pure, "delta": 0.0}
     return {"epsilon": epsilon_of([event], claim.delta), "delta": claim.delta}
-
-
-def only_nonprivate(charges: Iterable[Charge], reason: str) -> tuple[Charge, ...]:
-    """Return the same charges without any claim, for releases whose coins are not secret."""
-    return tuple(replace(charge, event=NonPrivateRelease(reason)) for charge in charges)

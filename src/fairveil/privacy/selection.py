@@ -18,7 +18,7 @@ from fairveil.accounting.events import BestOfRuns, Charge, Event, NonPrivateRele
 from fairveil.accounting.pricing import compositions_of, count_uses
 from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.privacy.ledger import Ledger, Receipt
-from fairveil.privacy.plan import Plan, Stage, cost_by_itself, debit_plan
+from fairveil.privacy.plan import Plan, Stage, cost_by_itself
 from fairveil.privacy.veil import Records, Veil, open_veils
 
 FIT, HOLDOUT = "fit", "holdout"
@@ -210,7 +210,7 @@ def open_selection(
     The debit is on disk before the first coin is tossed. With coins that are not secret, or at epsilon = infinity,
     the entry says that the release is not private.
     """
-    receipt = debit_plan(plan, ledger, coins, purpose)
+    receipt = ledger.debit_plan(plan, coins, purpose)
     subsets = dict(records.split(plan.shares, coins)) if plan.shares else {FIT: records}
     veils = {
         stage.name: Veil(

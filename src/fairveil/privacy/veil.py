@@ -17,12 +17,12 @@ from fairveil._typing import Float32Array
 from fairveil._validation import check_number
 from fairveil.errors import UnplannedReleaseError
 from fairveil.models.base import Model
-from fairveil.privacy.attribute import AttributeRecords, PublicRows, hides_attribute
+from fairveil.privacy.attribute import AttributeRecords, PublicRows
 from fairveil.privacy.ledger import Ledger, Receipt
 from fairveil.privacy.moments import Moments
 from fairveil.privacy.noise import noise_distribution
 from fairveil.privacy.output_perturbation import RidgeSoftmax
-from fairveil.privacy.plan import Plan, Stage, debit_plan
+from fairveil.privacy.plan import Plan, Stage
 from fairveil.privacy.queries import (
     Bound,
     Count,
@@ -83,11 +83,11 @@ def open_veils(records: AnyRecords, plan: Plan, ledger: Ledger, coins: Coins, pu
     The debit is on disk before the first coin is tossed. With coins that are not secret, or at epsilon = infinity,
     the entry says that the release is not private.
     """
-    if hides_attribute(plan.unit) != isinstance(records, AttributeRecords):
+    if plan.hides_attribute != isinstance(records, AttributeRecords):
         raise UnplannedReleaseError(
             f"Expected records that keep secret what the plan hides ({plan.unit}), got others; no veil was opened."
         )
-    receipt = debit_plan(plan, ledger, coins, purpose)
+    receipt = ledger.debit_plan(plan, coins, purpose)
     subsets: dict[str, AnyRecords] = {}
     if plan.shares:
         subsets |= records.split(plan.shares, coins)
@@ -126,12 +126,11 @@ class Veil:
         self._n_left = stage.n_steps
         self._n_blocks = 1
         # with everyone in the batch, keeping its rows would hold the data twice
-        self._keeps = len(stage.releases) > 1 and max(stage.sampling_rates.values()) < 1
+        self._keeps = len(stage.releases) > 1 and stage.largest_rate < 1
 
     def expect(self, size: float) -> None:
         """Set the public number of units of the stage, which fixes into how many blocks a batch is divided."""
-        rate = max(self.stage.sampling_rates.values())
-        self._n_blocks = max(1, math.ceil(rate * size / BLOCK_ROWS - 1e-9))
+        self._n_blocks = max(1, math.ceil(self.stage.largest_rate * size / BLOCK_ROWS - 1e-9))
 
     def draw(self) -> "Batch":
         """Return the next Poisson batch, as often as the plan says."""
@@ -141,7 +140,7 @@ class Veil:
             )
         self._n_left -= 1
         if self._batches is None:
-            self._batches = self._records.draw(self.stage.sampling_rates, self._coins)
+            self._batches = self._records.draw(dict(self.stage.rates), self._coins)
         drawn = next(self._batches)
         if self._keeps:
             drawn = self._records.blocks(drawn, self._n_blocks)

@@ -14,7 +14,7 @@ from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
 from fairveil.fairness.rates import Population
 from fairveil.models.base import Model
 from fairveil.models.rules import Argmax, DecisionRule
-from fairveil.privacy.attribute import hides_attribute
+from fairveil.privacy.attribute import ATTRIBUTE
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.veil import Veil
 
@@ -24,10 +24,8 @@ PREDICTS = ("label", "joint", "decoupled")
 Progress = Callable[[range], Iterable[int]]
 """Wraps the range of steps; a progress bar, for instance."""
 
-
-def no_progress(steps: range) -> Iterable[int]:
-    """Show nothing."""
-    return steps
+no_progress: Progress = iter
+"""Shows nothing."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Task:
             "n_classes": self.people.n_classes,
             "n_outputs": n_groups * self.people.n_classes,
             "is_private": math.isfinite(self.epsilon),
-            "hides_attribute": hides_attribute(self.unit),
+            "hides_attribute": self.unit.startswith(ATTRIBUTE),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

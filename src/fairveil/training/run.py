@@ -6,6 +6,7 @@ A plan carried out: the debit, the noisy size, the training, the noisy outcomes 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,15 @@ from fairveil.accounting.events import Event
 from fairveil.errors import InvalidParameterError
 from fairveil.models.base import Model
 from fairveil.models.rules import DecisionRule
-from fairveil.privacy.attribute import hides_attribute
+from fairveil.privacy.attribute import ATTRIBUTE
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import Count, Decision, all_cells, one_cell
 from fairveil.privacy.veil import AnyRecords, Veil, open_veils
 from fairveil.training.recipe import Fit, HoldoutReader, Progress, Recipe, Task, no_progress
+
+StagesAt = Callable[[float], tuple[Stage, ...]]
+"""The stages of a plan, or of a part of it, at a level of noise."""
 
 SIZE_SHARE = 0.02
 """The share of epsilon spent on a noisy number of records where none is declared."""
@@ -38,27 +42,19 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     """
     if not 0 <= holdout < 1:
         raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
-    recipe.check(task)
     size = size_stages(task)
-    stages = size + calibrated_stages(lambda noise: recipe.stages(noise, 1 - holdout, task), size, task)
+    recipe.check(task)
+    parts: list[StagesAt] = [lambda noise: recipe.stages(noise, 1 - holdout, task)]
     if holdout:
-
-        def holdout_stages(noise: float) -> tuple[Stage, ...]:
-            outcomes = outcomes_stage(noise, holdout, task.hides_attribute)
-            if not isinstance(recipe, HoldoutReader):
-                return (outcomes,)
-            return (outcomes, *recipe.holdout_stages(noise, holdout, task))
-
-        stages += calibrated_stages(holdout_stages, size, task)
-    return Plan(stages, task.epsilon, task.delta, task.unit)
-
-
-def make_counting_plan(epsilon: float, delta: float, unit: str) -> Plan:
-    """Return the plan of one count of everyone: how a released rule decides, by group and label."""
-    std = 0.0
-    if math.isfinite(epsilon):
-        std = calibrate(lambda noise: [outcomes_stage(noise, 1.0).event], epsilon, delta)
-    return Plan((outcomes_stage(std, 1.0, hides_attribute(unit)),), epsilon, delta, unit)
+        parts.append(partial(_holdout_stages, recipe, task, holdout))
+    stages = list(size)
+    for stages_at in parts:
+        for subset in dict.fromkeys(stage.subset for stage in stages_at(1.0 if task.is_private else 0.0)):
+            noise = 0.0
+            if task.is_private:
+                noise = calibrate(partial(_events_on, subset, size, stages_at), task.epsilon, task.delta)
+            stages += [stage for stage in stages_at(noise) if stage.subset == subset]
+    return Plan(tuple(stages), task.epsilon, task.delta, task.unit)
 
 
 def size_stages(task: Task) -> tuple[Stage, ...]:
@@ -69,40 +65,31 @@ def size_stages(task: Task) -> tuple[Stage, ...]:
     return (Stage("size", (Release("size", "discrete_laplace", scale),)),)
 
 
+def _holdout_stages(recipe: Recipe, task: Task, share: float, noise: float) -> tuple[Stage, ...]:
+    """Return the stages on the people held out: the outcomes, and what a recipe releases besides."""
+    outcomes = outcomes_stage(noise, share, task.hides_attribute)
+    more = recipe.holdout_stages(noise, share, task) if isinstance(recipe, HoldoutReader) else ()
+    return (outcomes, *more)
+
+
 def outcomes_stage(std: float, share: float, by_group: bool = False) -> Stage:
     """Return the one count of people held out: how the released rule decides, by group and label."""
     # Gaussian, because the outcomes of several runs on the same people then compose as gently as their trainings do.
     return Stage("holdout", (Release("outcomes", "discrete_gaussian", std),), share, by_group=by_group)
 
 
-def calibrated_stages(
-    stages_at: Callable[[float], tuple[Stage, ...]], size: tuple[Stage, ...], task: Task
-) -> tuple[Stage, ...]:
-    """Return the stages, those of each subset at the least noise that, with the size, costs at most the budget."""
-    if not task.is_private:
-        return stages_at(0.0)
-    found: list[Stage] = []
-    for subset in dict.fromkeys(stage.subset for stage in stages_at(1.0)):
-
-        def charges(noise: float, subset: str = subset) -> list[Event]:
-            own = [stage.event for stage in stages_at(noise) if stage.subset == subset]
-            return [*(stage.event for stage in size), *own]
-
-        noise = calibrate(charges, task.epsilon, task.delta)
-        found += [stage for stage in stages_at(noise) if stage.subset == subset]
-    return tuple(found)
+def _events_on(subset: str, size: tuple[Stage, ...], stages_at: StagesAt, noise: float) -> list[Event]:
+    """Return what the people of one subset meet at this noise: its stages and the size."""
+    own = [stage for stage in stages_at(noise) if stage.subset == subset]
+    return [stage.event for stage in (*size, *own)]
 
 
-def precision_of(stage: Stage) -> float:
-    """Return about how precise a stage is: the squared signal over noise, 0 where there is no noise."""
-    rate = max(stage.sampling_rates.values())
-    noises = [release.noise_multiplier for release in stage.releases]
-    return stage.n_steps * rate**2 * sum(1 / noise**2 for noise in noises if noise)
-
-
-def noise_of(stage: Stage, name: str) -> float:
-    """Return the noise multiplier of a planned release."""
-    return next(release.noise_multiplier for release in stage.releases if release.name == name)
+def make_counting_plan(epsilon: float, delta: float, unit: str) -> Plan:
+    """Return the plan of one count of everyone: how a released rule decides, by group and label."""
+    std = 0.0
+    if math.isfinite(epsilon):
+        std = calibrate(lambda noise: [outcomes_stage(noise, 1.0).event], epsilon, delta)
+    return Plan((outcomes_stage(std, 1.0, unit.startswith(ATTRIBUTE)),), epsilon, delta, unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +127,11 @@ def run_plan(
     """
     with threadpool_limits(1, user_api="blas"):  # batches are small: threads would wait for each other
         veils = open_veils(records, plan, ledger, coins, purpose)
-        everyone = size_of(veils, task)
+        if task.hides_attribute:  # then the number of units is public as it is
+            subsets = {veil.stage.subset: veil.public.n_units for veil in veils.values() if veil.public is not None}
+            everyone = float(max(1, sum(subsets.values())))
+        else:
+            everyone = release_size(veils["size"], task) if task.n_public is None else float(task.n_public)
         for stage in plan.stages:
             veils[stage.name].expect(everyone * stage.share)
         size = everyone * plan.shares.get("train", 1.0)
@@ -166,14 +157,6 @@ def release_outcomes(
     return counts.reshape(n_groups, n_classes, n_classes), release.noise_multiplier**2
 
 
-def size_of(veils: dict[str, Veil], task: Task) -> float:
-    """Return the declared number of units, or a noisy one released for the purpose; at least 1, as a divisor must be.
-
-    Where an attribute alone is secret, the number is public as it is.
-    """
-    if task.hides_attribute:
-        subsets = {veil.stage.subset: veil.public.n_units for veil in veils.values() if veil.public is not None}
-        return float(max(1, sum(subsets.values())))
-    if task.n_public is not None:
-        return float(task.n_public)
-    return max(1.0, float(veils["size"].draw().release_counts(Count(one_cell(task.n_classes), 1), name="size")[0]))
+def release_size(veil: Veil, task: Task) -> float:
+    """Release the number of units; at least 1, as a divisor must be."""
+    return max(1.0, float(veil.draw().release_counts(Count(one_cell(task.n_classes), 1), name="size")[0]))

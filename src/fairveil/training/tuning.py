@@ -27,16 +27,15 @@ from fairveil.privacy.selection import FIT, HOLDOUT, TunedPlan, best_of_plans, o
 from fairveil.privacy.veil import Records, Veil
 from fairveil.training.recipe import Fit, Recipe, Task, no_progress
 from fairveil.training.run import (
+    StagesAt,
     Trained,
-    calibrated_stages,
     outcomes_stage,
     release_outcomes,
-    size_of,
+    release_size,
     size_stages,
 )
 
 SCORE = "score"
-StagesAt = Callable[[float], tuple[Stage, ...]]
 Score = Callable[[Float64Array, Population, float], float]
 """Noisy counts (group code, label, decision), of which people, and the variance of their noise in; a number out, the
 higher the better. It must be public and answer any counts: an error would tell of a run that is not released."""
@@ -137,7 +136,10 @@ def tuned_plan(tuning: Tuning, task: Task, holdout: float = 0.0) -> TunedPlan:
     scale = calibrate(charges, task.epsilon, task.delta) if task.is_private else 0.0
     around = size
     if holdout:
-        around += calibrated_stages(lambda noise: (outcomes_stage(noise, holdout),), size, task)
+        std = 0.0
+        if task.is_private:
+            std = calibrate(lambda std: [*fixed, outcomes_stage(std, holdout).event], task.epsilon, task.delta)
+        around += (outcomes_stage(std, holdout),)
     return TunedPlan(runs_at(scale), tuning.mean_runs, around, task.epsilon, task.delta, task.unit)
 
 
@@ -198,7 +200,7 @@ def run_tuned_plan(
     seed = int(rng.integers(2**63))  # one draw, whatever the number of runs
     with threadpool_limits(1, user_api="blas"):
         veils, runs = open_selection(records, plan, ledger, coins, purpose)
-        everyone = size_of(veils, task)
+        everyone = release_size(veils["size"], task) if task.n_public is None else float(task.n_public)
         for stage in plan.around:
             veils[stage.name].expect(everyone * stage.share)
         run = partial(_run, plan, tuning, task, everyone * plan.shares.get(FIT, 1.0), seed)

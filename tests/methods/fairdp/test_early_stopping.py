@@ -208,7 +208,7 @@ def test_all_checks_are_in_the_plan_and_cost_about_a_tenth():
     for n_checks, plan in plans.items():
         looks = plan.stage("looks")
         assert looks.n_steps == n_checks
-        assert looks.subset == "train" and looks.sampling_rates == {-1: 1.0}
+        assert looks.subset == "train" and dict(looks.rates) == {-1: 1.0}
         assert 0.98 < epsilon_of(plan.charges(), 1e-5) <= 1.0
         assert epsilon_of([looks.event], 1e-5) < 0.5
         without = [part.event for part in plan.stages if part.name != "looks"]

@@ -410,7 +410,7 @@ def test_last_steps_may_be_sampled_at_their_own_rate():
     recipe = Groupwise(replace(FEW, n_steps=50), finish=FinalSteps(0.2, 1.0, sampling_rate=0.01))
     train, finish = (planned(recipe, PRIVATE, 0.0).stage(name) for name in ("train", "finish"))
     assert (train.n_steps, finish.n_steps) == (40, 10)
-    assert (train.sampling_rates, finish.sampling_rates) == ({-1: 1.0}, {-1: 0.01})
+    assert (dict(train.rates), dict(finish.rates)) == ({-1: 1.0}, {-1: 0.01})
     assert train.releases == finish.releases
     assert Groupwise(replace(FEW, n_steps=2)).n_first == 1
 

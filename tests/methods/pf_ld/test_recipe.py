@@ -377,7 +377,7 @@ def test_a_plan_spends_the_budget_and_no_more(choices, holdout):
     assert {part.subset for part in plan.stages} == ({"train", "holdout"} if holdout else {"train"})
     for part in plan.stages:  # what is asked of everyone is kept apart by group, and a change of group priced so
         if part.subset == "train":
-            assert part.by_group == (set(part.sampling_rates.values()) == {1})
+            assert part.by_group == (set(dict(part.rates).values()) == {1})
 
 
 # --- options ---------------------------------------------------------------------------------------------------------

@@ -288,7 +288,7 @@ def test_a_threshold_check_lists_its_queries(n_classes):
     assert noises == {name: 1.5 * noise for name, noise in expected.items()}
     assert {release.law for release in part.releases} == {"gaussian"}
     assert (part.name, part.subset, part.share, part.n_steps) == ("look", "train", 0.8, 1)
-    assert part.sampling_rates == {-1: 1.0}
+    assert dict(part.rates) == {-1: 1.0}
 
 
 def test_the_noise_of_a_check_keeps_its_share_of_the_budget():

@@ -28,7 +28,7 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
-from fairveil.training.run import Trained, make_plan, precision_of
+from fairveil.training.run import Trained, make_plan
 
 CLASS_JITTER = 0.02
 """Width of the uniform number that breaks ties between more than two classes, in units of probability."""
@@ -138,7 +138,7 @@ class Postprocessed:
             return base + self.solver.stages(noise_multiplier, share * self.rule_fraction, "rule", task)
         part = self.budget_share_for(task)
         base = self.base.stages(noise_multiplier, share, task)
-        noise = math.sqrt((1 - part) / (part * sum(map(precision_of, base)))) if noise_multiplier else 0.0
+        noise = math.sqrt((1 - part) / (part * sum(stage.precision for stage in base))) if noise_multiplier else 0.0
         return base + self.solver.stages(noise, share, base[0].subset, task)
 
     def budget_share_for(self, task: Task) -> float:

@@ -23,7 +23,6 @@ from fairveil.privacy.queries import RuleDecision, Sum
 from fairveil.privacy.veil import Veil
 from fairveil.training.multipliers import DualAscent
 from fairveil.training.recipe import Task
-from fairveil.training.run import noise_of
 
 REPORTED_SHARE = 0.1
 """The share of the precision that the last count takes."""
@@ -85,8 +84,8 @@ class DualSteps:
     def fit(self, problem: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
         """Return the rule at the mean of the last half of the multipliers."""
         bounds, stage, minimum = problem.bounds, veils["rule"].stage, minimum_size(problem.size)
-        rate = max(stage.sampling_rates.values())
-        noise, reported = noise_of(stage, "histogram") / rate, noise_of(veils["check"].stage, "released")
+        rate, reported = stage.largest_rate, veils["check"].stage.noise_multipliers["released"]
+        noise = stage.noise_multipliers["histogram"] / rate
         n_together = np.maximum((bounds.weights != 0).sum(axis=0).max() / 2, 1.0)  # bounds that share a rate
         mean, now = np.zeros((bounds.n_cells, bounds.n_classes)), ASCENT.start(len(bounds.bounds))
         multipliers, left_sides, widths = [], [], []

@@ -15,7 +15,7 @@ from fairveil._typing import Float64Array
 from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.rates import Population
-from fairveil.privacy.plan import Plan, Stage
+from fairveil.privacy.plan import Plan
 
 
 def dkw_mean(size: float) -> float:
@@ -44,11 +44,7 @@ def rule_noise(plan: Plan) -> float:
     last = {release.name: release for release in stage.releases if release.name != "released"}
     release = list(last.values())[-1]
     spread = math.sqrt(2) if release.law in {"laplace", "discrete_laplace"} else 1.0
-    return spread * release.noise_multiplier / (_rate(stage) * math.sqrt(stage.n_steps))
-
-
-def _rate(stage: Stage) -> float:
-    return max(stage.sampling_rates.values())
+    return spread * release.noise_multiplier / (stage.largest_rate * math.sqrt(stage.n_steps))
 
 
 @dataclass(frozen=True)

@@ -377,7 +377,7 @@ class ScoreHistogram:
         n_cells, groups_of, coarse_of = len(first), first // 2, bounds.cells.ravel()[first]
         margins = Count(cells, n_cells, Bin(Margin(problem.model, problem.params, problem.jitter), EDGES))
         bins = batch.release_counts(margins, "histogram").reshape(n_cells, -1)
-        noises = {release.name: release.noise_multiplier for release in veils["rule"].stage.releases}
+        noises = veils["rule"].stage.noise_multipliers
         noise = noises["histogram"]
         known = [[Observation(np.eye(bins.shape[1]), row, noise)] for row in bins]
         size_noise = noise * bins.shape[1] ** 0.5

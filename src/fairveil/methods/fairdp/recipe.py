@@ -34,7 +34,6 @@ from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, CrossEntropy, all_cells
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
-from fairveil.training.run import precision_of
 
 N_STEPS = 600
 """By default: with 300 the accuracy at an equal gap is .001 lower."""
@@ -207,7 +206,7 @@ class Groupwise:
         first = Stage("train", releases, share, {-1: self.descent.numbers_for(task).sampling_rate}, self.n_first)
         rates = {-1: self.finish_rate(task)}
         finish = Stage("finish", releases, share, rates, self.length - self.n_first, subset="train")
-        precision = precision_of(first) + precision_of(finish)
+        precision = first.precision + finish.precision
         stages: tuple[Stage, ...] = (first, finish)
         if self._buys_sizes:
             noise = 1 / math.sqrt(SIZE_SHARE * precision) if noise_multiplier else 0.0

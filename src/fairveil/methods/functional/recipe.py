@@ -64,7 +64,6 @@ from fairveil.privacy.queries import (
 )
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
-from fairveil.training.run import noise_of
 
 NAME = "announced"
 NOISE = 0.5
@@ -329,7 +328,7 @@ class PathCounts:
     def counted(self, statistics: ReleasedStatistics, clips: bool) -> ReleasedStatistics:
         """Return the statistics after counting scores along the line, then twice the decisions of the chosen model."""
         path, known = statistics.path, statistics.known
-        noise = noise_of(self.stage, "scores")
+        noise = self.stage.noise_multipliers["scores"]
         places = merged_bins(path, known, noise)
         query = path.query(self.layout.cells, places, known.norm, clips)
         histogram = self.batch.release_counts(query, "scores")
@@ -341,13 +340,13 @@ class PathCounts:
             where = np.array([rule.shift]), np.array([rule.threshold])
             shares = [path.above(cell, *where)[0] for cell in range(len(counts))]
             rows = [np.concatenate([1 - share, share]) for share in shares]
-            belief = belief.updated(rows, list(counts), noise_of(self.stage, name))
+            belief = belief.updated(rows, list(counts), self.stage.noise_multipliers[name])
         return replace(statistics, outlook=DecisionCounts.counted(path, belief))
 
     def checked(self, bounds: HistogramConstraints, params: Float32Array, minimum: float) -> FinalCheck:
         """Count the final rule, which no choice has used, and say what that shows of every bound."""
         counts = self._decided(params, bounds.cells, "released")
-        return FinalCheck.of_counts(bounds, counts, noise_of(self.stage, "released") ** 2, minimum)
+        return FinalCheck.of_counts(bounds, counts, self.stage.noise_multipliers["released"] ** 2, minimum)
 
     def _decided(self, params: Float32Array, cells: NDArray[np.int64], name: str) -> Float64Array:
         """Release how many people of each cell are decided for each class."""

@@ -339,7 +339,7 @@ class NoisyGroupGradients:
         dual_bound: float | None,
     ) -> "NoisyGroupGradients":
         """Return what is known before the first step: nothing. A clip norm that is NaN is chosen at the first one."""
-        (rate,) = veils["train"].stage.sampling_rates.values()
+        rate = veils["train"].stage.largest_rate
         nothing = np.zeros((sides.n_cells, model.n_classes))
         expected = max(1.0, rate * public.n_units)
         return cls(
@@ -393,7 +393,7 @@ class NoisyGroupGradients:
             noise = self.veils["lengths"].stage.releases[0].noise_multiplier * math.sqrt(len(edges) + 1)
             sizes = float(_at_least(counts.sum(axis=1), noise).min())
         stage = self.veils["train"].stage
-        (rate,) = stage.sampling_rates.values()
+        rate = stage.largest_rate
         noise = stage.releases[-1].noise_multiplier / (rate * math.sqrt(stage.n_steps) * max(1.0, sizes))
         tails = Tails.from_counts(edges, counts)
         return best_clip_norm(tails, np.full(len(counts), 1 / len(counts)), noise, self.model.n_params)
@@ -411,7 +411,7 @@ class NoisyGroupGradients:
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
         """Return the smoothed counts of released batches."""
         counts, stage = self.smoothed.total / self.smoothed.weight, self._counting
-        (rate,) = stage.sampling_rates.values()
+        rate = stage.largest_rate
         bound = 1.0 if self.dual_bound is None else self.dual_bound
         kept = self.smoothed.squares / self.smoothed.weight**2
         noise = stage.releases[0].noise_multiplier * bound * math.sqrt(kept)
@@ -426,7 +426,7 @@ class NoisyGroupGradients:
     def gradient(self, params: Float32Array, pull: Float64Array) -> Float64Array:
         """Release sum_i w_i clip(grad h_i, C_p) over the batch, w public: no record adds more than max |w| C_p."""
         assert self.batch is not None
-        (counted,) = self._counting.sampling_rates.values()
+        counted = self._counting.largest_rate
         weights = max(1.0, counted * self.public.n_units) * pull
         table = np.vstack([weights, np.zeros(weights.shape[1])])
         objective = DecisionPrice(

@@ -34,7 +34,6 @@ from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.veil import Veil
 from fairveil.training.multipliers import DualAscent, Multipliers
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
-from fairveil.training.run import precision_of
 
 PRIMALS = ("memberships", "gradients")
 N_STEPS, WARM_UP = 600, 400
@@ -234,7 +233,7 @@ class LagrangianDual:
 
 def _part_of_all(name: str, release: str, n_steps: int, stage: float, steps: Stage) -> Stage:
     """Return counts of everyone, at this share of the precision of the steps."""
-    precision = stage * precision_of(steps)
+    precision = stage * steps.precision
     noise = math.sqrt(n_steps / precision) if precision else 0.0
     counted = Release(release, "gaussian", noise)
     return Stage(name, (counted,), steps.share, n_steps=n_steps, subset=steps.subset, by_group=True)

@@ -112,7 +112,7 @@ class ThresholdAdjustment:
     def settle(self, objective: Objective, clip_norm: float) -> tuple[Float32Array, FinalCheck]:
         """Return the parameters with an adjusted threshold, and what a count with noise of its own says of them."""
         watched, minimum = self.watched, minimum_size(self.size)
-        noises = {release.name: release.noise_multiplier for release in self.stage.releases}
+        noises = self.stage.noise_multipliers
         offsets = np.zeros(self.model.n_classes)
         if self.model.n_classes == 2:
             offsets[1] = 0.0 - self._threshold(noises)

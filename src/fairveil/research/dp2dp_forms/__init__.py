@@ -35,7 +35,6 @@ from fairveil.privacy.queries import Count, RuleDecision, Sum, one_cell
 from fairveil.privacy.veil import Veil
 from fairveil.training.multipliers import DualAscent
 from fairveil.training.recipe import Task
-from fairveil.training.run import noise_of
 
 COUNTED, REPORTED = 0.1, 0.1
 """The shares of the precision for the sizes of the groups and for the last count."""
@@ -134,7 +133,7 @@ class NoisyDescent:
             slope = released / batch_size
             now = ascent.step(now, np.stack([slope - tolerance, -slope - tolerance]))
         rule = self._rule(problem, shares, now.values[0] - now.values[1])
-        noise = noise_of(veils["check"].stage, "released")
+        noise = veils["check"].stage.noise_multipliers["released"]
         return FittedRule(rule, problem.check(veils["check"].draw(), rule, noise))
 
     def _weights(self, task: Task, shares: Float64Array) -> tuple[Float64Array, float]:
@@ -155,7 +154,7 @@ class NoisyDescent:
     def _expected_batch(self, problem: RuleProblem, stage: Stage) -> float:
         """Return the public expected size of a batch: as many of each group, where shares are declared."""
         if self.shares is None:
-            return problem.size * max(stage.sampling_rates.values())
+            return problem.size * stage.largest_rate
         return problem.size * self._rate(problem.task)
 
     def _group_shares(self, problem: RuleProblem, veil: Veil) -> Float64Array:
