@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,11 +20,11 @@ from fairveil.errors import BadStructureError, DamagedLedgerError
 HEADER = b'{"fairveil_ledger": 1}\n'
 
 
+@dataclass(frozen=True)
 class Journal:
     """A file of chained JSON lines, appended under a lock that other processes respect."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def read(self) -> list[dict[str, Any]]:
         """Return all complete lines; an absent file has none."""

@@ -155,7 +155,8 @@ class Ledger:
     @property
     def budget(self) -> Budget | None:
         """The budget in force, if one was ever set."""
-        return _budget(self._store.read())
+        budgets = [line for line in self._store.read() if line["kind"] == "budget"]
+        return Budget(budgets[-1]["epsilon"], budgets[-1]["delta"]) if budgets else None
 
     def set_budget(self, budget: Budget) -> None:
         """Put a budget in force; a later one replaces it, and both stay on the ledger."""
@@ -211,9 +212,10 @@ class Ledger:
     def check(self, charges: Iterable[Charge], lines: list[dict[str, Any]] | None = None) -> None:
         """Refuse now, before any data is read, what `debit` would refuse later; `lines` are those of the journal."""
         lines, charges = self._store.read() if lines is None else lines, tuple(charges)
-        budget = _budget(lines)
-        if budget is None:
+        budgets = [line for line in lines if line["kind"] == "budget"]
+        if not budgets:
             return
+        budget = Budget(budgets[-1]["epsilon"], budgets[-1]["delta"])
         past = [charge for line in _debits(lines) for charge in _entry(line).charges]
         if len(units := units_of([*past, *charges])) > 1:
             raise BudgetExceededError(
@@ -275,11 +277,6 @@ def _debits(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if strangers:
         raise DamagedLedgerError(f"Expected debits and budgets only, got {strangers.pop()!r}; update fairveil.")
     return [line for line in lines if line["kind"] == "debit"]
-
-
-def _budget(lines: list[dict[str, Any]]) -> Budget | None:
-    budgets = [line for line in lines if line["kind"] == "budget"]
-    return Budget(budgets[-1]["epsilon"], budgets[-1]["delta"]) if budgets else None
 
 
 _FIRST_PROCESS = os.getpid()
