@@ -7,7 +7,7 @@ from functools import reduce
 import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import PLDAccountant, privacy_loss_mechanism
 from dp_accounting.pld import privacy_loss_distribution as dp_pld
 from scipy import stats
 
@@ -103,6 +103,19 @@ def test_many_uses_of_an_asymmetric_event_cost_as_many_single_ones(count: int) -
     at_once = loss_distribution(Repeated(answer, count), 2.0**-8, ADD)
     grid = np.linspace(0, count, 50)
     assert at_once.hockey_stick(grid) == pytest.approx(one_by_one.hockey_stick(grid), abs=1e-12)
+
+
+@pytest.mark.parametrize("rate", [1e-4, 0.02, 0.5, 0.97])
+@pytest.mark.parametrize("multiplier", [0.4, 1.0, 2.6, 30.0])
+def test_replacing_in_a_sample_costs_what_dp_accounting_says(rate: float, multiplier: float) -> None:
+    replaced = privacy_loss_mechanism.AdjacencyType.REPLACE
+    theirs = privacy_loss_mechanism.GaussianPrivacyLoss(multiplier, sampling_prob=rate, adjacency_type=replaced)
+    grid = 2.0**-8
+    ours = loss_distribution(PoissonSampled(rate, GaussianRelease(multiplier)), grid, REPLACE).remove
+    # on the dots themselves connecting them adds nothing
+    epsilons = grid * np.arange(-200, 400, 7)
+    expected = np.array([theirs.get_delta_for_epsilon(epsilon) for epsilon in epsilons])
+    assert ours.hockey_stick(epsilons) == pytest.approx(expected, rel=1e-6, abs=1e-13)
 
 
 @pytest.mark.parametrize("count", [1, 50])

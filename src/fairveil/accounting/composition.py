@@ -6,6 +6,7 @@
 
 import math
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 import numpy as np
 
@@ -68,7 +69,14 @@ def epsilon_of(
     >>> round(epsilon_of([steps], delta=1e-5), 3)
     0.921
     """
-    delta, cases = check_number("delta", delta, below=1), compositions_of(charges, relation)
+    return _priced_epsilon(tuple(charges), check_number("delta", delta, below=1), relation, expected)
+
+
+@lru_cache(maxsize=1024)  # one plan is priced when it is explained, made, debited and reported
+def _priced_epsilon(
+    charges: tuple[Charge | Event, ...], delta: float, relation: NeighboringRelation, expected: float | None
+) -> float:
+    cases = compositions_of(charges, relation)
     rough = cases.magnitude
     if rough.n_uses == 0 or math.isinf(rough.variance):
         return rough.variance

@@ -15,7 +15,6 @@ from functools import lru_cache, partial, reduce, singledispatch
 from itertools import chain
 
 import numpy as np
-from dp_accounting.pld import privacy_loss_mechanism as mechanisms
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
@@ -343,15 +342,35 @@ def _worst_approximate(epsilon: float, delta: float, grid: float) -> LossDistrib
 
 
 def _sampled_replacement(event: ev.PoissonSampled, multiplier: float | None, grid: float) -> Losses:
-    """Return the sampled Gaussian if one record takes another's place; opposite shifts are the worst."""
+    """Return the sampled Gaussian if one record takes another's place; opposite shifts are the worst.
+
+    With q the rate, s the multiplier and c = q exp(-1 / (2 s^2)), one point x of the noise has the loss
+    log(1 - q + c exp(x / s^2)) - log(1 - q + c exp(-x / s^2)). It rises with x, and is epsilon where
+    x = s^2 (epsilon / 2 + asinh((1 - q) sinh(epsilon / 2) / c)).
+    """
     if multiplier is None:
         raise UnsupportedEventError(
             f"Expected Gaussian noise in a sampled event under REPLACE_ONE, got {event.event}. "
             "Use epsilon_of, which falls back on group privacy."
         )
-    replaced = mechanisms.AdjacencyType.REPLACE
-    loss = mechanisms.GaussianPrivacyLoss(multiplier, sampling_prob=event.rate, adjacency_type=replaced)
-    profile = Profile(loss.get_delta_for_epsilon, float(loss.connect_dots_bounds().epsilon_upper))
+    rate, std = event.rate, multiplier
+    log_odds = math.log(rate) - math.log1p(-rate) - 0.5 / std**2  # of c against 1 - q
+
+    def delta_at(epsilons: Float64Array) -> Float64Array:
+        half = np.abs(epsilons) / 2
+        with np.errstate(divide="ignore"):
+            log_ratio = half + np.log(-np.expm1(-2 * half) / 2) - log_odds
+        # asinh of a large number is the logarithm of its double
+        beyond = np.where(log_ratio > 30, log_ratio + math.log(2), np.arcsinh(np.exp(np.minimum(log_ratio, 30.0))))
+        x = std * np.sign(epsilons) * (half + beyond)  # in standard deviations
+        without, with_one, with_other = ndtr(-x), ndtr(1 / std - x), ndtr(-1 / std - x)
+        growth = np.expm1(np.minimum(epsilons, 700.0))
+        other_terms = rate * growth * with_other + (1 - rate) * growth * without
+        return np.maximum(0.0, rate * (with_one - with_other) - other_terms)
+
+    farthest = (10.2 + 1 / std) / std  # in x / s^2: 10.2 standard deviations leave 1e-24 above
+    largest = float(np.logaddexp(0.0, log_odds + farthest) - np.logaddexp(0.0, log_odds - farthest))
+    profile = Profile(delta_at, largest)
     return connect_dots(profile, profile, grid)
 
 
