@@ -1,6 +1,5 @@
 """FairClassifier: one budget in; a private and fair classifier, and the evidence for both, out."""
 
-import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from fairveil._random import Key
-from fairveil._validation import check_budget
 from fairveil.certificates import Certificate, certify, certify_measured, check_confidence
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError
@@ -171,7 +169,6 @@ class FairClassifier(SearchAwareEstimator):
 
     def request(self) -> FitRequest:
         """Return what the parameters request, checked."""
-        check_budget(self.epsilon, self.delta)
         if self.tune is not None and not isinstance(self.tune, Tuning):
             raise InvalidParameterError(
                 f"Expected tune to be a Tuning, got {type(self.tune).__name__}; write Tuning((...))."
@@ -186,8 +183,8 @@ class FairClassifier(SearchAwareEstimator):
             sensitive = tuple(entry.column for entry in self.schema.sensitive[:1])
         return FitRequest(
             constraints=DemographicParity() if self.constraint is None else self.constraint,  # type: ignore[arg-type]
-            epsilon=float(self.epsilon),
-            delta=float(self.delta),
+            epsilon=self.epsilon,
+            delta=self.delta,
             sensitive=sensitive,
             aware=self.aware,  # type: ignore[arg-type]
             method=self.method,  # type: ignore[arg-type]
@@ -196,7 +193,6 @@ class FairClassifier(SearchAwareEstimator):
             training=self.training,
             estimator=self.estimator,
             ledger=self.ledger,
-            random_state=None if math.isfinite(self.epsilon) else 0,  # what is not private can be repeated
             protects=self.protects,
         )
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fairveil._validation import check_choice
+from fairveil._validation import check_budget, check_choice
 from fairveil.certificates import Certificate
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
@@ -32,6 +32,8 @@ class FitRequest:
 
     Attributes
     ----------
+    random_state : int or None
+        What is not private can be repeated.
     headroom : float
         How many standard errors of the training sample to stay below each limit (at most half of it). Enough for the
         certificate to hold most of the time: a claim at 95 % takes 1.645 standard errors of the people held out, and
@@ -49,27 +51,27 @@ class FitRequest:
     training: Any = None
     estimator: Any = None
     ledger: Ledger | None = None
-    random_state: Any = None
     protects: str = "record"
+    random_state: int | None = field(init=False, repr=False, compare=False)
     headroom: float = field(init=False, repr=False, compare=False)
 
     certifiable_z: ClassVar[float] = 1.645 + 1.0
     """Standard errors between what a rule aims at and what can be certified of it, five times out of six."""
 
     def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_choice("protects", self.protects, PROTECTS)
         several = self.constraints
         several = tuple(several) if isinstance(several, Sequence) and not isinstance(several, str) else (several,)
         if not several or not all(hasattr(one, "bounds") and not isinstance(one, type) for one in several):
             raise InvalidParameterError(
                 f"Expected constraints such as DemographicParity(0.05), got {self.constraints!r}; pass one or several."
             )
-        object.__setattr__(self, "constraints", several)
         if not isinstance(self.aware, bool):
             raise InvalidParameterError(
                 f"Expected aware=True or aware=False (--aware or --unaware), got {self.aware!r}; state whether "
                 "decisions may read the sensitive column."
             )
-        check_choice("protects", self.protects, PROTECTS)
         if self.training is not None and self.estimator is not None:
             raise InvalidParameterError(
                 "Expected a recipe to train by or a fitted classifier, got both; leave out training= or estimator=."
@@ -78,7 +80,15 @@ class FitRequest:
         if isinstance(holdout, bool) or not (isinstance(holdout, (int, float, np.number)) and 0 <= holdout < 1):
             raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
         certifiable = self.certifiable_z * math.sqrt((1 - holdout) / holdout) if holdout else 1.0
-        object.__setattr__(self, "headroom", max(1.0, certifiable))
+        derived = {
+            "constraints": several,
+            "epsilon": float(self.epsilon),
+            "delta": float(self.delta),
+            "random_state": None if math.isfinite(self.epsilon) else 0,
+            "headroom": max(1.0, certifiable),
+        }
+        for field_name, value in derived.items():
+            object.__setattr__(self, field_name, value)
         name: Any = self.method
         if name == AUTO:
             # the only method that trains by this recipe, else the first one that suits the request

@@ -13,8 +13,8 @@ import numpy as np
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Cap, Constraint, DemographicParity, Parity, constrain
-from fairveil.fairness.diagnostics import ConstraintTrace
-from fairveil.fairness.rates import Population
+from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
+from fairveil.fairness.rates import Population, minimum_size
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.base import ConstrainedClassifier, Method, training_of
 from fairveil.methods.dp2dp.dual_steps import DualSteps
@@ -168,8 +168,10 @@ class Postprocessed:
         counted = size if self.rule_fraction is None else size * (self.rule_fraction / (1 - self.rule_fraction))
         bounds = constrain(self.constraint, task.people)
         problem = RuleProblem(self.model_for(task), trained.params, task, bounds, counted, self.headroom, self.jitter)
-        fitted = self.solver.fit(problem, veils)
-        return Fit(trained.params, fitted.trace, fitted.check, fitted.rule, fitted.sizes)
+        fitted, check = self.solver.fit(problem, veils), None
+        if fitted.counts is not None:
+            check = FinalCheck.of_counts(bounds, fitted.counts, fitted.noise**2, minimum_size(counted))
+        return Fit(trained.params, fitted.trace, check, fitted.rule, fitted.sizes)
 
 
 @dataclass(frozen=True)

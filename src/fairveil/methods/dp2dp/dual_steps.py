@@ -84,7 +84,7 @@ class DualSteps:
     def fit(self, problem: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
         """Return the rule at the mean of the last half of the multipliers."""
         bounds, stage, minimum = problem.bounds, veils["rule"].stage, minimum_size(problem.size)
-        rate, reported = stage.largest_rate, veils["check"].stage.noise_multipliers["released"]
+        rate = stage.largest_rate
         noise = stage.noise_multipliers["histogram"] / rate
         n_together = np.maximum((bounds.weights != 0).sum(axis=0).max() / 2, 1.0)  # bounds that share a rate
         mean, now = np.zeros((bounds.n_cells, bounds.n_classes)), ASCENT.start(len(bounds.bounds))
@@ -116,7 +116,8 @@ class DualSteps:
             np.array(multipliers),
             bounds.bounds,
         )
-        return FittedRule(rule, problem.check(veils["check"].draw(), rule, reported), trace)
+        counts = problem.count(veils["check"].draw(), rule, bounds.cells, "released")
+        return FittedRule(rule, counts, veils["check"].stage.noise_multipliers["released"], trace)
 
 
 def tilted_rule(problem: RuleProblem, counts: Float64Array, multipliers: Float64Array) -> TiltedArgmax:

@@ -30,7 +30,7 @@ from scipy.special import expit
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
+from fairveil.fairness.diagnostics import ConstraintTrace
 from fairveil.fairness.rates import SMALLEST_GROUP, HistogramConstraints, minimum_size
 from fairveil.models.base import Model
 from fairveil.models.rules import DecisionRule, RandomizedThresholds
@@ -85,18 +85,17 @@ class RuleProblem:
         query = Count(cells, n_cells, Decision(self.model, self.params, rule))
         return batch.release_counts(query, name).reshape(n_cells, -1)
 
-    def check(self, batch: Batch, rule: DecisionRule, noise: float) -> FinalCheck:
-        """Release counts of the final rule, which no choice has used, and say what they show of every bound."""
-        counts = self.count(batch, rule, self.bounds.cells, "released")
-        return FinalCheck.of_counts(self.bounds, counts, noise**2, minimum_size(self.size))
-
 
 @dataclass(frozen=True, eq=False)
 class FittedRule:
-    """A fitted rule, the course of its bounds, what the last count says of them, and noisy group sizes if released."""
+    """A fitted rule, counts of it with noise of their own, the course of its bounds, and noisy group sizes if released.
+
+    `counts`, shape (cells, classes), are of the bounds' cells; no choice has used them.
+    """
 
     rule: DecisionRule
-    check: FinalCheck | None = None
+    counts: Float64Array | None = None
+    noise: float = 0.0
     trace: ConstraintTrace | None = None
     sizes: Float64Array | None = None
 
@@ -392,4 +391,4 @@ class ScoreHistogram:
             for observations, shares, pair in zip(known, above, counts, strict=True):
                 observations.append(Observation(np.stack([1 - shares, shares]), pair, noise))
             size_noise = min(size_noise, noise * 2**0.5)
-        return FittedRule(rule, problem.check(batch, rule, noises["released"]))
+        return FittedRule(rule, problem.count(batch, rule, bounds.cells, "released"), noises["released"])

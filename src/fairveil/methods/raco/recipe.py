@@ -289,7 +289,8 @@ class RateAscent:
         constraints, none = self.constraints, np.zeros(len(self.constraints.bounds))
         counts = SmoothedCounts(np.zeros((constraints.n_cells, constraints.n_classes)))
         pull = np.zeros((constraints.cells.size, constraints.n_classes), dtype=np.float32)
-        return RateState(counts, none, DualAscent(0.0).start(len(none)), RatePace(none, none, none, none), pull)
+        multipliers = Multipliers(none, none, none, np.ones(len(none)))
+        return RateState(counts, none, multipliers, RatePace(none, none, none, none), pull)
 
     def observe(self, state: RateState, counts: Float64Array, step: int) -> RateState:
         """Return the state after the histogram of one more batch."""

@@ -133,8 +133,8 @@ class NoisyDescent:
             slope = released / batch_size
             now = ascent.step(now, np.stack([slope - tolerance, -slope - tolerance]))
         rule = self._rule(problem, shares, now.values[0] - now.values[1])
-        noise = veils["check"].stage.noise_multipliers["released"]
-        return FittedRule(rule, problem.check(veils["check"].draw(), rule, noise))
+        counts = problem.count(veils["check"].draw(), rule, problem.bounds.cells, "released")
+        return FittedRule(rule, counts, veils["check"].stage.noise_multipliers["released"])
 
     def _weights(self, task: Task, shares: Float64Array) -> tuple[Float64Array, float]:
         """Return what a record of each group counts, and the public bound on it.
