@@ -16,7 +16,6 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, Parity, bounds_of
 from fairveil.fairness.evaluation import Evaluation, LeftSide, Verdict, left_side, range_of
 from fairveil.fairness.rates import SMALLEST_GROUP, Bound
-from fairveil.report.text import certificate_sentence
 
 MOST_TIMES_AS_MANY = 1e6
 """If more than this multiple of the held-out rows were needed, the number of rows is not stated."""
@@ -88,7 +87,30 @@ class Certificate:
     @property
     def sentence(self) -> str:
         """What is certified, or why not and how many held-out rows would probably do, in plain English."""
-        return certificate_sentence(asdict(self))
+        claims, verdict = self.claims, self.verdict
+        if not claims:
+            return "No bound was requested, so nothing is certified."
+        sure = f"{100 * self.confidence:g} % confidence, from about {self.n_rows:,} held-out rows"
+        if verdict is Verdict.MEASURED:
+            largest = max(claims, key=lambda claim: claim.upper)
+            left = largest.bound.rpartition(" <= ")[0]
+            detail = f"there are too few people in {left} to say more"
+            if largest.value is not None:
+                detail = f"the largest is {left}, measured at {largest.value:.4f}"
+            return f"No bound was requested. With {sure}, no difference exceeds {largest.upper:.4f}: {detail}."
+        if verdict is Verdict.HOLDS:
+            closest = max(claims, key=lambda claim: claim.upper - claim.limit)
+            bounds = "the requested bound holds" if len(claims) == 1 else f"all {len(claims)} bounds hold"
+            detail = f"the closest is {closest.bound}, whose left side is at most {closest.upper:.4f}"
+            return f"With {sure}, {bounds}: {detail}."
+        found = [claim for claim in claims if claim.verdict is verdict]
+        if verdict is Verdict.BROKEN:
+            broken = max(found, key=lambda claim: (claim.value or 0.0) - claim.limit)
+            return (
+                f"With {sure}, this does not hold: {broken.bound}; measured {broken.value:.4f}. Loosen it, let "
+                "decisions read the group if they may, or train with more people or a larger epsilon."
+            )
+        return f"Not enough data to say with {sure}: {_obstacle(found, self.rows_needed)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -98,7 +120,7 @@ class Certificate:
             **facts,
             "claims": claims,
             "verdict": str(self.verdict),
-            "sentence": certificate_sentence(facts),
+            "sentence": self.sentence,
         }
 
     @classmethod
@@ -107,6 +129,25 @@ class Certificate:
         fields = {name: value for name, value in values.items() if name != "sentence"}
         claims = tuple(Claim(**{**claim, "verdict": Verdict(claim["verdict"])}) for claim in values["claims"])
         return cls(**{**fields, "claims": claims, "verdict": Verdict(values["verdict"])})
+
+
+def _obstacle(claims: Sequence[Claim], rows_needed: int | None) -> str:
+    """Return which bound is the hardest to confirm, and whether more rows would do."""
+    for claim in claims:
+        if claim.value is None:
+            return (
+                f"{claim.bound} is about too few people; hold out more rows of these groups, and check with 'fairveil "
+                "check' that the table names the groups as the schema does."
+            )
+    hopeless = [claim for claim in claims if claim.rows_needed is None]
+    worst = max(hopeless or claims, key=lambda claim: claim.rows_needed or (claim.value or 0.0) - claim.limit)
+    found = f"{worst.bound} is measured at {worst.value:.4f} and may be up to {worst.upper:.4f}"
+    if rows_needed is not None:
+        return f"{found}; about {rows_needed:,} held-out rows would probably confirm it."
+    return (
+        f"{found}; at this measured value more rows alone would not confirm it, but a fairer rule or a larger "
+        "tolerance may."
+    )
 
 
 def certify(

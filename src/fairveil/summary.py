@@ -201,7 +201,7 @@ def _measured_rates(evaluation: Evaluation, named: Constraint, confidence: float
                 "size": max(0, round(float(size))),
                 "rates": {rate: table[name].to_dict() for rate, table in tables.items()},
             }
-            for name, size in zip(evaluation.groups, sizes, strict=True)
+            for name, size in zip(evaluation.people.names, sizes, strict=True)
         ],
         "smallest_tolerance_that_holds": 1.0 if smallest is None else smallest,
         "comparisons": {"all": len(sides), "unknown": sum(one.left.value is None for one in sides)},

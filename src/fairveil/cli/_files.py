@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
@@ -91,16 +91,17 @@ def open_model(folder: Path, key: Path | None) -> FairClassifier:
 # --- what is written --------------------------------------------------------------------------------------------------
 
 
+@dataclass
 class Folder:
-    """An output folder whose files appear together at the end, or not at all."""
+    """An output folder whose results, each a file or a folder, appear together at the end, or not at all."""
 
-    def __init__(self, path: Path, results: Mapping[str, str]) -> None:
-        self.path = path
-        self._results = results
-        self._made: list[Path] = []
+    path: Path
+    results: Mapping[str, str]
+    stage: Path = field(init=False)
+    _made: list[Path] = field(default_factory=list, init=False)
 
     def __enter__(self) -> "Folder":
-        for name, kind in self._results.items():  # found early: a place that no earlier run made
+        for name, kind in self.results.items():  # found early: a place that no earlier run made
             place = self.path / name
             if place.exists() and place.is_dir() != (kind == "folder"):
                 raise BadStructureError(f"Expected {place} to be a {kind} or free, got something else; move it away.")
@@ -124,7 +125,7 @@ class Folder:
     def keep(self) -> None:
         """Move the results into place over those of an earlier run, whose other results are removed."""
         staged = sorted(self.stage.iterdir())
-        for name in self._results:
+        for name in self.results:
             if (self.path / name).is_file() and not (self.stage / name).exists():
                 (self.path / name).unlink()
         for new in staged:

@@ -1,7 +1,7 @@
-"""Every other sentence of the terminal and the report: facts in, plain English out.
+"""Every other text of the terminal and the report: facts in, plain English out.
 
 Functions take plain facts, such as a summary, and return text. They import nothing heavy, so that any package may use
-them. Sentences about privacy are in `privacy_text`.
+them. Sentences about privacy are in `privacy_text`; a certificate says itself what is certified.
 """
 
 from collections.abc import Mapping, Sequence
@@ -169,60 +169,6 @@ def gap_name(constraint: str, against: str | None) -> str:
 
 
 # --- certificates -----------------------------------------------------------------------------------------------------
-
-
-def certificate_sentence(certificate: Facts) -> str:
-    """Return what is certified, or why not and what would help.
-
-    Parameters
-    ----------
-    certificate : mapping
-        With ``verdict claims confidence n_rows rows_needed``; a claim has ``bound limit value upper verdict
-        rows_needed``.
-    """
-    claims, verdict = certificate["claims"], certificate["verdict"]
-    if not claims:
-        return "No bound was requested, so nothing is certified."
-    sure = f"{100 * certificate['confidence']:g} % confidence, from about {certificate['n_rows']:,} held-out rows"
-    if verdict == "measured":
-        largest = max(claims, key=lambda claim: claim["upper"])
-        left = largest["bound"].rpartition(" <= ")[0]
-        detail = f"the largest is {left}, measured at {number(largest['value'])}"
-        if largest["value"] is None:
-            detail = f"there are too few people in {left} to say more"
-        return f"No bound was requested. With {sure}, no difference exceeds {largest['upper']:.4f}: {detail}."
-    if verdict == "holds":
-        closest = max(claims, key=lambda claim: claim["upper"] - claim["limit"])
-        bounds = "the requested bound holds" if len(claims) == 1 else f"all {len(claims)} bounds hold"
-        detail = f"the closest is {closest['bound']}, whose left side is at most {closest['upper']:.4f}"
-        return f"With {sure}, {bounds}: {detail}."
-    found = [claim for claim in claims if claim["verdict"] == verdict]
-    if verdict == "does not hold":
-        broken = max(found, key=lambda claim: claim["value"] - claim["limit"])
-        return (
-            f"With {sure}, this does not hold: {broken['bound']}; measured {broken['value']:.4f}. Loosen it, let "
-            "decisions read the group if they may, or train with more people or a larger epsilon."
-        )
-    return f"Not enough data to say with {sure}: {_obstacle(found, certificate['rows_needed'])}"
-
-
-def _obstacle(claims: Sequence[Facts], rows_needed: int | None) -> str:
-    """Return which bound is the hardest to confirm, and whether more rows would do."""
-    for claim in claims:
-        if claim["value"] is None:
-            return (
-                f"{claim['bound']} is about too few people; hold out more rows of these groups, and check with "
-                "'fairveil check' that the table names the groups as the schema does."
-            )
-    hopeless = [claim for claim in claims if claim["rows_needed"] is None]
-    worst = max(hopeless or claims, key=lambda claim: claim["rows_needed"] or claim["value"] - claim["limit"])
-    found = f"{worst['bound']} is measured at {worst['value']:.4f} and may be up to {worst['upper']:.4f}"
-    if rows_needed is not None:
-        return f"{found}; about {rows_needed:,} held-out rows would probably confirm it."
-    return (
-        f"{found}; at this measured value more rows alone would not confirm it, but a fairer rule or a larger "
-        "tolerance may."
-    )
 
 
 def _certificate_lines(certificate: Facts | None) -> list[str]:
