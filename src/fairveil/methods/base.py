@@ -283,7 +283,8 @@ class BasePrivateClassifier(SearchAwareEstimator):
 
     def _store(self, inputs: InputSpec, trained: Trained) -> None:
         """Keep what was released as fitted attributes."""
-        self.schema_, self.model_, self.params_ = inputs.schema, trained.model, trained.fit.params
+        self.inputs_, self.schema_ = inputs, inputs.schema
+        self.model_, self.params_ = trained.model, trained.fit.params
         self.rule_: DecisionRule = trained.fit.rule
         self.epsilon_spent_ = epsilon_of(self.plan_.charges(), self.delta)
         self.final_check_: FinalCheck | None = trained.fit.check
@@ -428,12 +429,6 @@ class BasePrivateClassifier(SearchAwareEstimator):
             return validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
         return X
 
-    @property
-    def inputs_(self) -> InputSpec:
-        """The public side of the tables that this fitted classifier reads."""
-        check_is_fitted(self, "params_")
-        return self._predictor.inputs
-
     # --- evidence ----------------------------------------------------------------------------------------------
 
     def count_outcomes(self, source: Source, epsilon: float, delta: float, ledger: Ledger | None = None) -> Evaluation:
@@ -445,6 +440,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         is checked before they are read, and debited before anything is counted. The classifier may be known before the
         people are chosen.
         """
+        check_is_fitted(self, "params_")
         check_budget(epsilon, delta)
         inputs = self.inputs_
         plan = make_counting_plan(epsilon, delta, inputs.task.unit)
@@ -498,8 +494,9 @@ class BasePrivateClassifier(SearchAwareEstimator):
                 )
             prefitted = PrefittedClassifier.of(estimator, schema.target.classes)
         entries = tuple(schema.sensitive_named(name) for name in names or ())
-        inputs = InputSpec(schema, entries, plan.epsilon, plan.delta, predicts, prefitted, cls.protects)
-        loaded._predictor = Predictor(inputs, model, loaded.params_, loaded.rule_)
+        facts = (schema, entries, plan.epsilon, plan.delta)
+        loaded.inputs_ = InputSpec(*facts, predicts=predicts, prefitted=prefitted, protects=cls.protects)
+        loaded._predictor = Predictor(loaded.inputs_, model, loaded.params_, loaded.rule_)
         return loaded.use_key(key)
 
 
