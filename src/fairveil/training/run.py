@@ -44,16 +44,14 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
         raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
     size = size_stages(task)
     recipe.check(task)
-    parts: list[StagesAt] = [lambda noise: recipe.stages(noise, 1 - holdout, task)]
-    if holdout:
-        parts.append(partial(_holdout_stages, recipe, task, holdout))
+    with_holdout = partial(_stages_with_holdout, recipe, task, holdout)
+    stages_at: StagesAt = with_holdout if holdout else lambda noise: recipe.stages(noise, 1.0, task)
     stages = list(size)
-    for stages_at in parts:
-        for subset in dict.fromkeys(stage.subset for stage in stages_at(1.0 if task.is_private else 0.0)):
-            noise = 0.0
-            if task.is_private:
-                noise = calibrate(partial(_events_on, subset, size, stages_at), task.epsilon, task.delta)
-            stages += [stage for stage in stages_at(noise) if stage.subset == subset]
+    for subset in dict.fromkeys(stage.subset for stage in stages_at(1.0 if task.is_private else 0.0)):
+        noise = 0.0
+        if task.is_private:
+            noise = calibrate(partial(_events_on, subset, size, stages_at), task.epsilon, task.delta)
+        stages += [stage for stage in stages_at(noise) if stage.subset == subset]
     return Plan(tuple(stages), task.epsilon, task.delta, task.unit)
 
 
@@ -65,11 +63,12 @@ def size_stages(task: Task) -> tuple[Stage, ...]:
     return (Stage("size", (Release("size", "discrete_laplace", scale),)),)
 
 
-def _holdout_stages(recipe: Recipe, task: Task, share: float, noise: float) -> tuple[Stage, ...]:
-    """Return the stages on the people held out: the outcomes, and what a recipe releases besides."""
-    outcomes = outcomes_stage(noise, share, task.hides_attribute)
-    more = recipe.holdout_stages(noise, share, task) if isinstance(recipe, HoldoutReader) else ()
-    return (outcomes, *more)
+def _stages_with_holdout(recipe: Recipe, task: Task, share: float, noise: float) -> tuple[Stage, ...]:
+    """Return the stages of training, and for the people held out the outcomes and what the recipe releases besides."""
+    held_out = [outcomes_stage(noise, share, task.hides_attribute)]
+    if isinstance(recipe, HoldoutReader):
+        held_out += recipe.holdout_stages(noise, share, task)
+    return (*recipe.stages(noise, 1 - share, task), *held_out)
 
 
 def outcomes_stage(std: float, share: float, by_group: bool = False) -> Stage:
