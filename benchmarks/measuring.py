@@ -27,7 +27,7 @@ from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.fairdp.recipe import GroupScale
 from fairveil.methods.inputs import TableSource
 from fairveil.privacy.queries import CrossEntropy, NoisyMarginRate
-from fairveil.privacy.rows import Rows
+from fairveil.privacy.records import Rows
 from fairveil.research.dp2dp_forms import ExactProblem
 
 FIRST_SEED = 1000

@@ -50,7 +50,7 @@ from fairveil.methods.fairdp.recipe import ADAM_RATE, GroupScale
 from fairveil.methods.inputs import InputSpec, TableSource
 from fairveil.methods.pf_ld.recipe import DUAL_EVERY
 from fairveil.methods.raco.recipe import RateAscent
-from fairveil.models import Adam, LinearSoftmax, Model, Perceptron, Sgd
+from fairveil.models import Adam, LinearSoftmax, Model, OptimizerState, Perceptron, Sgd
 from fairveil.models.last_layer import bounded_last_layer
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
@@ -80,7 +80,7 @@ class Ours:
         self.veil.expect(len(X))
         self.optimizer = Sgd(0.1, momentum=0.9)
         self.params = model.initial(np.random.default_rng(0))
-        self.state = self.optimizer.start(self.params)
+        self.state = OptimizerState()
         self.ms(N_WARMUP)
 
     def ms(self, n_groups: int) -> float:
@@ -114,7 +114,7 @@ class OursRaco(Ours):
         self.dual, self.n_done = self.ascent.start(), 0
         self.optimizer = Sgd(0.1, momentum=0.9)
         self.params = self.model.initial(np.random.default_rng(0))
-        self.state = self.optimizer.start(self.params)
+        self.state = OptimizerState()
         self.ms(N_WARMUP)
 
     def _group_ms(self) -> float:
@@ -151,7 +151,7 @@ class OursGroupwise(Ours):
         self.veil.expect(len(X))
         self.optimizer = Adam(ADAM_RATE)
         self.params = self.model.initial(np.random.default_rng(0))
-        self.state = self.optimizer.start(self.params)
+        self.state = OptimizerState()
         self.ms(N_WARMUP)
 
     def _group_ms(self) -> float:

@@ -72,15 +72,6 @@ class Coins:
         self._used += count
         return self._normals[self._used - count : self._used]
 
-    def below(self, bound: int) -> int:
-        """Return a uniform whole number in [0, bound), exactly, for a bound of any size."""
-        n_bits = (bound - 1).bit_length()
-        n_bytes = (n_bits + 7) // 8
-        while True:
-            number = int.from_bytes(self.generator.bytes(n_bytes), "little") >> (8 * n_bytes - n_bits)
-            if number < bound:
-                return number
-
     def __reduce__(self) -> NoReturn:
         raise FairveilError("Coins hold a secret key and cannot be copied or pickled; make new ones instead.")
 

@@ -27,8 +27,7 @@ from fairveil.models.rules import Argmax, TiltedArgmax
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.queries import PROBABILITY_SLACK, Count, Decision, RuleDecision, Sum, one_cell
-from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import Rows
+from fairveil.privacy.records import MemoryRecords, Rows
 from fairveil.privacy.veil import Batch
 from fairveil.research.dp2dp_forms import NoisyDescent
 from fairveil.research.paper_bounds import printed_gap_bound

@@ -11,6 +11,7 @@ from fairveil.fairness.rates import Population
 from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.output_perturbation import RidgeSoftmax
+from fairveil.privacy.queries import Minimizer
 from fairveil.privacy.records import MemoryRecords
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan, run_plan
@@ -23,7 +24,7 @@ def make_records(rng, n, k, scale=1.0):
 
 
 def solve(records, ridge):
-    return records.minimize(np.arange(len(records.y)), ridge)
+    return records.answer(np.arange(len(records.y)), Minimizer(ridge))
 
 
 def objective(weights, design, y, ridge):

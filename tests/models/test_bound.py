@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from _support.norms import row_norms
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.models.base import Known
-from fairveil.models.clipping import LARGEST_CLIP, SMALLEST_CLIP
+from fairveil.models.linear import LARGEST_CLIP, SMALLEST_CLIP
 
 EXCESS = 1 + 1e-5
 SIZES = [0.0, 1e-45, 1e-38, 1e-30, 1e-22, 1e-19, 1e-9, 1.0, 1e9, 1e15, 1e19, 1e25, 3e38, math.inf, math.nan]

@@ -1,6 +1,7 @@
 """Histograms of vectors: each record adds to one cell, and no more than the bound in the norm that is accounted for."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
@@ -15,9 +16,12 @@ from fairveil.models.losses import softmax
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import (
+    PARTS,
     PROBABILITY_SLACK,
     Bin,
+    BinPair,
     Count,
+    CrossEntropy,
     GradientNorm,
     SoftDecision,
     Sum,
@@ -195,11 +199,8 @@ class Stranger(Inputs):
 class TwiceCounted:
     """Answers with two codes for each row."""
 
-    def n_codes(self, n_labels):
-        return 1
-
-    def codes_of(self, rows):
-        return np.zeros(2 * len(rows), dtype=int)
+    def codes_of(self, rows, n_labels):
+        return np.zeros(2 * len(rows), dtype=int), 1
 
 
 def test_values_that_do_not_answer_each_row_once_are_refused(rng):
@@ -228,14 +229,26 @@ class LooseSum(Sum):
 
 def test_queries_and_parts_that_are_not_registered_are_refused(rng):
     batch = open_batch(random_records(rng), Release("histogram", "gaussian", 1.0))
+    model, params, edges = LinearSoftmax(2), np.zeros(6, np.float32), np.ones(1, np.float32)
+    fine, strange = (Bin(GradientNorm(model, params, part), edges) for part in (CrossEntropy(), Stranger()))
+    for query in (LooseSum(TABLE, N_CELLS, Inputs()), Sum(TABLE, N_CELLS, Stranger())):
+        with pytest.raises(UnplannedReleaseError, match="row_function"):
+            batch.release_sums(query, 1.0)
+    for code in (Stranger(), Bin(Stranger(), edges), strange, BinPair(fine, strange), BinPair(strange, fine)):
+        with pytest.raises(UnplannedReleaseError, match="row_function"):
+            batch.release_counts(Count(TABLE, N_CELLS, code), "histogram")
     with pytest.raises(UnplannedReleaseError, match="row_function"):
-        batch.release_sums(LooseSum(TABLE, N_CELLS, Inputs()), 1.0)
-    with pytest.raises(UnplannedReleaseError, match="row_function"):
-        Sum(TABLE, N_CELLS, Stranger())
-    with pytest.raises(UnplannedReleaseError, match="row_function"):
-        Count(TABLE, N_CELLS, Stranger())
-    with pytest.raises(UnplannedReleaseError, match="row_function"):
-        Bin(GradientNorm(LinearSoftmax(2), np.zeros(6, np.float32), Stranger()), np.ones(1, np.float32))
+        batch.release_gradient(model, params, Stranger(), 1.0, "histogram")
+    assert list(batch._open) == ["histogram"]  # refused before anything was released
+
+
+def test_every_part_of_a_query_is_checked():
+    """A field that may hold a row function stands in `PARTS`, so that the veil looks at it."""
+    kinds = {"Code", "Values", "Objective", *(cls.__name__ for cls in PARTS)}
+    listed = {cls: set(names) for cls, names in PARTS.items() if cls.__module__ == "fairveil.privacy.queries"}
+    found = {cls: {one.name for one in fields(cls) if kinds & set(re.findall(r"\w+", str(one.type)))} for cls in listed}
+    assert listed == found
+    assert sum(map(bool, listed.values())) == 8
 
 
 def test_rounding_of_probabilities_is_far_below_what_the_noise_covers():

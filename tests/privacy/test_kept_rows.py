@@ -8,9 +8,8 @@ from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.queries import Count, CrossEntropy, Decision, one_cell
-from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import Rows
+from fairveil.privacy.queries import Count, CrossEntropy, Decision, Minimizer, one_cell
+from fairveil.privacy.records import Column, MemoryRecords, Rows
 from fairveil.privacy.veil import Veil, open_veils
 
 MODEL = Perceptron(4, (3,), 3)
@@ -42,17 +41,17 @@ def open_train(records, releases, rate, n_steps=1) -> Veil:
 def asked(monkeypatch):
     """How many rows were gathered and how many went through the model."""
     seen = {"gathered": 0, "forward": 0}
-    gather, forward = Rows.X.fget, Perceptron.forward
+    gather, forward = Column.__get__, Perceptron.forward
 
-    def counting_gather(rows):
-        seen["gathered"] += len(rows) if rows._X is None else 0
-        return gather(rows)
+    def counting_gather(column, rows, owner):
+        seen["gathered"] += len(rows) if column.name == "X" else 0
+        return gather(column, rows, owner)
 
     def counting_forward(self, params, X):
         seen["forward"] += len(X)
         return forward(self, params, X)
 
-    monkeypatch.setattr(Rows, "X", property(counting_gather))
+    monkeypatch.setattr(Column, "__get__", counting_gather)
     monkeypatch.setattr(Perceptron, "forward", counting_forward)
     return seen
 
@@ -100,16 +99,17 @@ def test_answers_do_not_depend_on_keeping(records, params, block_rows, monkeypat
 
 
 def test_minimizers_see_the_rows_of_all_kept_blocks(records, monkeypatch):
-    def told(loss, ridge, n_rows):
-        return np.array([n_rows, loss(np.ones(ridge.n_params))[0]])
+    def told(ridge, design, y):
+        return np.array([len(y), ridge.loss(np.ones(ridge.n_params), design, y)[0]])
 
-    monkeypatch.setattr("fairveil.privacy.records.minimize_loss", told)
-    arranged, ridge = records.arranged(secret_coins()), RidgeSoftmax(4, 3, 1.0, 0.1, 100.0)
+    monkeypatch.setattr("fairveil.privacy.queries.minimize_loss", told)
+    arranged, query = records.arranged(secret_coins()), Minimizer(RidgeSoftmax(4, 3, 1.0, 0.1, 100.0))
     batch = np.arange(0, N, 2)
     kept = arranged.blocks(batch, 4)
     assert len(kept) == 4
-    assert arranged.minimize(kept, ridge) == pytest.approx(arranged.minimize(batch, ridge), rel=1e-12)
-    assert arranged.minimize(kept, ridge)[0] == len(batch)
+    assert np.array_equal(arranged.answer(kept, query), arranged.answer(batch, query))
+    assert np.array_equal(arranged.answer(batch, query, n_blocks=4), arranged.answer(batch, query))
+    assert arranged.answer(kept, query)[0] == len(batch)
 
 
 def test_joint_codes_number_cell_and_label(records):

@@ -18,6 +18,7 @@ from fairveil.privacy.noise import (
     discrete_gaussian,
     discrete_laplace,
     public_scale,
+    uniform_below,
 )
 
 P = 1e-6
@@ -75,11 +76,20 @@ def test_no_noise_leaves_the_sum_alone():
 
 
 def test_counts_stay_whole_and_keep_their_shape(seeded):
-    noisy = add_integers(np.zeros((2, 3), dtype=int), discrete_laplace, 2.0, secret_coins())
+    noisy = add_integers(discrete_laplace, np.zeros((2, 3), dtype=int), 2.0, secret_coins())
     assert noisy.shape == (2, 3)
-    assert noisy.dtype == np.int64
+    assert np.array_equal(noisy, np.rint(noisy)) and len(np.unique(noisy)) > 1
 
 
 def test_scales_round_up():
     assert public_scale(1 / 3) >= Fraction(1, 3)
     assert float(public_scale(1 / 3)) - 1 / 3 < 1e-6
+
+
+def test_whole_numbers_are_uniform_for_odd_and_huge_bounds(seeded):
+    coins = secret_coins()
+    counts = np.bincount([uniform_below(7, coins) for _ in range(7000)], minlength=7)
+    assert ((counts - 1000) ** 2 / 1000).sum() < 40  # chi-square with 6 degrees: p about 5e-7
+    huge = 3 * 2**150
+    assert all(0 <= uniform_below(huge, coins) < huge for _ in range(100))
+    assert uniform_below(1, coins) == 0

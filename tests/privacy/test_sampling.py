@@ -6,9 +6,7 @@ from scipy import stats
 
 from fairveil._random import secret_coins
 from fairveil.errors import InvalidParameterError
-from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import Persons
-from fairveil.privacy.sampling import assign_parts, poisson_batches, poisson_draws
+from fairveil.privacy.records import MemoryRecords, Persons, assign_subsets, poisson_batches, poisson_draws
 
 
 def take(stream, n):
@@ -60,7 +58,7 @@ def test_strata_have_their_own_rates(seeded):
 
 
 def test_parts_are_disjoint_complete_and_of_their_share(seeded):
-    parts = assign_parts(20_000, {"train": 0.85, "holdout": 0.15}, secret_coins())
+    parts = assign_subsets(20_000, {"train": 0.85, "holdout": 0.15}, secret_coins())
     assert np.array_equal(np.sort(np.concatenate(list(parts.values()))), np.arange(20_000))
     assert abs(len(parts["holdout"]) - 3000) < 6 * np.sqrt(20_000 * 0.15 * 0.85)
 
@@ -68,13 +66,13 @@ def test_parts_are_disjoint_complete_and_of_their_share(seeded):
 def test_parts_follow_each_units_own_coin(seeded):
     """The size of a part varies: a shuffle-and-cut split, which ties units together, would fix it."""
     coins = secret_coins()
-    sizes = [len(assign_parts(1000, {"a": 0.5, "b": 0.5}, coins)["a"]) for _ in range(300)]
+    sizes = [len(assign_subsets(1000, {"a": 0.5, "b": 0.5}, coins)["a"]) for _ in range(300)]
     assert 0.5 < np.var(sizes) / 250 < 1.6
 
 
 def test_shares_must_add_up():
     with pytest.raises(InvalidParameterError, match="add up to 1"):
-        assign_parts(10, {"a": 0.5, "b": 0.4}, secret_coins())
+        assign_subsets(10, {"a": 0.5, "b": 0.4}, secret_coins())
 
 
 def test_a_person_is_drawn_as_one_of_their_rows(seeded):

@@ -15,8 +15,7 @@ from scipy import stats
 from fairveil._random import secret_coins
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
-from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.rows import Rows
+from fairveil.privacy.records import MemoryRecords, Rows
 from fairveil.privacy.veil import open_veils
 
 P = 1e-6

@@ -45,11 +45,8 @@ class Raw:
 
 @dataclass(frozen=True)
 class Stranger:
-    def n_codes(self, n_labels):
-        return 1
-
-    def codes_of(self, rows):
-        return np.zeros(len(rows), dtype=int)
+    def codes_of(self, rows, n_labels):
+        return np.zeros(len(rows), dtype=int), 1
 
 
 def open_train(records, plan, ledger=None):
@@ -143,7 +140,8 @@ def test_an_unregistered_row_function_is_refused(rng):
     with pytest.raises(UnplannedReleaseError, match="row_function"):
         batch.release_counts(Stranger(), name="size")
     with pytest.raises(UnplannedReleaseError, match="row_function"):
-        Count(one_cell(2), 1, Stranger())
+        batch.release_counts(Count(one_cell(2), 1, Stranger()), name="size")
+    assert list(batch._open) == ["size"]  # refused before anything was released
 
 
 def test_registered_classes_are_frozen():

@@ -12,7 +12,7 @@ from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import BasePrivateClassifier, Method
 from fairveil.methods.inputs import InputSpec
-from fairveil.models import Average, Decoupled, LinearSoftmax, Model, Perceptron, Sgd
+from fairveil.models import Average, Decoupled, LinearSoftmax, Model, OptimizerState, Perceptron, Sgd
 from fairveil.models.rules import Argmax, DecisionRule, TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Bin, Count, CrossEntropy, GradientNorm
@@ -186,7 +186,7 @@ class Descent:
         groups = np.repeat(np.arange(n_groups)[:, None], task.n_classes, axis=1)
         edges = np.array([clip_norm], dtype=np.float32)
         params = model.initial(rng)
-        state, average = optimizer.start(params), Average.start(params)
+        state, average = OptimizerState(), Average()
         for step in progress(range(n_steps)):
             batch = veils["train"].draw()
             bound: float | Float32Array = clip_norm

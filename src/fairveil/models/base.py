@@ -43,7 +43,7 @@ class Model(Protocol):
     Guarantees
     ----------
     Each record adds to `clipped_gradient` a vector of L2 norm at most `clip_norm` (relative excess below
-    1e-5, see `fairveil.models.clipping`), whatever the rows, `dlogits` and parameters hold, NaN and infinity
+    1e-5, see `fairveil.models.linear`), whatever the rows, `dlogits` and parameters hold, NaN and infinity
     included; what other records add does not depend on it. Assumes that `row_norms`, if passed, are those of
     `X`, and `activations` those of `forward(params, X)`.
     """

@@ -1,9 +1,22 @@
-"""The linear softmax model: rows -> logits -> clipped gradient sums, in closed form.
+"""The linear softmax model, and what every dense layer shares: products by class, and how gradients are clipped.
 
 With two or three classes a general matrix product wastes most of its width: one matrix-vector product per class is up
 to twice as fast, and its result has the shape (n_classes, n_rows) that everything here uses.
+
+Each record's gradient is clipped in float32 without ever being computed by itself. The gradient of a dense layer for
+one record is an outer product of its input and its delta, so its squared norm is `(||input||^2 + 1) * ||delta||^2` (the
+1 is the bias); a record's squared norm is the sum over layers. Why the bound holds in floating point, with u = 2^-24:
+
+* *Rounding.* Summing w squares in four or more lanes errs by at most w/4 u, hence the norm by w/8 u; a dozen
+  further roundings come from the square root, the division and the products. Norms are therefore clipped to
+  `clip_norm * (1 - (16 + w/8) u)`, about 2e-6 below `clip_norm` for a hundred columns.
+* *Underflow.* Squares below 2^-126 may be lost, so `SQUARE_SLACK`, which is larger than all of them together,
+  is added: a norm is never under-estimated.
+* *Overflow, NaN, infinity.* A record whose squared norm is not a finite float32 (norm above 1.8e19) adds
+  exactly zero: its rows are set to zero before the product, because zero times infinity is NaN.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,29 +26,53 @@ from fairveil._typing import Float32Array
 from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings, with_higher_biases
-from fairveil.models.clipping import SQUARE_SLACK, clip_bound, clip_factors, squares_by_column, without
 
 FEW_CLASSES = 3
 """Up to so many classes, one matrix-vector product per class is faster than a matrix product."""
 
+SQUARE_SLACK = np.float32(1e-30)
+"""Added to squared norms; see underflow above."""
 
-def class_scores(weights: Float32Array, rows: Float32Array) -> Float32Array:
-    """Return `weights @ rows.T`, (K, B) C-contiguous, for weights (K, d) and rows (B, d)."""
-    if len(weights) > FEW_CLASSES:
-        return np.ascontiguousarray(weights @ rows.T)
-    scores = np.empty((len(weights), len(rows)), dtype=np.result_type(weights, rows))
-    for weight, score in zip(weights, scores, strict=True):
-        np.matmul(rows, weight, out=score)
-    return scores
+SMALLEST_CLIP, LARGEST_CLIP = 1e-18, 1e18
+"""Clip norms whose squares are normal numbers of float32."""
 
 
-def class_sums(deltas: Float32Array, rows: Float32Array, out: Float32Array) -> None:
-    """Write `deltas @ rows` to `out` (K, d), for deltas (K, B) and rows (B, d)."""
-    if len(deltas) > FEW_CLASSES:
-        out[...] = deltas @ rows
-        return
-    for delta, total in zip(deltas, out, strict=True):
-        np.matmul(delta, rows, out=total)
+def multiply_by_class(left: Float32Array, right: Float32Array, out: Float32Array) -> None:
+    """Write `left @ right` to `out`, C-contiguous; `left` has a row for each class."""
+    if len(left) > FEW_CLASSES:
+        np.matmul(left, right, out=out)
+    else:
+        for row, product in zip(left, out, strict=True):
+            np.matmul(row, right, out=product)
+
+
+def clip_factors(squares: Float32Array, clip_norm: Bound, width: int) -> tuple[Float32Array, NDArray[np.bool_] | None]:
+    """Return the factor of each record's gradient, and which records must be set to zero (None: none).
+
+    `squares` holds the squared norms and is overwritten; `width` is the number of squares in the longest sum. With a
+    clip norm per record, one that is NaN or too small for float32 counts as 0: the record adds nothing.
+    """
+    safety = 1.0 - (16.0 + width / 8.0) * 2.0**-24
+    bound: np.float32 | Float32Array
+    if isinstance(clip_norm, np.ndarray):
+        bounds = np.minimum(clip_norm, LARGEST_CLIP) * safety
+        bound = np.where(clip_norm >= SMALLEST_CLIP, bounds, 0.0).astype(np.float32)
+    elif clip_norm >= SMALLEST_CLIP:
+        bound = np.float32(min(clip_norm, LARGEST_CLIP) * safety)
+    else:
+        raise InvalidParameterError(f"Expected clip_norm >= {SMALLEST_CLIP}, got {clip_norm!r}.")
+    # The dot product is the cheapest test; it may overflow early, then the slow way finds nothing to set to zero.
+    broken = None if math.isfinite(squares.dot(squares)) else ~np.isfinite(squares)
+    norms = np.sqrt(squares, out=squares)
+    np.maximum(norms, bound, out=norms)
+    if isinstance(bound, np.ndarray):
+        np.maximum(norms, SMALLEST_CLIP, out=norms)
+    return np.divide(bound, norms, out=norms), broken
+
+
+def without(broken: NDArray[np.bool_], rows: Float32Array) -> Float32Array:
+    """Return a copy of `rows`, shape (n_rows, width), with the broken records set to zero."""
+    return np.where(broken[:, None], np.float32(0), rows)
 
 
 @dataclass(frozen=True)
@@ -82,7 +119,8 @@ class LinearSoftmax:
     def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
         """Return the logits alone, shape (n_classes, n_rows): a linear model has no hidden activations."""
         n_weights = self.n_classes * self.n_features
-        scores = class_scores(params[:n_weights].reshape(self.n_classes, self.n_features), X)
+        scores = np.empty((self.n_classes, len(X)), dtype=np.result_type(params, X))
+        multiply_by_class(params[:n_weights].reshape(self.n_classes, self.n_features), X.T, scores)
         if self.bias:
             scores += params[n_weights:, None]
         return (scores,)
@@ -103,15 +141,15 @@ class LinearSoftmax:
     ) -> Float32Array:
         """Return the sum over records of `dlogits_i (x) [x_i, 1]`, each clipped to `bound`."""
         n_weights = self.n_classes * self.n_features
-        # The squares of a column of dlogits are added one by one, not in four lanes.
-        limit = clip_bound(bound, self.n_features + 4 * self.n_classes)
-        if limit is not None:
-            factors, broken = clip_factors(self._squares(X, dlogits, known.row_norms), limit)
+        if isinstance(bound, np.ndarray) or bound != math.inf:
+            # The squares of a column of dlogits are added one by one, not in four lanes.
+            width = self.n_features + 4 * self.n_classes
+            factors, broken = clip_factors(self._squares(X, dlogits, known.row_norms), bound, width)
             dlogits = dlogits * factors
             if broken is not None:
                 X, dlogits = without(broken, X), np.where(broken, np.float32(0), dlogits)
         gradient = np.empty(self.n_params, dtype=np.float32)
-        class_sums(dlogits, X, gradient[:n_weights].reshape(self.n_classes, self.n_features))
+        multiply_by_class(dlogits, X, gradient[:n_weights].reshape(self.n_classes, self.n_features))
         if self.bias:
             np.add.reduce(dlogits, axis=1, out=gradient[n_weights:])
         return gradient
@@ -128,7 +166,7 @@ class LinearSoftmax:
         """Return the squared norm of each record's gradient: (||x||^2 + 1) ||dlogits||^2."""
         squares = np.einsum("ij,ij->i", X, X) if row_norms is None else row_norms * row_norms
         squares += np.float32(1) if self.bias else SQUARE_SLACK
-        deltas = squares_by_column(dlogits)
+        deltas = np.add.reduce(dlogits * dlogits, axis=0)
         deltas += SQUARE_SLACK
         squares *= deltas
         return squares

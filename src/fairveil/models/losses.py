@@ -58,6 +58,7 @@ def cross_entropy_pull(probabilities: Float32Array, y: NDArray[np.integer]) -> F
     return probabilities
 
 
+@ignore_float_warnings
 def logits_pull(logits: Float32Array, y: NDArray[np.integer]) -> Float32Array:
     """Return `softmax(logits) - onehot(y)` (K, B): the derivative of the cross entropy by the logits.
 
@@ -68,16 +69,15 @@ def logits_pull(logits: Float32Array, y: NDArray[np.integer]) -> Float32Array:
     """
     if len(logits) != 2:
         return cross_entropy_pull(softmax(logits), y)
-    with np.errstate(all="ignore"):
-        pulls = np.empty_like(logits)
-        # One row is enough for two classes: p_1 - y, and its negative.
-        second = np.subtract(logits[0], logits[1], out=pulls[1])
-        np.exp(second, out=second)
-        second += 1
-        np.reciprocal(second, out=second)
-        second -= y
-        np.negative(second, out=pulls[0])
-        return pulls
+    # One row is enough for two classes: p_1 - y, and its negative.
+    pulls = np.empty_like(logits)
+    second = np.subtract(logits[0], logits[1], out=pulls[1])
+    np.exp(second, out=second)
+    second += 1
+    np.reciprocal(second, out=second)
+    second -= y
+    np.negative(second, out=pulls[0])
+    return pulls
 
 
 @ignore_float_warnings
@@ -98,24 +98,14 @@ def tilted_pull(
     >>> tilted_pull(np.zeros((2, 1), dtype=np.float32), np.array([1]), np.array([[0.0, 4.0]]), np.array([0])).tolist()
     [[-0.5], [0.5]]
     """
-    if len(logits) == 2:
-        return _tilted_pair(logits, y, (tilts[:, 1] - tilts[:, 0]).take(rows, mode="wrap"), temperature)
-    plain = softmax(logits)
-    tempered = plain if temperature == 1 else tempered_softmax(logits, temperature)
-    tilt = tilts.T.take(rows, axis=1, mode="wrap")
-    tilt -= np.einsum("kb,kb->b", tempered, tilt)
-    tilt *= temperature * tempered
-    return cross_entropy_pull(plain, y) + tilt
-
-
-def soft_decision_pull(logits: Float32Array, tilts: Float32Array, sharpness: float) -> Float32Array:
-    """Return the derivative by the logits (K, B) of `sum_k tilt_k softmax(sharpness z)_k`, for tilts (K, B)."""
-    soft = tempered_softmax(logits, sharpness)
-    return sharpness * soft * (tilts - np.einsum("kb,kb->b", soft, tilts))
-
-
-def _tilted_pair(logits: Float32Array, y: NDArray[np.integer], tilt: Float32Array, temperature: float) -> Float32Array:
-    """Return the two-class case, p_1 - y + temperature p_1 p_0 (tilt_1 - tilt_0), and its negative."""
+    if len(logits) != 2:
+        plain = softmax(logits)
+        tempered = plain if temperature == 1 else tempered_softmax(logits, temperature)
+        tilt = tilts.T.take(rows, axis=1, mode="wrap")
+        tilt -= np.einsum("kb,kb->b", tempered, tilt)
+        tilt *= temperature * tempered
+        return cross_entropy_pull(plain, y) + tilt
+    # One row is enough for two classes: p_1 - y + temperature p_1 p_0 (tilt_1 - tilt_0), and its negative.
     pulls = np.empty_like(logits)
     odds = logits[0] - logits[1]
     second = np.exp(odds, out=pulls[1])
@@ -124,10 +114,16 @@ def _tilted_pair(logits: Float32Array, y: NDArray[np.integer], tilt: Float32Arra
     tempered = second if temperature == 1 else 1 / (1 + np.exp(temperature * odds))
     slope = tempered * tempered
     np.subtract(tempered, slope, out=slope)
-    slope *= tilt
+    slope *= (tilts[:, 1] - tilts[:, 0]).take(rows, mode="wrap")
     if temperature != 1:
         slope *= temperature
     second -= y
     second += slope
     np.negative(second, out=pulls[0])
     return pulls
+
+
+def soft_decision_pull(logits: Float32Array, tilts: Float32Array, sharpness: float) -> Float32Array:
+    """Return the derivative by the logits (K, B) of `sum_k tilt_k softmax(sharpness z)_k`, for tilts (K, B)."""
+    soft = tempered_softmax(logits, sharpness)
+    return sharpness * soft * (tilts - np.einsum("kb,kb->b", soft, tilts))

@@ -1,5 +1,6 @@
 """The multi-layer perceptron: rows -> logits -> clipped gradient sums, in closed form at any depth."""
 
+import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -9,8 +10,7 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array
 from fairveil._validation import check_choice, check_number
 from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings, with_higher_biases
-from fairveil.models.clipping import SQUARE_SLACK, clip_bound, clip_factors, squares_by_column, without
-from fairveil.models.linear import class_scores, class_sums
+from fairveil.models.linear import SQUARE_SLACK, clip_factors, multiply_by_class, without
 
 Layer = tuple[Float32Array, Float32Array]
 
@@ -75,7 +75,8 @@ class Perceptron:
                 # A vector of zeros takes the vectorized loop, which a scalar zero does not.
                 np.maximum(rows, np.zeros_like(biases), out=rows)
             activations.append(rows)
-        scores = class_scores(class_weights, rows)
+        scores = np.empty((self.n_classes, len(X)), dtype=np.result_type(params, X))
+        multiply_by_class(class_weights, rows.T, scores)
         scores += class_biases[:, None]
         return (*activations, scores)
 
@@ -93,12 +94,11 @@ class Perceptron:
     ) -> Float32Array:
         """Return the sum over records of back-propagated `dlogits_i`, clipped over all layers at once."""
         inputs, deltas = self._backward(params, X, dlogits, known)
-        # The squares of a column of dlogits are added one by one, not in four lanes.
-        widths = [n_in + n_out for n_in, n_out, _ in self._shapes[:-1]]
-        width = max([*widths, self._shapes[-1][1] + 4 * self.n_classes]) + 4 * len(self._shapes)
-        limit = clip_bound(bound, width)
-        if limit is not None:
-            factors, broken = clip_factors(self._squares(inputs, deltas, known.row_norms), limit)
+        if isinstance(bound, np.ndarray) or bound != math.inf:
+            # The squares of a column of dlogits are added one by one, not in four lanes.
+            widths = [n_in + n_out for n_in, n_out, _ in self._shapes[:-1]]
+            width = max([*widths, self._shapes[-1][1] + 4 * self.n_classes]) + 4 * len(self._shapes)
+            factors, broken = clip_factors(self._squares(inputs, deltas, known.row_norms), bound, width)
             for hidden in deltas[:-1]:
                 np.multiply(hidden, factors[:, None], out=hidden)
             deltas[-1] = deltas[-1] * factors  # a copy: the caller's own
@@ -111,7 +111,7 @@ class Perceptron:
         for (weights, biases), rows, delta in zip(inner, inputs, deltas, strict=False):
             np.matmul(rows.T, delta, out=weights)
             np.matmul(ones, delta, out=biases)
-        class_sums(deltas[-1], inputs[-1], class_weights)
+        multiply_by_class(deltas[-1], inputs[-1], class_weights)
         np.add.reduce(deltas[-1], axis=1, out=class_biases)
         return gradient
 
@@ -157,7 +157,7 @@ class Perceptron:
         """Return the squared norm of each record's gradient: the sum over layers of (||input||^2 + 1) ||delta||^2."""
         first = np.einsum("ij,ij->i", inputs[0], inputs[0]) if row_norms is None else row_norms * row_norms
         by_input = [first, *(np.einsum("ij,ij->i", rows, rows) for rows in inputs[1:])]
-        by_delta = [*(np.einsum("ij,ij->i", d, d) for d in deltas[:-1]), squares_by_column(deltas[-1])]
+        by_delta = [*(np.einsum("ij,ij->i", d, d) for d in deltas[:-1]), np.add.reduce(deltas[-1] * deltas[-1], axis=0)]
         total = np.zeros_like(first)
         for squares, pulls in zip(by_input, by_delta, strict=True):
             total += (squares + 1.0) * (pulls + SQUARE_SLACK)

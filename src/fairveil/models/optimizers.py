@@ -13,27 +13,20 @@ from fairveil.errors import InvalidParameterError
 
 @dataclass(frozen=True, eq=False)
 class OptimizerState:
-    """What an optimizer carries from step to step: steps done, first and second moments (empty if unused)."""
+    """What an optimizer carries from step to step: steps done, first and second moments (0 before the first step)."""
 
-    n_steps: int
-    first: Float32Array
-    second: Float32Array
+    n_steps: int = 0
+    first: Float32Array | float = 0.0
+    second: Float32Array | float = 0.0
 
 
 class Optimizer(Protocol):
     """A rule that moves parameters against a gradient."""
 
-    def start(self, params: Float32Array) -> OptimizerState:
-        """Return the state before the first step."""
-
     def step(
         self, params: Float32Array, gradient: NDArray[np.floating], state: OptimizerState
     ) -> tuple[Float32Array, OptimizerState]:
         """Return the moved parameters and the next state."""
-
-
-_NOTHING = np.empty(0, dtype=np.float32)
-_NOTHING.setflags(write=False)
 
 
 @dataclass(frozen=True)
@@ -42,8 +35,8 @@ class Sgd:
 
     Examples
     --------
-    >>> sgd, params = Sgd(learning_rate=0.5), np.ones(2, dtype=np.float32)
-    >>> sgd.step(params, np.array([1.0, 2.0]), sgd.start(params))[0].tolist()
+    >>> params, _ = Sgd(learning_rate=0.5).step(np.ones(2, np.float32), np.array([1.0, 2.0]), OptimizerState())
+    >>> params.tolist()
     [0.5, 0.0]
     """
 
@@ -54,10 +47,6 @@ class Sgd:
         check_number("learning_rate", self.learning_rate)
         if not 0.0 <= self.momentum < 1.0:
             raise InvalidParameterError(f"Expected 0 <= momentum < 1, got {self.momentum!r}.")
-
-    def start(self, params: Float32Array) -> OptimizerState:
-        """Return a state at rest."""
-        return OptimizerState(0, np.zeros_like(params) if self.momentum else _NOTHING, _NOTHING)
 
     def step(
         self, params: Float32Array, gradient: NDArray[np.floating], state: OptimizerState
@@ -77,8 +66,8 @@ class Adam:
 
     Examples
     --------
-    >>> adam, params = Adam(learning_rate=0.5), np.ones(2, dtype=np.float32)
-    >>> adam.step(params, np.array([1.0, -2.0]), adam.start(params))[0].tolist()
+    >>> params, _ = Adam(learning_rate=0.5).step(np.ones(2, np.float32), np.array([1.0, -2.0]), OptimizerState())
+    >>> params.tolist()
     [0.5, 1.5]
     """
 
@@ -93,10 +82,6 @@ class Adam:
         for name, value in (("beta1", self.beta1), ("beta2", self.beta2)):
             if not 0.0 <= value < 1.0:
                 raise InvalidParameterError(f"Expected 0 <= {name} < 1, got {value!r}.")
-
-    def start(self, params: Float32Array) -> OptimizerState:
-        """Return zero moments."""
-        return OptimizerState(0, np.zeros_like(params), np.zeros_like(params))
 
     def step(
         self, params: Float32Array, gradient: NDArray[np.floating], state: OptimizerState
@@ -117,27 +102,22 @@ class Average:
 
     Examples
     --------
-    >>> average = Average.start(np.zeros(1))
+    >>> average = Average()
     >>> for iterate in (1.0, 2.0, 6.0):
     ...     average = average.add(np.array([iterate]))
     >>> average.value().tolist()
     [3.0]
     """
 
-    total: NDArray[np.float64]
+    total: NDArray[np.float64] | float = 0.0
     weight: float = 0.0
-
-    @classmethod
-    def start(cls, params: NDArray[np.floating]) -> "Average":
-        """Return an average of nothing, in the shape of `params`."""
-        return cls(np.zeros(params.shape))
 
     def add(self, params: NDArray[np.floating]) -> "Average":
         """Return the average with one more iterate."""
-        return Average(self.total + params, self.weight + 1.0)
+        return Average(np.add(self.total, params, dtype=np.float64), self.weight + 1.0)
 
     def value(self) -> Float32Array:
         """Return the average as float32 parameters."""
         if self.weight == 0.0:
             raise InvalidParameterError("Expected an average of at least one iterate, got none; call add first.")
-        return (self.total / self.weight).astype(np.float32)
+        return np.divide(self.total, self.weight).astype(np.float32)

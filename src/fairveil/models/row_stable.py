@@ -54,7 +54,8 @@ def row_stable_answer(model: Any, params: Float32Array, X: Float32Array) -> Floa
 @row_stable_answer.register
 def _(model: LinearSoftmax, params: Float32Array, X: Float32Array) -> Float64Array:
     n_weights = model.n_classes * model.n_features
-    total = row_stable_product(params[:n_weights].reshape(model.n_classes, -1), _columns(X))
+    columns = np.ascontiguousarray(X.T, dtype=np.float64)
+    total = row_stable_product(params[:n_weights].reshape(model.n_classes, -1), columns)
     return total + params[n_weights:, None] if model.bias else total
 
 
@@ -93,14 +94,10 @@ def row_stable_inputs(model: LinearSoftmax | Perceptron, params: Float32Array, X
 
 
 def _inputs(model: LinearSoftmax | Perceptron, params: Float32Array, X: Float32Array) -> Float64Array:
-    columns = _columns(X)
+    columns: Float64Array = np.ascontiguousarray(X.T, dtype=np.float64)
     if isinstance(model, LinearSoftmax):
         return columns
     for weights, biases in model.layers(params)[:-1]:
         columns = row_stable_product(weights.T, columns) + biases[:, None]
         columns = np.tanh(columns) if model.activation == "tanh" else np.maximum(columns, 0.0)
     return columns
-
-
-def _columns(X: Float32Array) -> Float64Array:
-    return np.ascontiguousarray(X.T, dtype=np.float64)

@@ -211,7 +211,7 @@ class TiltedArgmax:
         """Return a class code for each record."""
         scores = self.scores(logits, groups)
         if self.jitter:
-            # lot_1 + k lot_0 modulo 1: uniform, and independent for any two classes, so that no class wins more ties
+            # u_1 + k u_0 modulo 1 is uniform, and independent for any two classes: no class wins more ties
             own = (uniforms[1] + np.arange(len(scores))[:, None] * uniforms[0]) % 1.0
             scores = scores + self.jitter * (own - 0.5)
         return scores.argmax(axis=0)

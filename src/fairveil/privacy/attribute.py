@@ -1,6 +1,6 @@
 """When only the sensitive attribute of each record is secret: features and labels are public, the attribute is not.
 
-Two data sets are neighbours if they differ in whether the attribute of one unit is known. A unit whose attribute is
+Two data sets are neighbors if they differ in whether the attribute of one unit is known. A unit whose attribute is
 unknown has no part in any noisy sum, so the veil works on the units whose attribute is known, one of them more or less;
 the change from one group to another is one taken away and one added. What is computed from features and labels alone
 crosses without noise, through `PublicRows`, which never hold an attribute.
@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._random import Coins
-from fairveil._typing import Float32Array
 from fairveil.privacy.records import MemoryRecords
 
 ATTRIBUTE = "attribute "
@@ -36,41 +35,36 @@ def attribute_unit(names: Sequence[str], whose: str) -> str:
 
 
 class PublicRows:
-    """Features and labels of all units of a piece; of everyone the attribute is unknown here.
+    """Features and labels of all units of a subset, without their attribute.
 
     Draws come from public coins: whatever is computed from them may be shown, their members included.
+
+    Attributes
+    ----------
+    X : array of float32, shape (n_rows, n_features)
+    y : array of int16, shape (n_rows,)
+    persons : array of int64, shape (n_rows,), or None
+    n_units : int
+        The number of units; public, unlike the number of those whose attribute is known.
     """
 
     def __init__(self, records: MemoryRecords) -> None:
-        self._records = replace(records, groups=np.full_like(records.groups, -1))
-
-    @property
-    def X(self) -> Float32Array:
-        """All features, one row a record."""
-        return self._records.X
-
-    @property
-    def y(self) -> NDArray[np.int16]:
-        """All labels."""
-        return self._records.y
-
-    @property
-    def n_units(self) -> int:
-        """How many units there are; public, unlike the number of those whose attribute is known."""
-        return self._records.n_units
+        self.X = records.X
+        self.y = records.y
+        self.persons = records.persons
+        self.n_units = records.n_units
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
         """What each row counts: 1, or one over the number of rows of its person."""
-        persons = self._records.persons
-        if persons is None:
+        if self.persons is None:
             return np.ones(len(self.y))
-        _, places, sizes = np.unique(persons, return_inverse=True, return_counts=True)
+        _, places, sizes = np.unique(self.persons, return_inverse=True, return_counts=True)
         return 1 / sizes[places]
 
     def sample(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return row numbers drawn by public coins, each row as often as its weight says."""
-        if self._records.persons is None or not len(self.y):
+        if self.persons is None or not len(self.y):
             return rng.integers(0, max(1, len(self.y)), n_rows if len(self.y) else 0)
         return rng.choice(len(self.y), n_rows, p=self.weights / self.weights.sum())
 
@@ -112,7 +106,7 @@ class AttributeRecords:
         return MemoryRecords.keeping(records.X, records.y, records.groups, records.persons, records.groups >= 0)
 
     def split(self, shares: Mapping[str, float], coins: Coins) -> dict[str, "AttributeRecords"]:
-        """Return disjoint parts; which unit fell into which is no secret, since features and labels show it."""
+        """Return disjoint subsets; which unit fell into which is no secret, since features and labels show it."""
         return {name: AttributeRecords(subset) for name, subset in self.records.split(shares, coins).items()}
 
     def __repr__(self) -> str:

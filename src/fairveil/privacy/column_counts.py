@@ -68,7 +68,7 @@ class ColumnVeil:
             np.bincount(bins, minlength=len(edges) + 1),
             [np.sum(~is_number & ~is_missing), np.sum(~is_number & is_missing)],
         )
-        noisy = add_integers(counts, discrete_laplace, 1 / epsilon, self._coins).astype(np.float64)
+        noisy = add_integers(discrete_laplace, counts, 1 / epsilon, self._coins)
         return CellCounts(noisy[:-2], noisy[-2], noisy[-1], 1 / epsilon)
 
     def release_texts(self, name: str, epsilon: float, delta: float) -> dict[str, float]:
@@ -76,7 +76,7 @@ class ColumnVeil:
         self._spend(check_number("epsilon", epsilon), check_number("delta", delta, below=1))
         counts = Counter(text for text in self._columns[name].texts if text is not None)
         exact = np.array(list(counts.values()), dtype=np.int64)
-        noisy = add_integers(exact, discrete_laplace, 1 / epsilon, self._coins)
+        noisy = add_integers(discrete_laplace, exact, 1 / epsilon, self._coins)
         threshold = 1 + math.ceil(math.log(1 / delta) / epsilon)
         shown = {text: float(count) for text, count in zip(counts, noisy, strict=True) if count >= threshold}
         return dict(sorted(shown.items()))  # the order of the rows must not show

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,22 +39,25 @@ SCALE_DENOMINATOR = 2**20
 
 def add_gaussian(total: Total, std: float, coins: Coins) -> NDArray[np.float64]:
     """Return `total` plus independent Gaussian noise, on a public grid; `std` 0 leaves it as it is."""
-    if std == 0:
-        return total.astype(np.float64)
-    return _sum_on_grid(total, coins.normals(total.size).reshape(total.shape) * std, std)
+    return _add_on_grid(total, std, coins.normals)
 
 
 def add_laplace(total: Total, scale: float, coins: Coins) -> NDArray[np.float64]:
     """Return `total` plus independent Laplace noise, on a public grid; `scale` 0 leaves it as it is."""
+
+    def draw(count: int) -> NDArray[np.float64]:
+        # the difference of two exponentials: its tail reaches beyond what the logarithm of one uniform double can
+        one, other = coins.generator.standard_exponential((2, count))
+        return one - other
+
+    return _add_on_grid(total, scale, draw)
+
+
+def _add_on_grid(total: Total, scale: float, draw: Callable[[int], NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return `total` plus `scale` times as many drawn numbers, rounded to the grid of the scale."""
     if scale == 0:
         return total.astype(np.float64)
-    # the difference of two exponentials: its tail reaches beyond what the logarithm of one uniform double can
-    one, other = coins.generator.standard_exponential((2, *total.shape))
-    return _sum_on_grid(total, (one - other) * scale, scale)
-
-
-def _sum_on_grid(total: Total, noise: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """Return total + noise, written over `noise` and rounded to the grid of its scale."""
+    noise = draw(total.size).reshape(total.shape) * scale
     noise += total
     grid = math.ldexp(1.0, math.frexp(scale)[1] - 1 - GRID_BITS)
     noise *= 1 / grid  # exact: the grid is a power of two
@@ -68,26 +72,26 @@ def public_scale(scale: float) -> Fraction:
 
 
 def add_integers(
-    counts: Total, sampler: Callable[[Fraction, Coins], int], scale: float, coins: Coins
-) -> NDArray[np.int64]:
+    sampler: Callable[[Fraction, Coins], int], counts: Total, scale: float, coins: Coins
+) -> NDArray[np.float64]:
     """Return whole counts plus exact discrete noise of this scale, one draw for each count."""
     exact = public_scale(scale)
-    noise = [sampler(exact, coins) for _ in range(counts.size)]
-    return counts.astype(np.int64) + np.array(noise, dtype=np.int64).reshape(counts.shape)
+    noise = np.array([sampler(exact, coins) for _ in range(counts.size)], dtype=np.int64)
+    return (counts.astype(np.int64) + noise.reshape(counts.shape)).astype(np.float64)
 
 
 def discrete_laplace(scale: Fraction, coins: Coins) -> int:
     """Return a whole number x drawn with probability proportional to exp(-|x| / scale)."""
     s, t = scale.denominator, scale.numerator
     while True:
-        remainder = coins.below(t)
+        remainder = uniform_below(t, coins)
         if not _happens(Fraction(remainder, t), coins):
             continue
         whole = 0
         while _happens(Fraction(1), coins):
             whole += 1
         magnitude = (remainder + t * whole) // s
-        is_negative = coins.below(2) == 1
+        is_negative = uniform_below(2, coins) == 1
         if magnitude or not is_negative:  # zero would count twice
             return -magnitude if is_negative else magnitude
 
@@ -111,9 +115,19 @@ def _happens(gamma: Fraction, coins: Coins) -> bool:
         gamma -= 1
     # exp(-gamma) is the alternating series of gamma^k / k!: stop at the first failure of a coin of gamma / k.
     k = 1
-    while coins.below(gamma.denominator * k) < gamma.numerator:
+    while uniform_below(gamma.denominator * k, coins) < gamma.numerator:
         k += 1
     return k % 2 == 1
+
+
+def uniform_below(bound: int, coins: Coins) -> int:
+    """Return a uniform whole number in [0, bound), exactly, for a bound of any size."""
+    n_bits = (bound - 1).bit_length()
+    n_bytes = (n_bits + 7) // 8
+    while True:
+        number = int.from_bytes(coins.generator.bytes(n_bytes), "little") >> (8 * n_bytes - n_bits)
+        if number < bound:
+            return number
 
 
 Add = Callable[[Total, float, Coins], NDArray[np.float64]]
@@ -165,19 +179,13 @@ def register_noise_distribution(law: NoiseDistribution) -> NoiseDistribution:
     return law
 
 
-def _add_discrete_laplace(counts: Total, scale: float, coins: Coins) -> NDArray[np.float64]:
-    return add_integers(counts, discrete_laplace, scale, coins).astype(np.float64)
-
-
-def _add_discrete_gaussian(counts: Total, scale: float, coins: Coins) -> NDArray[np.float64]:
-    return add_integers(counts, discrete_gaussian, scale, coins).astype(np.float64)
-
-
 for _law in (
     NoiseDistribution("gaussian", GaussianRelease, 2, add_gaussian),
     NoiseDistribution("laplace", LaplaceRelease, 1, add_laplace, spread=2.0),
-    NoiseDistribution("discrete_laplace", DiscreteLaplaceRelease, 1, _add_discrete_laplace, True, 2.0),
+    NoiseDistribution(
+        "discrete_laplace", DiscreteLaplaceRelease, 1, partial(add_integers, discrete_laplace), True, 2.0
+    ),
     # A count moves by whole numbers, so the bound of a discrete Gaussian is meant in L1 (see its event).
-    NoiseDistribution("discrete_gaussian", DiscreteGaussianRelease, 1, _add_discrete_gaussian, True),
+    NoiseDistribution("discrete_gaussian", DiscreteGaussianRelease, 1, partial(add_integers, discrete_gaussian), True),
 ):
     register_noise_distribution(_law)

@@ -1,8 +1,8 @@
-"""Output perturbation: the minimiser of a strongly convex loss, released once with noise on the parameters.
+"""Output perturbation: the minimizer of a strongly convex loss, released once with noise on the parameters.
 
 Mean softmax loss of a linear model plus (lambda / 2) ||w||^2, the sum divided by the public size. One record moves the
-exact minimiser by at most (its gradient's bound) / (n lambda), whatever the other records are; a solver that stops
-at gradient norm tau lies within tau / lambda of it, on both neighbours. The proof is in docs/proofs/minimizer.md.
+exact minimizer by at most (its gradient's bound) / (n lambda), whatever the other records are; a solver that stops
+at gradient norm tau lies within tau / lambda of it, on both neighbors. The proof is in docs/proofs/minimizer.md.
 """
 
 import math
@@ -23,7 +23,7 @@ SOLVER_SHARE = 0.01
 
 @dataclass(frozen=True)
 class RidgeSoftmax:
-    """Softmax regression with a ridge: class 0 is the reference, the intercept is one more regularised weight.
+    """Softmax regression with a ridge: class 0 is the reference, the intercept is one more regularized weight.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class RidgeSoftmax:
         return np.column_stack([rows, np.ones(len(rows))])
 
     def loss(self, weights: Float64Array, design: Float64Array, y: NDArray[np.integer]) -> tuple[float, Float64Array]:
-        """Return the summed loss over a block of rows, and its gradient."""
+        """Return the summed loss over all rows, and its gradient."""
         columns = weights.reshape(self.n_features + 1, self.n_classes - 1)
         logits = np.column_stack([np.zeros(len(design)), design @ columns])
         logits -= logits.max(axis=1, keepdims=True)
@@ -94,23 +94,21 @@ class RidgeSoftmax:
         return float(np.sum(np.log(totals[:, 0]) - own)), (design.T @ logits[:, 1:]).ravel()
 
 
-def minimize_loss(
-    loss: Callable[[Float64Array], tuple[float, Float64Array]], ridge: RidgeSoftmax, n_rows: int
-) -> Float64Array:
-    """Return weights at which the regularised mean objective has gradient norm at most `ridge.tolerance`.
+def minimize_loss(ridge: RidgeSoftmax, design: Float64Array, y: NDArray[np.integer]) -> Float64Array:
+    """Return weights at which the regularized mean objective has gradient norm at most `ridge.tolerance`.
 
     L-BFGS goes most of the way; Nesterov's method, which always arrives on a strongly convex function, does the rest.
     How long it takes is not released.
     """
 
     def objective(weights: Float64Array) -> tuple[float, Float64Array]:
-        value, slope = loss(weights)
+        value, slope = ridge.loss(weights, design, y)
         value = value / ridge.size + ridge.regularization / 2 * float(weights @ weights)
         return value, slope / ridge.size + ridge.regularization * weights
 
     options = {"gtol": ridge.tolerance / math.sqrt(ridge.n_params), "ftol": 0.0, "maxiter": N_WARM_STEPS}
     start = minimize(objective, np.zeros(ridge.n_params), jac=True, method="L-BFGS-B", options=options).x
-    return _descend(lambda weights: objective(weights)[1], start, ridge, n_rows)
+    return _descend(lambda weights: objective(weights)[1], start, ridge, len(y))
 
 
 def _descend(

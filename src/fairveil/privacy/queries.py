@@ -1,9 +1,9 @@
-"""Every query that may be made about a person: five queries, and the row functions that they are made of.
+"""Every query that may be made about a person: six queries, and the row functions that they are made of.
 
 `Count` counts records by cell and public code, `Sum` adds up bounded vectors by cell, `GradientSum` and
-`GroupGradientSum` add up clipped gradients, `MomentSum` adds up bounded first and second moments. A *table* is an
-integer array of shape (n_groups, n_labels) that holds the cell of each pair of a group code and a label, -1 for pairs
-that are not counted; group code -1 reads the last row.
+`GroupGradientSum` add up clipped gradients, `MomentSum` adds up bounded first and second moments, `Minimizer` finds the
+minimum of a regularized loss. A *table* is an integer array of shape (n_groups, n_labels) that holds the cell of each
+pair of a group code and a label, -1 for pairs that are not counted; group code -1 reads the last row.
 
 Public (released or declared) numbers are fields, records are arguments. A row function answers every row from that row
 alone; a query bounds each contribution itself and adds them up. The veil accepts registered types only. Parameters
@@ -28,7 +28,8 @@ from fairveil.models.losses import logits_pull, soft_decision_pull, softmax, tem
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.models.rules import DecisionRule, TiltedArgmax
 from fairveil.privacy.moments import RowMoments, bounded_rows, pack, sum_rows
-from fairveil.privacy.rows import Rows
+from fairveil.privacy.output_perturbation import RidgeSoftmax, minimize_loss
+from fairveil.privacy.records import NOT_ONE_ANSWER, Query, Rows
 
 T = TypeVar("T", bound=type)
 Table = NDArray[np.int64]
@@ -40,26 +41,19 @@ not rescaled. The veil's own factor for rounding is much larger."""
 MOMENT_SAFETY = 1 - 1e-6
 """Moments are clipped to this multiple of their bound, so that the bound also holds after rounding."""
 
-NOT_ONE_ANSWER = "Expected a query to answer each row once, got more or fewer answers."
-
-_registered: set[type] = set()
+PARTS: dict[type, tuple[str, ...]] = {}
+"""The registered types; for each, the fields that must hold registered types as well. The veil accepts no others."""
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def row_function(cls: T) -> T:
-    """Make a class a frozen dataclass, and register it as a query or a part of one that may pass the veil."""
+    """Make a class a frozen dataclass, and register it as a query or a part of one that may pass the veil.
+
+    A class that is made of further row functions names their fields in `parts`.
+    """
     dataclass(frozen=True, eq=False)(cls)
-    _registered.add(cls)
+    PARTS[cls] = getattr(cls, "parts", ())
     return cls
-
-
-def check_registered(query: Any) -> None:
-    """Refuse a query, or a part of one, whose type is not registered."""
-    if type(query) not in _registered:
-        raise UnplannedReleaseError(
-            f"Expected a registered query of fairveil.privacy.queries, got {type(query).__name__}; "
-            "decorate its class with @row_function."
-        )
 
 
 def one_cell(n_labels: int) -> Table:
@@ -73,13 +67,10 @@ def all_cells(n_groups: int, n_labels: int) -> Table:
 
 
 class Code:
-    """Answers each row with one of `n_codes` codes; unless overridden, one for each label."""
+    """Answers each row with one of a public number of codes."""
 
-    def n_codes(self, n_labels: int) -> int:
-        return n_labels
-
-    def codes_of(self, rows: Rows) -> NDArray[Any]:
-        """Return the codes, shape (n_rows,), integer or Boolean."""
+    def codes_of(self, rows: Rows, n_labels: int) -> tuple[NDArray[Any], int]:
+        """Return the codes, shape (n_rows,), integer or Boolean, and how many codes there are."""
         raise NotImplementedError
 
 
@@ -102,44 +93,38 @@ class OfModel:
 
 
 @row_function
-class Count:
+class Count(Query):
     """How many records fall into each (cell, code), or into each cell; a record is counted once at most.
 
     `merged`, shape (n_cells, n_codes), may add several pairs up in one count: it holds the count of each pair.
     """
+
+    parts = ("code",)
 
     table: Table
     n_cells: int
     code: Code | None = None
     merged: Table | None = None
 
-    def __post_init__(self) -> None:
-        if self.code is not None:
-            check_registered(self.code)
-
-    @property
-    def n_counts(self) -> int:
-        n_codes = 1 if self.code is None else self.code.n_codes(self.table.shape[1])
-        return self.n_cells * n_codes if self.merged is None else int(self.merged.max()) + 1
-
-    def counts_of(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the number of the count that each row is added to, negative for none."""
+    def counts_of(self, rows: Rows) -> tuple[NDArray[np.int64], int]:
+        """Return the count that each row is added to, negative for none, and how many counts there are."""
         n_labels = self.table.shape[1]
         if self.code is None:
-            counted = self.table.take(rows.joint(n_labels), mode="wrap")
+            n_counts, counted = self.n_cells, self.table.take(rows.joint(n_labels), mode="wrap")
         else:
-            counted = (self.code.n_codes(n_labels) * self.table).take(rows.joint(n_labels), mode="wrap")
-            codes = self.code.codes_of(rows)
+            codes, n_codes = self.code.codes_of(rows, n_labels)
+            n_counts, counted = self.n_cells * n_codes, (n_codes * self.table).take(rows.joint(n_labels), mode="wrap")
             if codes.shape != counted.shape:
                 raise UnplannedReleaseError(NOT_ONE_ANSWER)
             counted += codes
         if self.merged is not None:
+            n_counts = int(self.merged.max()) + 1
             counted = np.where(counted < 0, -1, self.merged.take(counted, mode="wrap"))
-        return counted.astype(np.int64, copy=False)
+        return counted.astype(np.int64, copy=False), n_counts
 
     def total(self, rows: Rows, bound: float = 1.0, norm: int = 1) -> NDArray[np.int64]:
         """Return the counts of a block of rows."""
-        n_counts, counted = self.n_counts, self.counts_of(rows)
+        counted, n_counts = self.counts_of(rows)
         # read as unsigned, a negative number is a huge one: all rows without a count share an extra last slot
         slots = counted.view(np.uint64)
         np.minimum(slots, n_counts, out=slots)
@@ -147,15 +132,14 @@ class Count:
 
 
 @row_function
-class Sum:
+class Sum(Query):
     """The sum of bounded vectors over the records of each cell; a record adds its vector to one cell at most."""
+
+    parts = ("values",)
 
     table: Table
     n_cells: int
     values: Values
-
-    def __post_init__(self) -> None:
-        check_registered(self.values)
 
     def total(self, rows: Rows, bound: float, norm: int) -> Float64Array:
         """Return the sums of vectors clipped in L1 or L2, shape (n_cells, n_values); one not finite adds nothing."""
@@ -183,13 +167,12 @@ def _first_slots(n_values: int, n_slots: int) -> NDArray[np.int64]:
 
 
 @row_function
-class GradientSum(OfModel):
+class GradientSum(Query, OfModel):
     """The sum of clipped gradients of an objective; an array of clip norms holds one for each group code."""
 
-    objective: "Objective"
+    parts = ("objective",)
 
-    def __post_init__(self) -> None:
-        check_registered(self.objective)
+    objective: "Objective"
 
     def total(self, rows: Rows, bound: Bound, norm: int = 2) -> NDArray[Any]:
         """Return the sum over a block of rows, shape (n_params,)."""
@@ -226,13 +209,12 @@ class GroupGradientSum(GradientSum):
 
 
 @row_function
-class MomentSum:
+class MomentSum(Query):
     """First moments u z by cell and second moments v z z^T by matrix, as one flat vector (see `moments`)."""
 
-    function: "LogisticMoments"
+    parts = ("function",)
 
-    def __post_init__(self) -> None:
-        check_registered(self.function)
+    function: "LogisticMoments"
 
     def total(self, rows: Rows, bound: float, norm: int) -> Float64Array:
         """Return the sum over a block of rows, each of which moves the vector by at most `bound` in L1 or L2."""
@@ -242,7 +224,16 @@ class MomentSum:
         return pack(*sum_rows(bounded_rows(answers, shape, MOMENT_SAFETY * bound, norm), shape), norm)
 
 
-Query = Count | Sum | GradientSum | MomentSum
+@row_function
+class Minimizer(Query):
+    """The minimum of a regularized loss over all rows: no sum, so its bound is proved (see `output_perturbation`)."""
+
+    ridge: RidgeSoftmax
+
+    def answer(self, blocks: list[Rows], bound: float, norm: int = 2) -> Float64Array:
+        """Return the weights, which one record moves by at most `ridge.sensitivity`."""
+        design = np.concatenate([self.ridge.design(rows.X, rows.norms) for rows in blocks])
+        return minimize_loss(self.ridge, design, np.concatenate([rows.y for rows in blocks]))
 
 
 @row_function
@@ -252,45 +243,41 @@ class Decision(Code, OfModel):
     rule: DecisionRule | None = None
     is_row_stable: bool = False
 
-    def codes_of(self, rows: Rows) -> NDArray[Any]:
+    def codes_of(self, rows: Rows, n_labels: int) -> tuple[NDArray[Any], int]:
         if self.is_row_stable:
             logits: NDArray[np.floating] = row_stable_logits(self.model, self.params, rows.X)
         else:
             logits = rows.forward(self.model, self.params)[-1]
         if self.rule is not None:
-            return self.rule.decide(logits, rows.groups, rows.uniforms)
-        return logits[1] > logits[0] if len(logits) == 2 else logits.argmax(axis=0)
+            return self.rule.decide(logits, rows.groups, rows.uniforms), n_labels
+        return logits[1] > logits[0] if len(logits) == 2 else logits.argmax(axis=0), n_labels
 
 
 @row_function
 class Bin(Code):
     """The bin of a number between public edges: the lower one on an edge, the last one for NaN."""
 
+    parts = ("number",)
+
     number: Values
     edges: NDArray[np.floating]
 
-    def __post_init__(self) -> None:
-        check_registered(self.number)
-
-    def n_codes(self, n_labels: int) -> int:
-        return len(self.edges) + 1
-
-    def codes_of(self, rows: Rows) -> NDArray[Any]:
-        return np.searchsorted(self.edges, self.number.values_of(rows)[0], side="left")
+    def codes_of(self, rows: Rows, n_labels: int) -> tuple[NDArray[Any], int]:
+        return np.searchsorted(self.edges, self.number.values_of(rows)[0], side="left"), len(self.edges) + 1
 
 
 @row_function
 class BinPair(Code):
     """The pair of bins of two numbers, those of the first major."""
 
+    parts = ("first", "second")
+
     first: Bin
     second: Bin
 
-    def n_codes(self, n_labels: int) -> int:
-        return self.first.n_codes(n_labels) * self.second.n_codes(n_labels)
-
-    def codes_of(self, rows: Rows) -> NDArray[Any]:
-        return self.first.codes_of(rows) * (len(self.second.edges) + 1) + self.second.codes_of(rows)
+    def codes_of(self, rows: Rows, n_labels: int) -> tuple[NDArray[Any], int]:
+        (first, n_first), (second, n_second) = (part.codes_of(rows, n_labels) for part in (self.first, self.second))
+        return first * n_second + second, n_first * n_second
 
 
 @row_function
@@ -309,10 +296,9 @@ class Margin(Values, OfModel):
 class GradientNorm(Values, OfModel):
     """The norm of the gradient of an objective, infinite where it is not finite."""
 
-    objective: "Objective"
+    parts = ("objective",)
 
-    def __post_init__(self) -> None:
-        check_registered(self.objective)
+    objective: "Objective"
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
         model, params, activations = self.model, self.params, rows.forward(self.model, self.params)

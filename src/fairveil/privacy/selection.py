@@ -18,6 +18,7 @@ from fairveil.accounting.events import BestOfRuns, Charge, Event, NonPrivateRele
 from fairveil.accounting.pricing import compositions_of, count_uses
 from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.privacy.ledger import Ledger, Receipt
+from fairveil.privacy.noise import uniform_below
 from fairveil.privacy.plan import Plan, Stage, cost_by_itself
 from fairveil.privacy.veil import Records, Veil, open_veils
 
@@ -181,7 +182,7 @@ def draw_count(mean: float, coins: Coins) -> int:
     """Return a Poisson(mean) number, conditioned to be at least 1, by inversion in long decimals."""
     with localcontext() as context:
         context.prec = DIGITS
-        goal = (Decimal(mean).exp() - 1) * coins.below(2**UNIFORM_BITS) / 2**UNIFORM_BITS
+        goal = (Decimal(mean).exp() - 1) * uniform_below(2**UNIFORM_BITS, coins) / 2**UNIFORM_BITS
         count, term = 1, Decimal(mean)
         total = term
         while total <= goal:
@@ -259,12 +260,12 @@ class Runs:
         best = self._one(run)
         for _ in range(draw_count(self._plan.mean_runs, self._coins) - 1):
             other = self._one(run)
-            # the first of equals stays: runs are exchangeable, so it is as good as a fair lot
+            # the first of equals stays: runs are exchangeable, so it is as good as a random one
             best = other if other.score > best.score else best
         return best
 
     def _one(self, run: Callable[[int, dict[str, Veil]], tuple[float, T]]) -> Best[T]:
-        candidate = self._coins.below(len(self._plan.runs))
+        candidate = uniform_below(len(self._plan.runs), self._coins)
         score, outcome = run(candidate, self._opened(self._plan.runs[candidate]))
         return Best(candidate, -math.inf if math.isnan(score) else float(score), outcome)
 

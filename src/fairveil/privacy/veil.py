@@ -24,17 +24,18 @@ from fairveil.privacy.noise import noise_distribution
 from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.plan import Plan, Stage
 from fairveil.privacy.queries import (
+    PARTS,
     Bound,
     Count,
     GradientSum,
     GroupGradientSum,
     LogisticMoments,
+    Minimizer,
     MomentSum,
     Objective,
-    Query,
     Sum,
-    check_registered,
 )
+from fairveil.privacy.records import Query
 
 BLOCK_ROWS = 2048
 """About the largest number of rows that are multiplied and summed at once in single precision."""
@@ -63,10 +64,7 @@ class Records(Protocol):
         """Return the batch as blocks that gather their rows once for all releases."""
 
     def answer(self, batch: Any, query: Query, bound: Any, norm: int, n_blocks: int) -> NDArray[np.float64]:
-        """Return the exact sum over the batch, to which each unit adds at most `bound` in this norm."""
-
-    def minimize(self, batch: Any, ridge: RidgeSoftmax) -> NDArray[np.float64]:
-        """Return the minimizer of a regularized loss over the batch."""
+        """Return the exact answer over the batch: a sum to which each unit adds at most `bound` in this norm."""
 
 
 AnyRecords = Records | AttributeRecords
@@ -125,6 +123,7 @@ class Veil:
         self._batches: Iterator[Any] | None = None
         self._n_left = stage.n_steps
         self._n_blocks = 1
+        self._planned = {release.name: release for release in stage.releases}
         # with everyone in the batch, keeping its rows would hold the data twice
         self._keeps = len(stage.releases) > 1 and stage.largest_rate < 1
 
@@ -158,7 +157,7 @@ class Batch:
     def __init__(self, veil: Veil, drawn: Any) -> None:
         self._veil = veil
         self._drawn = drawn
-        self._open = {release.name: release for release in veil.stage.releases}
+        self._open = veil._planned.copy()
 
     def release_gradient(
         self,
@@ -203,19 +202,19 @@ class Batch:
         What a record adds to both together is bounded by `bound`, in the norm of the planned noise: Gaussian L2 with
         the Frobenius norm of z z^T, Laplace L1 of the coefficients of its polynomial.
         """
-        planned = dict(self._open)
         noisy = self._release(MomentSum(function), bound, name, rounding=1.0)
-        law = noise_distribution(planned[name].law)
-        std = planned[name].noise_multiplier * bound * math.sqrt(law.spread)
+        planned = self._veil._planned[name]
+        law = noise_distribution(planned.law)
+        std = planned.noise_multiplier * bound * math.sqrt(law.spread)
         return Moments.unpacked(noisy, function.shape, law.norm, std)
 
     def release_minimizer(self, ridge: RidgeSoftmax, name: str = "minimiser") -> NDArray[np.float64]:
         """Return the noisy minimizer of a strongly convex loss; its sensitivity follows from the ridge."""
-        return self._release(ridge, ridge.sensitivity, name, norm=2, rounding=1.0)
+        return self._release(Minimizer(ridge), ridge.sensitivity, name, norm=2, rounding=1.0)
 
     def _release(
         self,
-        query: Query | RidgeSoftmax,
+        query: Query,
         bound: Bound,
         name: str,
         *,
@@ -230,8 +229,7 @@ class Batch:
         group, a release must be one: sums in cells, of vectors that no attribute changes.
         """
         veil = self._veil
-        if not isinstance(query, RidgeSoftmax):
-            check_registered(query)
+        check_registered(query)
         if veil.stage.by_group and not is_by_group:
             raise UnplannedReleaseError(f"Expected sums that keep groups apart, got others for {name!r}.")
         release = self._open.pop(name, None)
@@ -245,10 +243,19 @@ class Batch:
         largest = bound if isinstance(bound, float) else float(np.max(bound))
         what = "bound" if norm is None else "clip_norm"
         check_number(what, largest, at_most=math.inf if what == "clip_norm" and noise_multiplier == 0 else None)
-        if isinstance(query, RidgeSoftmax):
-            total = veil._records.minimize(self._drawn, query)
-        else:
-            total = veil._records.answer(self._drawn, query, bound, law.norm, veil._n_blocks)
+        total = veil._records.answer(self._drawn, query, bound, law.norm, veil._n_blocks)
         if noise_multiplier == 0:
             return total
         return law.add(total, noise_multiplier * largest * rounding, veil._coins)
+
+
+def check_registered(query: Any) -> None:
+    """Refuse a query whose type, or the type of a part of it, is not registered."""
+    if type(query) not in PARTS:
+        raise UnplannedReleaseError(
+            f"Expected a registered query of fairveil.privacy.queries, got {type(query).__name__}; "
+            "decorate its class with @row_function."
+        )
+    for name in PARTS[type(query)]:
+        if (part := getattr(query, name)) is not None:
+            check_registered(part)

@@ -18,7 +18,7 @@ from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp import recipe as groupwise
 from fairveil.methods.fairdp.early_stopping import EarlyStopping
 from fairveil.methods.fairdp.recipe import FinalSteps, GroupScale, Groupwise
-from fairveil.models import Sgd
+from fairveil.models import OptimizerState, Sgd
 from fairveil.models.last_layer import bounded_last_layer, last_layer_norm
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan
@@ -96,7 +96,7 @@ def test_every_step_is_that_of_private_descent_after_a_bound(rng, plain_steps, b
         if step == 6:
             params = np.mean(kept, axis=0, dtype=np.float64).astype(np.float32)
         gradient = veils[name].draw().release_gradient(model, params, CrossEntropy(), 0.5)
-        params, _ = Sgd(rate).step(params, gradient / (0.4 * 400), Sgd(rate).start(params))
+        params, _ = Sgd(rate).step(params, gradient / (0.4 * 400), OptimizerState())
         params = bounded_last_layer(model, params, norm_bound)
         if step >= 3:
             kept.append(params)

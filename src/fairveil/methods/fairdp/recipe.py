@@ -28,7 +28,7 @@ from fairveil.methods.fairdp.noise_certificate import (
     smooth_stage,
     widened,
 )
-from fairveil.models import Adam, Average, Model, Optimizer, Sgd
+from fairveil.models import Adam, Average, Model, Optimizer, OptimizerState, Sgd
 from fairveil.models.last_layer import LayeredModel, bounded_last_layer, check_layered
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, CrossEntropy, all_cells
@@ -253,12 +253,12 @@ class Groupwise:
         divisors = {name: self._divisor(name, scale, task) for name in ("train", "finish")}
         params = model.initial(rng)
         phase, optimizer = "train", self._optimizer("train")
-        state, average = optimizer.start(params), Average.start(params)
+        state, average = OptimizerState(), Average()
         for step in progress(range(self.length)):
             name = "train" if step < self.n_first else "finish"
             if name != phase:
                 phase, optimizer, params = name, self._optimizer(name), average.value()
-                state = optimizer.start(params)
+                state = OptimizerState()
             before, batch = params, veils[name].draw()
             if self.finish.n_models > 1 and step == self.length - 1:
                 return self._fit_of_several(batch, model, before, scale, veils, task, size)

@@ -26,7 +26,7 @@ from fairveil.methods.pf_ld.group_gradients import (
     Schedule,
 )
 from fairveil.methods.pf_ld.membership import AgainstAll, against_all
-from fairveil.models import Adam, Average, Model
+from fairveil.models import Adam, Average, Model, OptimizerState
 from fairveil.models.base import Known
 from fairveil.models.losses import logits_pull, soft_decision_pull
 from fairveil.privacy.attribute import PublicRows
@@ -257,7 +257,7 @@ class _Course:
         """Return parameters of the loss alone; a little public chance keeps them off every edge."""
         params = self.model.initial(rng)
         params = params + rng.normal(0.0, 1e-3, len(params)).astype(params.dtype)
-        average, state = Average.start(params), Adam(WARM_RATE).start(params)
+        average, state = Average(), OptimizerState()
         for step in range(WARM_UP):
             gradient = self._gradient(params, None, rng) + self._decay(size) * params
             params, state = _falling(WARM_RATE, step / WARM_UP).step(params, gradient, state)
@@ -273,8 +273,8 @@ class _Course:
         ascent = DualAscent(
             DUAL_RATE, gain=DUAL_GAIN, cap=self.recipe.lambda_max, is_signed=True, slack=self.recipe.slack
         )
-        now, trace, state = ascent.start(len(self.sides)), [], Adam(RATE).start(params)
-        average, pull, tilts = Average.start(params), np.zeros(0), None
+        now, trace, state = ascent.start(len(self.sides)), [], OptimizerState()
+        average, pull, tilts = Average(), np.zeros(0), None
         for step in progress(range(length)):
             side = side.before(step, params)
             if step % DUAL_EVERY == 0:

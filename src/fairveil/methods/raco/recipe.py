@@ -24,7 +24,7 @@ from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck, quantile
 from fairveil.fairness.rates import Bound, HistogramConstraints, Rate, aims_below, compile_bounds, minimum_size
 from fairveil.methods.dp2dp.thresholds import Observation, smooth_curve
 from fairveil.methods.dp_sgd import Descent, DescentNumbers
-from fairveil.models import Average, Model, Sgd
+from fairveil.models import Average, Model, OptimizerState, Sgd
 from fairveil.privacy.noise import NoiseDistribution, noise_distribution
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import (
@@ -451,7 +451,7 @@ class RateConstrained:
         params = model.initial(rng)
         learning_rate = self.descent.learning_rate_for(task, size, numbers, TRAVEL_PER_SIGNAL, RATE_OVER_STABLE)
         optimizer = Sgd(learning_rate, numbers.momentum)
-        state, average = optimizer.start(params), Average.start(params)
+        state, average = OptimizerState(), Average()
         for step in progress(range(n_steps)):
             batch = veils["train"].draw()
             if self.soft_rates:  # Equation 9, soft or hard
