@@ -444,8 +444,7 @@ class RateConstrained:
         numbers, law = self.numbers_for(task), noise_distribution(self.histogram)
         n_steps, clip_norm, rate = numbers.n_steps, numbers.clip_norm, numbers.sampling_rate
         cells, n_cells = constraints.cells, constraints.n_cells
-        histogram, _ = veils["train"].stage.releases
-        variance = law.spread * histogram.noise_multiplier**2
+        variance = law.spread * veils["train"].stage.noise_multipliers["histogram"] ** 2
         ascent = RateAscent(constraints, n_steps, rate * size, rate, variance, self.headroom)
         now, states = ascent.start(), []
         params = model.initial(rng)
