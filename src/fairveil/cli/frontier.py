@@ -139,7 +139,7 @@ def _train(points: Sequence[Point], ledger: Ledger) -> None:
     with ExitStack() as stack:
         folders = [stack.enter_context(Folder(point.folder, RESULTS)) for point in points]
         started = time.perf_counter()
-        fit_run(run, ledger)
+        fit_run(run, run.source.file(), ledger)
         derived = [run.classifier]
         if run.method.derives_frontier:
             derived = run.classifier.frontier([point.options.tolerance or 0.0 for point in points])

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -135,7 +136,7 @@ def train(options: TrainOptions) -> None:
     ledger = run.source.ledger(options.ledger, options.out)
     with Folder(options.out, RESULTS) as folder:
         started = time.perf_counter()
-        fit_run(run, Ledger(ledger))
+        fit_run(run, run.source.file(), Ledger(ledger))
         summary = write_results(run, run.classifier, folder, started, started - STARTED)
     written = [name for name in ("model", "summary.json", TRACE, KEY) if (options.out / name).exists()]
     say(options.as_json, summary, training_text(summary, options.out, written, ledger, options.delimiter))
@@ -158,8 +159,8 @@ def explain(options: TrainOptions) -> None:
     say(options.as_json, facts, "\n".join([*lines, f"Next: {shlex.join(['fairveil', *words])}"]))
 
 
-def fit_run(run: Run, ledger: Ledger) -> None:
-    """Fit the classifier of a run to its table, at the cost of this ledger."""
+def fit_run(run: Run, file: Path, ledger: Ledger) -> None:
+    """Fit the classifier of a run to the file of its table, at the cost of this ledger."""
     run.classifier.ledger = ledger
     console, options = Console(stderr=True), run.options
 
@@ -169,7 +170,7 @@ def fit_run(run: Run, ledger: Ledger) -> None:
     progress = no_progress if options.as_json or not console.is_terminal else progress_bar
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the summary says it
-        run.classifier.fit_file(run.source.file(), delimiter=options.delimiter, progress=progress)
+        run.classifier.fit_file(file, delimiter=options.delimiter, progress=progress)
 
 
 def write_results(run: Run, clf: FairClassifier, folder: Folder, started: float, before: float = 0.0) -> dict[str, Any]:
