@@ -1,9 +1,9 @@
 """Files in, rows with stated public facts out.
 
 ==========  ============================================================================
-values      a cell -> its canonical text, number or class code, whatever type its column has
+values      a cell -> its canonical text or number, whatever type its column has
 schema      the public facts of a table, kept as a TOML file
-encoding    schema + rows -> numbers for a model
+encoding    schema + rows -> numbers for a model, and class, group and person codes
 readers     CSV and Parquet files -> chunks of rows, or encoded rows that count
 datasets    known names -> tables with schemas (bundled/), and synthetic tasks
 inspection  file + schema -> what does not fit: exact, for the data holder only

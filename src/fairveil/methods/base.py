@@ -164,14 +164,7 @@ class Method:
 
     def make_estimator(self, request: Any) -> "BasePrivateClassifier":
         """Return the estimator that fulfills a `FitRequest`, not yet fitted."""
-        training = self.recipe() if request.training is None else request.training
-        kinds = (self.recipe, *self.also_trains_by)
-        if not isinstance(training, kinds):
-            names = " or ".join(f"{kind.__name__}(...)" for kind in kinds)
-            raise InvalidParameterError(
-                f'Expected training={names} with method "{self.name}", got {type(training).__name__}; pass one of '
-                "these, or leave it out."
-            )
+        training = training_of(request, self.recipe, *self.also_trains_by, method=self.name)
         arguments: dict[str, Any] = {
             "training": self.prepare(training, request), "epsilon": request.epsilon, "delta": request.delta,
             "schema": request.prepared_schema(), "sensitive": list(request.sensitive) or None,
@@ -526,13 +519,16 @@ class ConstrainedClassifier(BasePrivateClassifier):
         self.random_state = random_state
 
 
-def training_of(estimator: BasePrivateClassifier, kind: type, *others: type) -> Any:
-    """Return the recipe in `training=`, or the default one; refuse a recipe of another kind."""
-    training = kind() if estimator.training is None else estimator.training
+def training_of(holder: Any, kind: type, *others: type, method: str | None = None) -> Any:
+    """Return the recipe in `training=` of an estimator, or of a request for a method; refuse one of another kind.
+
+    Without a recipe, the default one of the first kind is returned.
+    """
+    training = kind() if holder.training is None else holder.training
     if not isinstance(training, (kind, *others)):
         names = " or ".join(f"{each.__name__}(...)" for each in (kind, *others))
-        raise InvalidParameterError(
-            f"Expected training={names} for {type(estimator).__name__}, got {type(training).__name__}; "
-            "PrivateClassifier takes other recipes."
-        )
+        user, remedy = f"for {type(holder).__name__}", "PrivateClassifier takes other recipes"
+        if method is not None:
+            user, remedy = f'with method "{method}"', "pass one of these, or leave it out"
+        raise InvalidParameterError(f"Expected training={names} {user}, got {type(training).__name__}; {remedy}.")
     return training
