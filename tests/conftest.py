@@ -6,10 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 from fairveil import load_dataset
 from fairveil._random import seeded_for_tests
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")  # no test fails by chance; a search for new failures is a run of its own
 
 MARKS = {
     "attack": ["attack/*"],

@@ -82,7 +82,7 @@ def plain_siphash(secret, message):
     return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(secret=st.binary(min_size=16, max_size=16), message=st.binary(max_size=600))
 def test_siphash_of_any_key_and_length_equals_plain_whole_numbers(secret, message):
     assert hashed(secret, message) == plain_siphash(secret, message)
@@ -117,7 +117,7 @@ def test_another_process_gives_the_same_uniforms(rng):
     assert len(np.unique(here)) == 100
 
 
-@settings(derandomize=True, deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     table=arrays(np.int32, st.tuples(st.integers(1, 20), st.integers(1, 5))),
     secret=st.binary(min_size=16, max_size=16),

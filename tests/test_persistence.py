@@ -36,7 +36,7 @@ from fairveil.training.tuning import Tuning
 # Noise decides now and then that a bound seems broken; the tests of the estimators behind are about the warning.
 pytestmark = pytest.mark.filterwarnings("ignore::fairveil.errors.ToleranceNotMetWarning")
 damaging = settings(
-    derandomize=True, deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )  # fmt: skip
 
 QUICK = Descent(n_steps=5)

@@ -58,7 +58,7 @@ def test_the_scale_is_private_and_close_to_the_edge(plan: str, epsilon: float) -
     assert epsilon_of(charges_at(scale / 1.0005), DELTA) > epsilon
 
 
-@settings(derandomize=True, deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(
     st.floats(min_value=1e-3, max_value=0.5),
     st.integers(min_value=1, max_value=2000),

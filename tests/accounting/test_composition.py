@@ -34,7 +34,7 @@ DELTA = 1e-5
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 GRID = 2.0**-10
 EPSILONS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
-quietly = settings(derandomize=True, deadline=None, max_examples=15)
+quietly = settings(max_examples=15)
 
 SAMPLED_LAPLACE = PoissonSampled(0.1, LaplaceRelease(1.0))
 KNOWN = [

@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairveil.accounting.events import (
@@ -60,7 +60,6 @@ any_event = st.recursive(
 any_charge = st.builds(Charge, any_event) | st.builds(Charge, any_event, names, names)
 
 
-@settings(derandomize=True, deadline=None)
 @given(any_charge)
 def test_a_charge_survives_json_unchanged(charge: Charge) -> None:
     text = json.dumps(to_dict(charge), allow_nan=False)

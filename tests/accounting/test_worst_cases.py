@@ -92,7 +92,7 @@ def test_repeating_one_plan_makes_few_compositions() -> None:
     assert len(compositions_of(charges).worst_cases()) == 21
 
 
-@settings(derandomize=True, deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     st.lists(st.sampled_from(KNOWN), min_size=1, max_size=3),
     st.lists(st.sampled_from(KNOWN), min_size=1, max_size=3),

@@ -104,7 +104,7 @@ def test_a_share_below_its_error_is_raised_to_it_and_shares_sum_to_1():
     assert shares @ gaps == pytest.approx(0, abs=1e-12)
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.floats(0.01, 8), st.integers(2, 9))
 def test_epsilon_is_the_largest_ratio_of_two_columns(epsilon, k):
     truth = rivals.truth_probability(epsilon, k)

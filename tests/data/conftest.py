@@ -2,13 +2,8 @@
 
 import pandas as pd
 import pytest
-from hypothesis import settings
 
 from fairveil.data.schema import Category, Number, Schema, Sensitive, Target
-
-# No test may fail by chance: the same examples each time, and no clock.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.load_profile("repeatable")
 
 
 @pytest.fixture

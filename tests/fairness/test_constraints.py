@@ -122,7 +122,7 @@ def test_rules_agree_with_rows(n_classes, rng, draw_rows):
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @given(st.data())
-@settings(derandomize=True, deadline=None, max_examples=8)
+@settings(max_examples=8)
 def test_the_pull_is_the_derivative(shape, n_classes, data):
     people = Population(
         tuple(Attribute(f"attribute {i}", tuple(f"{i}{g}" for g in range(n))) for i, n in enumerate(shape)),

@@ -42,7 +42,7 @@ def test_without_attributes_there_is_everyone_and_no_group():
 
 
 @given(st.data())
-@settings(derandomize=True, deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_members_and_the_rest_agree_with_rows(data):
     people = frame()
     levels = [np.array(data.draw(st.lists(st.integers(-1, size - 2), min_size=5, max_size=5))) for size in (3, 4)]
@@ -81,7 +81,7 @@ def test_frames_that_make_no_sense_are_refused():
 
 
 @given(arrays(bool, array_shapes(min_dims=2, max_dims=2, max_side=8)))
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_the_partition_is_remark_1(memberships):
     """Two atoms share a cell if and only if every subset holds both or neither; atoms of no subset have no cell."""
     cells = smallest_partition(memberships)
@@ -97,7 +97,7 @@ def test_the_partition_is_remark_1(memberships):
 
 
 @given(arrays(bool, (3, 5)))
-@settings(derandomize=True, deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_no_coarser_partition_will_do(memberships):
     """Joining any two cells makes some subset stop being a union of cells."""
     cells = smallest_partition(memberships)

@@ -82,7 +82,7 @@ def rates(draw):
 
 
 @given(st.dictionaries(rates(), numbers.filter(bool), min_size=1, max_size=4), numbers)
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_any_bound_reads_back_as_itself(weights, limit):
     bound = Bound(tuple((weight, rate) for rate, weight in weights.items()), limit)
     assert Rule(str(bound)).bound == bound
@@ -144,7 +144,7 @@ def test_a_rule_that_cannot_be_read_is_refused_where_it_goes_wrong(text):
 
 
 @given(st.text(alphabet="arcuy<>=+-*.,19[]()'\" \\\nnot", max_size=20))
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_no_text_ends_in_another_error(text):
     try:
         Rule(f"accuracy{text}")

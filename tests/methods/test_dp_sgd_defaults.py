@@ -15,7 +15,7 @@ from fairveil.training.recipe import Task
 PEOPLE = Population((Attribute("side", ("left", "right")),), ("no", "yes"))
 TASK = Task(n_features=4, people=PEOPLE, input_norm=3.0, n_public=50_000, epsilon=1.0, delta=1e-5)
 SIZES = st.integers(1, 10**9)
-fast = settings(derandomize=True, deadline=None, max_examples=200)
+fast = settings(max_examples=200)
 
 
 def rate(n_public, **choices):

@@ -23,7 +23,7 @@ def norm(gradient):
 
 
 @pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data(), clip_norm=st.floats(1e-6, 1e6), with_norms=st.booleans())
 def test_no_record_adds_more_than_its_clip_norm(model, data, clip_norm, with_norms):
     x = data.draw(arrays(np.float32, (1, model.n_features), elements=ANY_FLOAT))

@@ -260,7 +260,7 @@ def test_a_record_moves_its_own_copy_only_and_by_no_more_than_the_bound(copies, 
         assert 0.01 * (1 - 1e-4) <= norm(gradient) <= 0.01 * EXCESS
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(data=st.data(), name=st.sampled_from(list(BASES)), clip_norm=st.floats(1e-6, 1e6))
 def test_no_record_adds_more_than_its_clip_norm(data, name, clip_norm):
     """Whatever it holds, its code included."""
@@ -300,7 +300,7 @@ def test_a_broken_record_of_a_group_reads_an_infinite_norm(copies, rng, where):
     assert np.isinf(copies.gradient_norms(params, X, dlogits)).tolist() == [False] * 4 + [True, False]
 
 
-@settings(derandomize=True, deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(order=st.permutations(range(N_GROUPS)), seed=st.integers(0, 2**32 - 1), name=st.sampled_from(list(BASES)))
 def test_renaming_groups_changes_nothing(order, seed, name):
     """Group g is called order[g] from now on, and its copy stands there."""

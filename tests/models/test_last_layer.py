@@ -52,7 +52,7 @@ def test_the_norm_is_over_weights_and_biases_of_the_last_layer_alone(rng, name):
     assert last_layer_norm(model, other) == last_layer_norm(model, params)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     name=st.sampled_from(sorted(MODELS)),

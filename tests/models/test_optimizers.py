@@ -69,7 +69,7 @@ def test_steps_find_the_bottom_of_a_bowl(name):
     np.testing.assert_allclose(params, bottom, atol=2e-3)
 
 
-@settings(derandomize=True, deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.floats(-1e3, 1e3, width=32), min_size=3, max_size=3), min_size=1, max_size=20))
 def test_a_plain_average_is_the_mean(iterates):
     average = Average()

@@ -230,7 +230,7 @@ def test_all_rows_of_a_person_move_a_sum_no_more_than_one_row(rng):
 # --- what is public --------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 40), by_person=st.booleans())
 def test_nothing_of_the_public_side_depends_on_an_attribute(seed, n, by_person):
     rng = np.random.default_rng(seed)

@@ -88,7 +88,7 @@ def test_a_weighted_sum_is_the_sum_of_weighted_clipped_gradients(rng, name):
     np.testing.assert_allclose(total, expected, atol=2e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(0, 40),

@@ -99,7 +99,7 @@ def test_sums_equal_a_loop_over_records(norm, bound, rng):
     st.sampled_from([1, 2]),
     st.sampled_from([1e-6, 1.0, 1e6]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_record_adds_more_than_the_bound_and_to_one_cell_only(values, cell, norm, bound):
     one = make_records([values], [cell]).answer(np.arange(1), inputs(), bound, norm)
     assert np.isfinite(one).all()

@@ -97,7 +97,7 @@ def test_moments_equal_a_loop_over_records(law, norm, block_rows, bound, rng, mo
 
 
 @given(hnp.arrays(float, (3, D, D), elements=st.floats(-5, 5)), st.sampled_from([1, 2]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_table_laid_flat_keeps_its_norm_and_comes_back(tables, norm):
     tables = tables + tables.transpose(0, 2, 1)
     first = tables[:, 0]
@@ -120,7 +120,7 @@ def test_sums_of_two_halves_are_the_sum_of_all(rng):
 
 
 @given(hnp.arrays(np.float32, D + 2, elements=st.floats(width=32)), st.sampled_from([1, 2]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_float_moves_the_moments_by_more_than_the_bound(row, norm):
     one = MemoryRecords(row[None], np.zeros(1, np.int16), np.zeros(1, np.int16))
     moved = one.answer(np.arange(1), MomentSum(Loose()), 0.5, norm)

@@ -66,7 +66,7 @@ weights = st.lists(st.floats(0.01, 1.0), min_size=2, max_size=6)
 
 
 @pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.data(), st.sampled_from([0.05, 0.5, 1.0, 3.0, 8.0, 30.0, 100.0]))
 def test_the_exact_law_of_finite_runs_is_never_above_the_price(data, mean):
     one = np.array(data.draw(weights))
@@ -182,14 +182,14 @@ noises = st.floats(0.5, 50.0)
 means = st.floats(0.01, 100.0)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(noises, st.tuples(means, means))
 def test_more_runs_never_cost_less(noise, pair):
     few, many = (epsilon_of([best_of(GaussianRelease(noise), mean)], DELTA) for mean in sorted(pair))
     assert few <= many * (1 + 1e-3)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.tuples(noises, noises), means)
 def test_more_noise_never_costs_more(pair, mean):
     loud, quiet = (epsilon_of([best_of(GaussianRelease(noise), mean)], DELTA) for noise in sorted(pair))
@@ -250,7 +250,6 @@ choices = st.builds(BestOfRuns, ways, st.floats(1e-6, 1000.0))
 events = choices | st.builds(Repeated, choices, st.integers(1, 9))
 
 
-@settings(derandomize=True, deadline=None)
 @given(events)
 def test_the_event_survives_json_unchanged(event):
     charge = Charge(event, "split", "fit")

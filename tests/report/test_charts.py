@@ -32,7 +32,7 @@ from fairveil.report.formatting import compact, fixed, percent
 from fairveil.report.page import day, marked
 
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
-fast = settings(derandomize=True, deadline=None, max_examples=300)
+fast = settings(max_examples=300)
 UNIT = Scale(0.0, 1.0, (0.0, 0.5, 1.0))
 
 

@@ -11,7 +11,7 @@ from fairveil.research.paper_bounds import LastIterate, descent_epsilon, rdp_eps
 DELTA = 1e-5
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.floats(0.005, 0.2), st.floats(1.0, 8.0), st.integers(100, 2000))
 def test_the_first_branch_is_never_below_the_exact_price(rate, noise, n_steps):
     renyi = descent_epsilon(rate, noise, n_steps, DELTA, "renyi")

@@ -137,7 +137,7 @@ def test_the_surest_answers_have_finite_logits():
 # --- the gap --------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     name=st.sampled_from(sorted(BASES)),

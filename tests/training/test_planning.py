@@ -156,7 +156,7 @@ def test_the_usual_slice_lies_between_5_and_15_per_cent():
     assert Postprocessed(Descent(), ScoreHistogram(), PARITY, budget_share=0.4).budget_share_for(PRIVATE) == 0.4
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(one=st.integers(1, 10**7), other=st.integers(1, 10**7))
 def test_the_usual_slice_never_falls_with_the_size(one, other):
     recipe = Postprocessed(Descent(), ScoreHistogram(), PARITY)

@@ -53,7 +53,7 @@ def test_a_precise_count_outweighs_a_blurred_histogram(rng):
     assert above @ smooth_curve(told) == pytest.approx(above @ BELL, abs=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(arrays(float, 20, elements=st.floats(-1e6, 1e6)), st.floats(0, 1e4))
 def test_any_counts_give_a_finite_positive_curve(values, noise):
     curve = smooth_curve([Observation(np.eye(20), values, noise)])

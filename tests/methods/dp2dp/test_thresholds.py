@@ -89,7 +89,7 @@ def test_bounds_that_exclude_each_other_are_broken_at_a_price_not_refused():
     assert np.isfinite(rule.weights).all() and rule.weights.sum(axis=1) == pytest.approx(1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(arrays(float, (3, N_BINS), elements=st.floats(1e-3, 1e5)), st.floats(0, 1))
 def test_any_curves_give_a_proper_rule(bins, tolerance):
     rule = curves_of(bins, DemographicParity(tolerance)).best_rule(PLAIN, CODES, in_bins=False)
@@ -97,10 +97,14 @@ def test_any_curves_give_a_proper_rule(bins, tolerance):
     assert not np.isnan(rule.thresholds).any()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(arrays(float, (2, N_BINS), elements=st.floats(0.1, 1e3)))
 def test_renaming_the_groups_changes_nothing(bins):
     there = curves_of([*bins, np.ones(N_BINS)], DemographicParity(0.05))
     back = curves_of([*bins[::-1], np.ones(N_BINS)], DemographicParity(0.05))
     one, other = (curves.best_rule(PLAIN, CODES, in_bins=False) for curves in (there, back))
-    assert rates_under(there, one) == pytest.approx(rates_under(back, other)[::-1], abs=1e-3)
+    # several rules may be best, so what must agree is how good they are: correct minus wrong acceptances
+    gain = bins * np.tanh((LOWER + UPPER) / 4)
+    best, renamed = (np.sum(gain * shares) for shares in (accepted(one)[:2], accepted(other)[1::-1]))
+    assert best == pytest.approx(renamed, abs=1e-3 * bins.sum())
+    assert np.ptp(rates_under(there, one)) <= 0.05 + 1e-3 and np.ptp(rates_under(back, other)) <= 0.05 + 1e-3

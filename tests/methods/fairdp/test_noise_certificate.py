@@ -58,7 +58,7 @@ positive = st.floats(1e-3, 1e3)
 # --- Theorem 3.2 ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(M=positive, C=positive, sigma=positive, eta=positive, m=st.integers(0, 5000), K=st.integers(1, 8))
 def test_the_worst_case_is_equation_8(M, C, sigma, eta, m, K):
     printed = math.erf((M * K + eta * m * C) * math.sqrt(K) / (K * eta * sigma * C * math.sqrt(2)))
@@ -143,7 +143,7 @@ def test_with_relus_about_half_of_the_released_models_are(rng):
 # --- batches of unknown size ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(n=st.integers(1, 100_000), rate=st.floats(1e-4, 1.0), failure=st.sampled_from([1e-2, 1e-6]))
 def test_a_batch_exceeds_its_bound_as_rarely_as_stated(n, rate, failure):
     bound = batch_bound(n, rate, failure)

@@ -171,7 +171,7 @@ def test_the_constrained_minimiser_solves_the_optimality_conditions(quadratic, n
 
 
 @given(st.floats(0, 2.5))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_each_point_of_the_line_of_two_groups_is_a_constrained_optimum(shift):
     """Of all w with the same mean gap, the point has the least loss: its slope is along the gap's direction."""
     rng = np.random.default_rng(3)

@@ -47,7 +47,7 @@ def weighted_mean(groups, multipliers):
 # --- Theorem 4 -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(**CASES, share=st.floats(0.01, 1.5), noise=st.floats(0, 2))
 def test_no_simulated_error_of_the_gradient_is_above_the_bound(seed, n_groups, n_params, n_edges, share, noise):
     """A mean of 400 draws may be above its expectation by six of its standard errors, which nobody will see."""
@@ -72,7 +72,7 @@ def test_the_bound_is_reached(rng):
     assert noise == pytest.approx(gradient_error(2.0, tails, np.ones(1), 0.3, 1000), rel=0.01)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(**CASES, clip=st.floats(0, 3))
 def test_the_mean_excess_is_never_too_small_and_falls_with_a_finer_grid(seed, n_groups, n_params, n_edges, clip):
     groups, _ = gradients_of(np.random.default_rng(seed), n_groups, n_params)
@@ -87,7 +87,7 @@ def test_the_mean_excess_is_never_too_small_and_falls_with_a_finer_grid(seed, n_
 # --- the minimiser ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(**CASES, noise=st.floats(0, 2))
 def test_the_bound_is_convex_in_the_clip_norm(seed, n_groups, n_params, n_edges, noise):
     groups, multipliers = gradients_of(np.random.default_rng(seed), n_groups, n_params)
@@ -97,7 +97,7 @@ def test_the_bound_is_convex_in_the_clip_norm(seed, n_groups, n_params, n_edges,
     assert (np.diff(errors, 2) >= -1e-9 * (1 + errors.max())).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(**CASES, noise=st.floats(1e-3, 2))
 def test_the_minimiser_is_a_quantile_of_lengths(seed, n_groups, n_params, n_edges, noise):
     """No clip norm is better; noise is worth as much as the weighted share of gradients that are longer."""
@@ -127,7 +127,7 @@ def test_more_noise_never_asks_for_a_larger_clip_norm(rng):
 # --- Theorem 5 -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 60), bound=st.floats(0.01, 3), noise=st.floats(0, 3))
 def test_no_simulated_error_of_a_violation_is_above_the_bound(seed, n, bound, noise):
     rng = np.random.default_rng(seed)

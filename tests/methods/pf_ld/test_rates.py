@@ -78,7 +78,7 @@ def mean_where(hits, among):
     return hits[among].sum() / max(1, among.sum())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 80),
