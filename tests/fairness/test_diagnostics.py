@@ -75,7 +75,7 @@ NOISES = {
 @pytest.mark.parametrize("constraint", [DemographicParity(), EqualizedOdds(), PrecisionParity()], ids=repr)
 @pytest.mark.parametrize("law", NOISES)
 def test_half_widths_hold_the_noise(law, constraint, confidence, rng):
-    """Failures over 4000 draws, denominators 20 noises and more: at most 4 standard errors above what is stated.
+    """Failures over 2000 draws, denominators 20 noises and more: at most 4 standard errors above what is stated.
 
     The widths come from the noisy histogram, as in training. Half the noise scale must be caught:
     widths computed for it fail in more than twice as many draws as stated.
@@ -84,14 +84,14 @@ def test_half_widths_hold_the_noise(law, constraint, confidence, rng):
     truth = np.linspace(20, 60, ready.n_cells * 2).reshape(-1, 2)
     left, variance = ready.violation(truth), 1.0 if law == "gaussian" else 2.0
     failures = np.zeros((2, len(ready.bounds)))
-    for noise in NOISES[law](rng, (4000, *truth.shape)):
+    for noise in NOISES[law](rng, (2000, *truth.shape)):
         error = np.abs(ready.violation(truth + noise) - left)
         failures[0] += error > half_widths(ready, truth + noise, variance, law, confidence)
         failures[1] += error > half_widths(ready, truth + noise, variance / 4, law, confidence)
     stated = 1 - confidence
-    slack = 4 * math.sqrt(stated * confidence / 4000)
-    assert (failures[0] / 4000 <= stated + slack).all()
-    assert (failures[1] / 4000 > 2 * stated).all()
+    slack = 4 * math.sqrt(stated * confidence / 2000)
+    assert (failures[0] / 2000 <= stated + slack).all()
+    assert (failures[1] / 2000 > 2 * stated).all()
 
 
 def test_smoothed_histograms_have_less_noise(rng):

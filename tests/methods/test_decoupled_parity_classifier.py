@@ -119,7 +119,7 @@ def test_scores_are_more_accurate_than_flips_at_the_same_gap(people, fitted):
     assert scores.final_check_ is not None and fitted.final_check_ is None
     assert 0.98 < scores.epsilon_spent_ <= 1.0
     law = scores.predict_proba(people.X)[:, 1]
-    assert np.mean((law > 0) & (law < 1)) < 0.1  # lots only in the bin that holds the boundary
+    assert np.mean((law > 0) & (law < 1)) < 0.2  # random only in the bin that holds the boundary: at most .13 in 9 fits
 
 
 def test_one_model_for_each_group_costs_no_more(people):

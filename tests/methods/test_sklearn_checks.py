@@ -62,20 +62,23 @@ class SidedLagrangian(Sided, LagrangianClassifier):
         return replace(wide, sensitive=(sides,), protects="attribute")
 
 
+QUICK = Descent(n_steps=60, sampling_rate=1.0)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
     [
         PrivateClassifier(epsilon=math.inf, training=Descent(sampling_rate=1.0)),
         RateConstrainedClassifier(
-            FalsePositiveRateCap(0.5), math.inf, training=RateConstrained(descent=Descent(sampling_rate=1.0))
+            FalsePositiveRateCap(0.5), math.inf, training=RateConstrained(descent=QUICK)
         ),
-        ParityPostprocessor(FalsePositiveRateCap(0.5), math.inf, training=Descent(sampling_rate=1.0)),
+        ParityPostprocessor(FalsePositiveRateCap(0.5), math.inf, training=QUICK),
         SidedFunctional(DemographicParity(1.0), math.inf),
         SidedLagrangian(epsilon=math.inf, training=LagrangianDual(descent=Descent(n_steps=20, sampling_rate=1.0))),
-        SidedGroupwise(math.inf, training=Groupwise(Descent(sampling_rate=1.0))),
+        SidedGroupwise(math.inf, training=Groupwise(QUICK)),
         # hardly any noise, because two fits draw by different keys
         SmoothedClassifier(Smoothing(std=1e-6), math.inf, training=Descent(sampling_rate=1.0)),
-        FairClassifier(FalsePositiveRateCap(0.5), math.inf, aware=False, training=Descent(sampling_rate=1.0)),
+        FairClassifier(FalsePositiveRateCap(0.5), math.inf, aware=False, training=QUICK),
     ],
     expected_failed_checks=expected_failures,
 )

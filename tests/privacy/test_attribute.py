@@ -14,6 +14,7 @@ from fairveil._random import reproducible_coins, secret_coins
 from fairveil.errors import BudgetExceededError, UnplannedReleaseError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds
 from fairveil.fairness.rates import Attribute, Population
+from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.pf_ld.group_gradients import SHARPNESS
 from fairveil.methods.pf_ld.membership import against_all
 from fairveil.methods.pf_ld.recipe import LagrangianDual
@@ -187,14 +188,14 @@ def test_a_row_more_tips_no_equal_rows_over_an_edge(rng, kind, name):
     The largest edge is the largest public length, so rows lie on it by design. Products that round by place move
     counts by up to 7 here.
     """
-    for d in (6, 22, 35):
+    for d in (6, 35):
         model = replace(MODELS[kind], n_features=d)
         params = params_of(model, rng)
         X = np.tile(rng.normal(size=d).astype(np.float32), (500, 1))
         edges = np.array([0.1, 1.0]) * float(DecisionGradientNorm(model, params, SHARPNESS).norms_of(X).max())
         counts = [
             counted(MemoryRecords(X[:n], np.zeros(n, np.int16), np.zeros(n, np.int16)), model, params, name, edges)
-            for n in range(470, 501)
+            for n in range(480, 501)
         ]
         assert {int(np.abs(more - less).sum()) for less, more in pairwise(counts)} == {1}
 
@@ -315,7 +316,8 @@ def task_of(n_public=None, unit=UNIT):
 @pytest.mark.parametrize("primal", ["memberships", "gradients"])
 @pytest.mark.parametrize("n_public", [None, 500])
 def test_the_number_of_rows_is_public_and_not_bought(rng, primal, n_public):
-    recipe, task = LagrangianDual(DemographicParity(), primal=primal), task_of(n_public)
+    recipe = LagrangianDual(DemographicParity(), primal=primal, descent=Descent(n_steps=5))
+    task = task_of(n_public)
     plan = make_plan(recipe, task, 0.25)
     assert "size" not in {part.name for part in plan.stages}
     records = table(rng, 400)

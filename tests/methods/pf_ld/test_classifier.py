@@ -265,7 +265,7 @@ def test_saved_rules_come_back_and_refuse_to_fit(schema, few, tmp_path):
 @pytest.mark.parametrize("form", sorted(FORMS))
 @pytest.mark.parametrize("how", WORST)
 def test_bad_values_fit_without_a_word(schema, few, how, form):
-    X, y = spoil(few[0].head(600), few[1].head(600), how)
+    X, y = spoil(few[0].head(150), few[1].head(150), how)
     training = replace(FORMS[form], descent=Descent(n_steps=5))
     clf = hiding(schema, [EqualizedOdds(), ErrorRateParity()], holdout=0.3, training=training)
     with warnings.catch_warnings():
