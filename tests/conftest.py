@@ -2,6 +2,7 @@
 
 import os
 import zlib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -37,14 +38,19 @@ MARKS = {
 """Marks of whole files, as patterns of paths below tests; single tests carry their own."""
 
 
+@cache
+def marks_of(path: Path) -> list[str]:
+    """Return the marks of all tests in a file."""
+    tests = Path(__file__).parent
+    below = path.relative_to(tests) if path.is_relative_to(tests) else Path()
+    return [mark for mark, patterns in MARKS.items() if any(below.match(pattern) for pattern in patterns)]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by their file, those that use a browser, and examples in docstrings that train."""
-    tests = Path(__file__).parent
     for item in items:
-        path = item.path.relative_to(tests) if item.path.is_relative_to(tests) else None
-        for mark, patterns in MARKS.items():
-            if path and any(path.match(pattern) for pattern in patterns):
-                item.add_marker(mark)
+        for mark in marks_of(item.path):
+            item.add_marker(mark)
         if "chrome" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
         if isinstance(item, pytest.DoctestItem) and "load_dataset" in str(item.dtest.docstring):

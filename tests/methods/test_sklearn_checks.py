@@ -69,9 +69,7 @@ QUICK = Descent(n_steps=60, sampling_rate=1.0)
 @parametrize_with_checks(
     [
         PrivateClassifier(epsilon=math.inf, training=Descent(sampling_rate=1.0)),
-        RateConstrainedClassifier(
-            FalsePositiveRateCap(0.5), math.inf, training=RateConstrained(descent=QUICK)
-        ),
+        RateConstrainedClassifier(FalsePositiveRateCap(0.5), math.inf, training=RateConstrained(descent=QUICK)),
         ParityPostprocessor(FalsePositiveRateCap(0.5), math.inf, training=QUICK),
         SidedFunctional(DemographicParity(1.0), math.inf),
         SidedLagrangian(epsilon=math.inf, training=LagrangianDual(descent=Descent(n_steps=20, sampling_rate=1.0))),

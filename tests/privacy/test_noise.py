@@ -49,7 +49,7 @@ def p_value(sample, pmf, scale):
 @pytest.mark.parametrize(("sampler", "pmf"), [(discrete_laplace, laplace_pmf), (discrete_gaussian, gaussian_pmf)])
 def test_discrete_noise_has_its_law_and_no_other(sampler, pmf, scale, seeded):
     coins, exact = secret_coins(), public_scale(scale)
-    sample = np.array([sampler(exact, coins) for _ in range(6000)])
+    sample = np.array([sampler(exact, coins) for _ in range(3000)])
     assert p_value(sample, pmf, scale) > P
     assert p_value(sample, pmf, scale * 2 / 3) < P
     assert p_value(sample, pmf, scale * 3 / 2) < P

@@ -53,7 +53,7 @@ def test_the_expected_gap_is_below_the_bound_and_near_the_estimate(
     people = make_people(2)
     task = make_task(people, n, 1.0)
     recipe = Postprocessed(PrefittedScores(), ScoreHistogram(), DemographicParity(), headroom=0.0)
-    fresh, fresh_groups, _ = make_rows(rng, 200_000, people)
+    fresh, fresh_groups, _ = make_rows(rng, 60_000, people)
     gaps = []
     for _ in range(40):
         probabilities, groups, y = make_rows(rng, n, people)
