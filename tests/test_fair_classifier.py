@@ -31,6 +31,7 @@ from fairveil import (
     make_biased_mixture,
 )
 from fairveil.data.datasets import dataset_schema
+from fairveil.data.schema import Category, Sensitive, Target
 from fairveil.errors import (
     BadStructureError,
     BudgetExceededError,
@@ -364,6 +365,30 @@ def test_four_income_bands(seeded, data_folder, epsilon):
     truth = clf.certify(table, table["PINCP"], math.inf, ledger=Ledger())
     assert len(truth.claims) == 4 * 2 and truth.n_rows == 20_595
     assert max(claim.value for claim in truth.claims) < 0.05
+
+
+def test_a_type_that_one_record_decides_is_refused_before_any_debit(tmp_path):
+    """With one more record the codes are text; without it pandas makes numbers of them and drops the zeros."""
+    schema = Schema(
+        n_public=40,
+        target=Target(column="paid", classes=("no", "yes")),
+        sensitive=(Sensitive(column="sex", groups=("f", "m")),),
+        columns={"area": Category(categories=("01234", "90210"))},
+    )
+    lines = ["area,sex,paid", *["01234,f,no", "90210,m,yes"] * 20]
+    ledger, path = Ledger(), tmp_path / "people.csv"
+    clf = FairClassifier(
+        None, method="dpsgd", sensitive="sex", aware=False, schema=schema, ledger=ledger, training=QUICK
+    )
+    path.write_text("\n".join(lines))
+    table = pd.read_csv(path)
+    with pytest.raises(BadStructureError, match="which no number spells"):
+        clf.fit(table, table["paid"])
+    assert ledger.entries == ()
+    for more in ([], ["north,f,yes"]):
+        path.write_text("\n".join([*lines, *more]))
+        assert clf.fit(pd.read_csv(path, dtype=str), pd.read_csv(path, dtype=str)["paid"]).fit_file(path) is clf
+    assert len(ledger.entries) == 4
 
 
 def test_three_groups_and_intersections(people):

@@ -29,7 +29,7 @@ from fairveil.data.schema import (
     Where,
     close_match,
 )
-from fairveil.data.values import canonical_text, number_of
+from fairveil.data.values import EXACT, canonical_text, is_lost_in_numbers, number_of
 from fairveil.errors import BadStructureError
 
 Table: TypeAlias = "pd.DataFrame | NDArray[Any]"
@@ -169,6 +169,7 @@ class Encoder:
                 known: dict[str | None, int] = {None: level_codes[MISSING]}
                 known |= dict.fromkeys(self._missing.texts, level_codes[MISSING])
                 known |= {name: level_codes[name] for name in slot.column.categories}
+                _check_spelling(cells, slot.column.categories, list(self.schema.columns)[index])
                 places, distinct = distinct_cells(cells)
                 coded = [known.get(canonical_text(cell), level_codes[OTHER]) for cell in distinct]
                 codes[:, index] = np.array(coded, dtype=np.uint16)[places]
@@ -265,6 +266,7 @@ class Encoder:
         table: dict[str | None, int] = {name: code for code, name in enumerate(names)}
         if facts.values:
             table = {text: table[name] for name, texts in facts.values.items() for text in texts}
+        _check_spelling(cells, [text for text in table if text is not None], facts.column)
         places, distinct = distinct_cells(cells)
         return np.array([table.get(canonical_text(cell), unknown) for cell in distinct], np.int16)[places]
 
@@ -274,22 +276,16 @@ class Encoder:
         The number is a hash of the id, so it is the same in every chunk, file and worker. Among n persons the
         chance that one of them shares a number with another is n / 2**63, about 1e-12 for ten million.
 
-        A column of decimals is bad structure: pandas makes one out of whole numbers as soon as an id is missing,
-        and large ids then fall together.
+        A decimal names a person if it is whole and below 2**53: pandas makes decimals of whole numbers as soon as an
+        id is missing, and larger ids then fall together. Such ids are read as text.
         """
-        cells = _as_cells(values)
-        dtype: Any = cells.dtype
-        if isinstance(dtype, pd.CategoricalDtype):
-            dtype = dtype.categories.dtype
-        if pd.api.types.is_float_dtype(dtype) or pd.api.types.is_complex_dtype(dtype):
-            raise BadStructureError(
-                "Expected ids as text or whole numbers, got a column of decimals; read it with dtype str or Int64."
-            )
-        places, distinct = distinct_cells(cells)
+        places, distinct = distinct_cells(_as_cells(values))
         codes = np.full(len(distinct), -1, dtype=np.int64)
         for place, cell in enumerate(distinct):
             text = canonical_text(cell)
-            if text is not None and text not in self._missing.texts:
+            is_decimal = isinstance(cell, (float, np.floating))
+            is_exact = not is_decimal or (float(cell).is_integer() and abs(float(cell)) < EXACT)
+            if is_exact and text is not None and text not in self._missing.texts:
                 digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
                 codes[place] = int.from_bytes(digest, "little") & _SIXTY_THREE_BITS
         return codes[places]
@@ -304,6 +300,7 @@ class Encoder:
     def meets(self, rule: Where, cells: Cells) -> NDArray[np.bool_]:
         """Return for each cell whether it meets all conditions of a row rule."""
         numbers = numbers_of(cells, self._missing)
+        _check_spelling(cells, (*(rule.one_of or ()), *(rule.none_of or ())), rule.column)
         places, distinct = distinct_cells(cells)
         is_met = np.ones(len(distinct), dtype=bool)
         for place, cell in enumerate(distinct):
@@ -360,6 +357,23 @@ def _as_cells(values: Any) -> Cells:
     if cells.ndim != 1:
         raise BadStructureError(f"Expected one column of values, got {cells.ndim} dimensions.")
     return cells
+
+
+def _check_spelling(cells: Cells, texts: Sequence[str], name: str) -> None:
+    """Refuse a column of numbers where the schema lists texts that numbers cannot hold: a fact of type and schema.
+
+    Read from a file without a declared type, such a column is text if one of its cells is no numeral, and numbers
+    otherwise: one record would decide how all others are read.
+    """
+    dtype: Any = cells.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    lost = next((text for text in texts if is_lost_in_numbers(text)), None) if _is_numeric(dtype) else None
+    if lost is not None:
+        raise BadStructureError(
+            f'Expected the column "{name}" as text, because the schema lists "{lost}" in it, which no number spells, '
+            f"got a column of {dtype}; read it with dtype={{{name!r}: str}}, or fit the file itself."
+        )
 
 
 def canonical_texts(cells: Cells) -> NDArray[np.object_]:

@@ -15,6 +15,10 @@ import pandas as pd
 # A leading zero marks a code ("01234"); an exponent without a sign may be one too ("12e4").
 _NUMERAL = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-][0-9]+)?")
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
+_TRUTH = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}  # as pandas reads them, if all are such
+
+EXACT = 2**53
+"""Whole numbers from here on are not told apart by a decimal, which is what pandas makes of them beside a null."""
 
 
 def canonical_text(value: Any) -> str | None:
@@ -22,8 +26,8 @@ def canonical_text(value: Any) -> str | None:
 
     Examples
     --------
-    >>> [canonical_text(v) for v in (1, 1.0, " 1 ", "1.0", True, "01", float("nan"))]
-    ['1', '1', '1', '1', 'True', '01', None]
+    >>> [canonical_text(v) for v in (1, 1.0, " 1 ", "1.0", True, "true", "01", float("nan"))]
+    ['1', '1', '1', '1', 'True', 'True', '01', None]
     """
     if value is None or value is pd.NA or value is pd.NaT:
         return None
@@ -33,6 +37,7 @@ def canonical_text(value: Any) -> str | None:
         return _plain_text(int(value))
     if not isinstance(value, (float, np.floating)):
         text = _plain_text(value) or ""
+        text = _TRUTH.get(text, text)
         if _NUMERAL.fullmatch(text) is None:
             return text
         whole = _WHOLE.fullmatch(text)
@@ -63,12 +68,25 @@ def number_of(value: Any) -> float:
         except OverflowError:  # an integer beyond the largest float
             return math.inf if value > 0 else -math.inf
     text = _plain_text(value) or ""
+    text = _TRUTH.get(text, text)
     if text in ("True", "False"):
         return float(text == "True")
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:
         return math.nan
+
+
+def is_lost_in_numbers(text: str) -> bool:
+    """Say whether a column of numbers, which a reader may make of texts that are all numerals, cannot hold this text.
+
+    Examples
+    --------
+    >>> [is_lost_in_numbers(text) for text in ("01234", "12e4", "9007199254740993", "90210", "2.5", "north", "True")]
+    [True, True, True, False, False, False, False]
+    """
+    number = math.nan if text in ("True", "False") else number_of(text)
+    return not math.isnan(number) and (abs(number) >= EXACT or canonical_text(number) != text)
 
 
 def _plain_text(value: Any) -> str | None:
