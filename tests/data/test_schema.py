@@ -221,3 +221,12 @@ def test_a_schema_for_arrays_names_its_columns_by_position() -> None:
 def test_the_fingerprint_follows_every_fact(schema: Schema) -> None:
     assert schema.fingerprint() != schema.without("age").fingerprint()
     assert len(schema.fingerprint()) == 64
+
+
+@pytest.mark.parametrize("names", [("01", "1"), ("1e5", "100000"), ("7", "007")])
+def test_names_of_one_number_are_refused(names: tuple[str, str]) -> None:
+    """A reader that makes numbers of them would merge two classes or two groups."""
+    with pytest.raises(BadStructureError, match="classes that are different numbers"):
+        Target(column="y", classes=names)
+    with pytest.raises(BadStructureError, match="groups that are different numbers"):
+        Sensitive(column="s", groups=names)

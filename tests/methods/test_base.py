@@ -317,6 +317,16 @@ def test_the_type_of_classes_does_not_follow_the_rows(rng):
     assert kinds == {np.dtype(int)}
 
 
+@pytest.mark.parametrize("names", [("01", "02"), ("1", "9" * 5000)])
+def test_names_that_no_whole_number_spells_stay_texts(names):
+    """As numbers they would lose a zero, or be longer than what Python makes a number of."""
+    X, labels = np.zeros((40, 1)), np.array(names * 20, dtype=object)
+    schema = Schema.for_arrays(1, classes=names, bounds=(0, 1), n_public=40)
+    clf = PrivateClassifier(schema=schema, training=QUICK, ledger=Ledger()).fit(X, labels)
+    assert clf.classes_.tolist() == list(names)
+    assert clf.predict_proba(X).shape == (40, 2) and set(clf.predict(X)) <= set(names)
+
+
 def test_a_file_needs_a_schema_even_without_privacy():
     with pytest.raises(MissingPublicFactError, match="schema"):
         PrivateClassifier(epsilon=math.inf).fit_file("people.csv")

@@ -112,6 +112,26 @@ def test_a_last_line_cut_off_by_a_crash_is_dropped(tmp_path):
     assert [entry.purpose for entry in Ledger(path).entries] == ["one", "three"]
 
 
+def test_an_entry_that_lost_only_its_newline_counts(tmp_path):
+    """Editors and shells strip the last newline; the entry before it was made and must not be forgotten."""
+    path = tmp_path / "ledger"
+    for name in ("one", "two"):
+        Ledger(path).debit(SMALL, name)
+        path.write_bytes(path.read_bytes().rstrip(b"\n"))
+        assert Ledger(path).entries[-1].purpose == name
+    Ledger(path).debit(SMALL, "three")
+    assert [entry.purpose for entry in Ledger(path).entries] == ["one", "two", "three"]
+    assert path.read_bytes().count(b"\n") == 4
+
+
+def test_a_line_nested_without_end_is_damage(tmp_path):
+    path = tmp_path / "ledger"
+    Ledger(path).debit(SMALL, "one")
+    path.write_bytes(path.read_bytes() + b"[" * 100_000 + b"\n")
+    with pytest.raises(DamagedLedgerError, match="line 3"):
+        _ = Ledger(path).entries
+
+
 @pytest.mark.parametrize("spoil", ["change", "delete", "garbage"])
 def test_other_damage_is_reported_with_its_line(tmp_path, spoil):
     path = tmp_path / "ledger"

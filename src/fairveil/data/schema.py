@@ -7,6 +7,7 @@ wrong is refused in one sentence that says what to write instead.
 
 import hashlib
 import json
+import math
 import re
 import tomllib
 from collections import Counter
@@ -29,7 +30,7 @@ from pydantic import (
     model_validator,
 )
 
-from fairveil.data.values import canonical_text
+from fairveil.data.values import canonical_text, number_of
 from fairveil.errors import BadStructureError, FairveilError, MissingPublicFactError
 
 OTHER, MISSING = "other", "missing"
@@ -407,6 +408,9 @@ def _check_coding(facts: Target | Sensitive, names: Names, word: str) -> None:
     if len(names) < 2:
         raise BadStructureError(f"Expected at least two {word}, got {len(names)}; list them all in a fixed order.")
     _check_distinct(word, names)
+    numbers = [number for number in map(number_of, names) if not math.isnan(number)]
+    if len(set(numbers)) < len(numbers):
+        raise BadStructureError(f"Expected {word} that are different numbers, got two of one number; rename one.")
     if IGNORE in names:
         raise BadStructureError(
             f'Expected no {word} named "{IGNORE}", which means "leave the row out"; choose another.'

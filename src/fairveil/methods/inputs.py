@@ -283,7 +283,7 @@ class InputSpec:
         classes = np.array(names, dtype=object)
         if set(names) <= {"True", "False"}:
             classes = np.array([name == "True" for name in names])
-        elif all(re.fullmatch("-?[0-9]+", name) for name in names):
+        elif all(re.fullmatch("-?[1-9][0-9]{0,17}|0", name) for name in names):  # "01" is a name, and not 1
             classes = np.array([int(name) for name in names])
         kind = getattr(getattr(y, "dtype", None), "kind", "O")
         mapped = bool(target.cuts or target.values)

@@ -2,7 +2,8 @@
 
 Each line is a JSON object that carries the hash of itself and all lines before it. A line is on disk (fsync) before
 the caller goes on, so whatever was released was written first. A last line that was cut off by a crash was never
-acted on and is dropped; any other break in the chain is reported as damage.
+acted on and is dropped; one that lacks nothing but its newline (an editor removed it) counts. Any other break in the
+chain is reported as damage.
 """
 
 import fcntl
@@ -44,10 +45,13 @@ class Journal:
             if not existed:
                 _sync_folder(self.path.parent)
             file.seek(0)
-            lines, length, chain = self._parse(file.read())
+            content = file.read()
+            lines, length, chain = self._parse(content)
             file.truncate(length)
             if length == 0:
                 _write(file, HEADER)
+            elif content[length - 1 : length] != b"\n":
+                _write(file, b"\n")
             n_before = len(lines)
             yield lines
             for line in lines[n_before:]:
@@ -73,16 +77,24 @@ class Journal:
         if not (content.startswith(HEADER) or HEADER.startswith(content)):
             raise DamagedLedgerError(f"Expected a ledger, got another kind of file in {self.path}; name another one.")
         whole = content.rfind(b"\n") + 1
-        lines, chain = [], HEADER.decode()
-        for number, raw in enumerate(content[len(HEADER) : whole].split(b"\n")[:-1], start=2):
+        lines: list[dict[str, Any]] = []
+        chain = HEADER.decode()
+        *complete, tail = content[len(HEADER) :].split(b"\n")
+        for number, raw in enumerate([*complete, tail] if tail else complete, start=2):
+            is_tail = number == len(complete) + 2
             try:
                 line = json.loads(raw)
                 stated = line.pop("chain")
-                chain = _link(chain, line)
-                sound = stated == chain
-            except (ValueError, KeyError, AttributeError, TypeError):
+                linked = _link(chain, line)
+                sound = stated == linked
+            except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
                 sound = False
-            if not sound:
+            if sound:
+                chain = linked
+                whole = len(content) if is_tail else whole
+            elif is_tail:
+                break
+            else:
                 raise DamagedLedgerError(
                     f"Expected an unbroken ledger, got a changed or missing entry at line {number} of {self.path}; "
                     "restore the file from a backup, or account for its people as unknown."
