@@ -18,7 +18,7 @@ _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 _TRUTH = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}  # as pandas reads them, if all are such
 
 EXACT = 2**53
-"""Whole numbers from here on are not told apart by a decimal, which is what pandas makes of them beside a null."""
+"""Decimals do not distinguish whole numbers from here on, and pandas makes decimals of whole numbers beside a null."""
 
 
 def canonical_text(value: Any) -> str | None:
