@@ -21,7 +21,7 @@ test: check
 
 # while you work: no large samples, no browser, no long trainings
 test-fast: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not (statistical or browser or slow or sklearn or attack)"
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not (statistical or browser or slow or sklearn or attack)"
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
