@@ -29,8 +29,8 @@ MARKS = {
         "methods/test_front_methods.py", "methods/test_output_perturbation.py", "methods/dp2dp/test_solvers_agree.py",
         "methods/*/test_announced.py", "methods/*/test_early_stopping.py", "methods/*/test_noise_certificate.py",
         "research/test_fair_smooth.py", "training/test_tuning.py", "privacy/test_selection.py",
-        "privacy/test_attribute.py", "privacy/test_group_gradients.py", "privacy/test_moments.py", "models/test_bound.py",
-        "methods/*/test_recipe.py", "methods/raco/test_plan.py", "cli/test_structure.py",
+        "privacy/test_attribute.py", "privacy/test_group_gradients.py", "privacy/test_moments.py",
+        "models/test_bound.py", "methods/*/test_recipe.py", "methods/raco/test_plan.py", "cli/test_structure.py",
     ],
     "statistical": [
         "certificates/test_coverage.py", "privacy/test_noise.py", "privacy/test_noise_laplace.py",
