@@ -13,7 +13,7 @@ TABLES = {
         *(f"models/{name}.py" for name in ("linear", "mlp", "decoupled")),
     ),
     "answers one row": tuple(f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")),
-    "encodes one row": ("data/encoding.py", "data/values.py", "data/readers.py"),
+    "encodes one row": ("data/encoding.py", "data/values.py", "data/readers.py", "methods/inputs.py"),
     "randomness": ("_random.py",),
     "prices numbers": tuple(
         str(source.path.relative_to(PACKAGE)) for source in package_sources() if source.name.startswith("accounting.")

@@ -132,10 +132,11 @@ def test_bad_structure_is_refused(people, few):
     X, y = few
     with pytest.raises(BadStructureError, match='"age"'):
         private(people).fit(X.drop(columns="age"), y)
-    with pytest.raises(BadStructureError, match="equal length"):
+    with pytest.raises(BadStructureError, match="equal length") as refused:
         private(people).fit(X, y.head(10))
     with pytest.raises(BadStructureError, match="labels y"):
         private(people).fit(X, None)
+    assert not any(sign.isdigit() for sign in str(refused.value)), "the number of people is private"
 
 
 def test_a_budget_refuses_before_any_data_is_touched(people):

@@ -236,9 +236,9 @@ class Encoder:
         y = self.codes_in(columns[0], target, target.classes)
         levels = [self.codes_in(cells, entry, entry.groups) for cells, entry in pairs]
         n_rows, n_levels = len(table), len(levels[0]) if levels else len(table)
-        if not n_rows == len(y) == n_levels:
+        if not n_rows == len(y) == n_levels:  # the message states no lengths: how many people there are is private
             raise BadStructureError(
-                f"Expected X, y and sensitive_features of equal length, got {n_rows}, {len(y)} and {n_levels} rows."
+                "Expected X, y and sensitive_features of equal length, got different lengths; pass one of each per row."
             )
         persons = np.zeros(n_rows, dtype=np.int64)
         if self.schema.id_column is not None:

@@ -408,9 +408,14 @@ def _check_coding(facts: Target | Sensitive, names: Names, word: str) -> None:
     if len(names) < 2:
         raise BadStructureError(f"Expected at least two {word}, got {len(names)}; list them all in a fixed order.")
     _check_distinct(word, names)
-    numbers = [number for number in map(number_of, names) if not math.isnan(number)]
-    if len(set(numbers)) < len(numbers):
-        raise BadStructureError(f"Expected {word} that are different numbers, got two of one number; rename one.")
+    of_number: dict[float, str] = {}
+    for name in names:
+        number = number_of(name)
+        if not math.isnan(number) and of_number.setdefault(number, name) != name:
+            raise BadStructureError(
+                f"Expected {word} with different values, got {of_number[number]!r} and {name!r}, which are the same "
+                "number; rename one."
+            )
     if IGNORE in names:
         raise BadStructureError(
             f'Expected no {word} named "{IGNORE}", which means "leave the row out"; choose another.'

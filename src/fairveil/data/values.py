@@ -78,7 +78,7 @@ def number_of(value: Any) -> float:
 
 
 def is_lost_in_numbers(text: str) -> bool:
-    """Say whether a column of numbers, which a reader may make of texts that are all numerals, cannot hold this text.
+    """Say whether this text would change if its column were read as numbers.
 
     Examples
     --------

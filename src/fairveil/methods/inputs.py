@@ -76,8 +76,8 @@ class PrefittedClassifier:
             answers = np.asarray(self.classifier.predict_proba(X), dtype=np.float64)
         if answers.ndim != 2 or len(answers) != len(X) or answers.shape[1] <= max(self.columns):
             raise BadStructureError(
-                f"Expected one probability for each of {len(X)} rows and {len(self.columns)} classes, got an array of "
-                f"shape {answers.shape}."
+                f"Expected one probability for each row and each of {len(self.columns)} classes, got an array "
+                "of another shape; check predict_proba."
             )
         return answers[:, list(self.columns)].astype(np.float32)
 

@@ -11,6 +11,7 @@ its own, says what holds for the rule as it is released. With more than two clas
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -284,6 +285,10 @@ class RateAscent:
     noise_variance: float
     headroom: float = 1.0
 
+    @cached_property
+    def _ascent(self) -> DualAscent:
+        return DualAscent(DUAL_TRAVEL / self.n_steps, gain=DUAL_GAIN, warm_up=WARM_UP * self.n_steps)
+
     def start(self) -> RateState:
         """Return the state before any count: all multipliers are 0."""
         constraints, none = self.constraints, np.zeros(len(self.constraints.bounds))
@@ -311,8 +316,7 @@ class RateAscent:
             )
         ratios = constraints.ratios(average, minimum)
         values = constraints.weights @ ratios.rates
-        ascent = DualAscent(DUAL_TRAVEL / self.n_steps, gain=DUAL_GAIN, warm_up=WARM_UP * self.n_steps)
-        multipliers = ascent.step(state.multipliers, values - pace.aims, pace.speeds, pace.speeds, caps=pace.caps)
+        multipliers = self._ascent.step(state.multipliers, values - pace.aims, pace.speeds, pace.speeds, caps=pace.caps)
         if step % PULL_EVERY == 0:
             # of each atom's cell, for sums over a batch of the expected size; atoms that no rate counts feel none
             of_cells = np.zeros((constraints.n_cells + 1, constraints.n_classes), dtype=np.float32)
