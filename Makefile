@@ -11,10 +11,10 @@ export FAIRVEIL_DATA ?= $(wildcard $(CURDIR)/../shared/data)
 # where the browser tests keep their screenshots
 export FAIRVEIL_ARTEFACTS ?= $(CURDIR)/build/artefacts
 
-.PHONY: demo test test-fast check speed clean
+.PHONY: demo test test-fast check docs speed kills fuzz audit clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/fairveil train adult --aware --epsilon 1 --delta 1e-5 --tolerance 0.02 --out fairveil-demo
+	$(BIN)/fairveil train adult --aware --epsilon 1 --delta 1e-5 --tolerance 0.03 --out fairveil-demo
 
 test: check
 	$(BIN)/python -m pytest -q -rs -n $(WORKERS) --dist worksteal
@@ -28,8 +28,29 @@ check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# the site in build/docs; a warning is an error, and the tutorials run
+docs: $(VENV)/docs.stamp
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs build/docs
+	@echo "Open build/docs/index.html."
+
+# hostile files and options, more than the suite tries; then guided by coverage where atheris can be installed
+fuzz: $(VENV)/dev.stamp
+	$(BIN)/python tests/fuzz/run.py --cases 10000
+	-$(PIP) atheris
+	if $(BIN)/python -c "import atheris" 2>/dev/null; then for target in rule schema csv model ledger; do \
+	  $(BIN)/python tests/fuzz/atheris_targets.py $$target -max_total_time=60 || exit 1; done; fi
+
+# an attack on the claim of every method; about half an hour
+audit: $(VENV)/dev.stamp
+	for method in auto $$($(BIN)/python -c "from fairveil.methods.registry import METHODS; print(*METHODS)"); do \
+	  $(BIN)/fairveil audit $$method --epsilon 4 --repeats 2000 --json || exit 1; done
+
 speed: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/speed.py --json
+
+# kill real processes before every change to the disk; needs strace
+kills: $(VENV)/dev.stamp
+	$(BIN)/python tests/kills.py
 
 $(VENV)/demo.stamp: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -41,5 +62,10 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt
 	$(PIP) -e ".[dev,torch]"
 	touch $@
 
+$(VENV)/docs.stamp: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) fairveil-demo fairveil-examples build dist
+	rm -rf $(VENV) fairveil-demo fairveil-examples build dist docs/auto

@@ -48,11 +48,7 @@ from typing import Any
 import numpy as np
 
 import fairveil
-from fairveil import DemographicParity, Descent, EqualizedOdds, Ledger, Schema, TruePositiveRateParity
-from fairveil.data.datasets import dataset_schema, make_separated_groups
-from fairveil.data.encoding import Encoder
-from fairveil.methods.fairdp.noise_certificate import worst_case_gap
-from measuring import (
+from _harness import (
     FIRST_SEED,
     Answer,
     Bench,
@@ -66,6 +62,10 @@ from measuring import (
     rounded,
     tau_of,
 )
+from fairveil import DemographicParity, Descent, EqualizedOdds, Ledger, Schema, TruePositiveRateParity
+from fairveil.data.datasets import dataset_schema, make_separated_groups
+from fairveil.data.encoding import Encoder
+from fairveil.methods.fairdp.noise_certificate import worst_case_gap
 
 SCHEMAS = Path(__file__).parent / "schemas"
 TRAIN_SHARE = 0.8

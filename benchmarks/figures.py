@@ -12,7 +12,7 @@ K = 6 classes, d = 20 features, 10,000 rows a run: 80 % to fit (where a method n
     descent         DP2DP's own descent, put right, on a pool of its own: without noise, and at epsilon
     ours            ParityPostprocessor's default at epsilon
 
-`--paper pfld` draws Figures 2 and 3 of PF-LD instead, on real data (`attribute_figures.py`).
+`--paper pfld` draws Figures 2 and 3 of PF-LD instead, on real data (`_pf_ld_figures.py`).
 
     python benchmarks/figures.py --runs 30 --out figures --json
     python benchmarks/figures.py --paper pfld --dataset bank --runs 10 --out figures --json
@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-import attribute_figures
+import _pf_ld_figures
 from fairveil import (
     DemographicParity,
     Ledger,
@@ -182,7 +182,7 @@ def synthetic(options: argparse.Namespace) -> dict:
     return {"rows": [rounded(row) for row in rows], "worst_over_exact": rounded(worst), "figures": paths}
 
 
-PAPERS = {"dp2dp": (synthetic, 30, 0.46), "pfld": (attribute_figures.answer, 10, 1.0)}
+PAPERS = {"dp2dp": (synthetic, 30, 0.46), "pfld": (_pf_ld_figures.answer, 10, 1.0)}
 """What draws the figures of each paper, and its own number of runs and epsilon."""
 
 
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, help="0.46, for pfld (Figure 3) 1")
     parser.add_argument("--headroom", type=float, default=0.0, help="of ours; 0 aims at the tolerance itself")
     parser.add_argument("--out", type=Path, help="a folder for the figure; none draws nothing")
-    attribute_figures.add_options(parser)
+    _pf_ld_figures.add_options(parser)
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
     options = parser.parse_args()
     started, (answer, runs, epsilon) = time.perf_counter(), PAPERS[options.paper]

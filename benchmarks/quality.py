@@ -16,7 +16,7 @@ budget of its own. "ledger_epsilon" is what the books say after all models were 
 
 PF-LD hides the attribute alone; its epsilon is that of a change a -> a' ("epsilon_known_unknown": what the classifier
 was given), "floor" the gap when groups are shuffled, which is chance alone. `--rivals` puts its rivals beside it:
-measured now, or from a file of what `rivals.py` printed.
+measured now, or from a file of what `baselines.py` printed.
 
     python benchmarks/quality.py --dataset adult --method raco --epsilon 1 --tolerance 0.05 --runs 10 --json
     python benchmarks/quality.py --dataset adult --method dp2dp --epsilon 0.5,1,3 --runs 20 --json
@@ -40,8 +40,21 @@ import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import attribute
+import _pf_ld
 import fairveil
+from _harness import (
+    FIRST_SEED,
+    Answer,
+    Bench,
+    Splits,
+    Twin,
+    interval,
+    numbers,
+    published_curves,
+    read_bench,
+    rounded,
+    twins_of,
+)
 from fairveil import (
     Descent,
     DualSteps,
@@ -61,19 +74,6 @@ from fairveil import (
 )
 from fairveil.data.datasets import dataset_schema
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
-from measuring import (
-    FIRST_SEED,
-    Answer,
-    Bench,
-    Splits,
-    Twin,
-    interval,
-    numbers,
-    published_curves,
-    read_bench,
-    rounded,
-    twins_of,
-)
 
 UNBOUNDED = {
     "dpsgd": lambda model: Descent(model=model),
@@ -167,8 +167,8 @@ class Setting:
         return fairveil.FunctionalClassifier(asked, self.epsilon, self.delta, how, schema, sensitive, ledger=Ledger())
 
     def pfld(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
-        how = attribute.recipe_of(self.model, self.lambda_max, self.slack)
-        return attribute.classifier(self.asked, self.epsilon, self.delta, how, schema)
+        how = _pf_ld.recipe_of(self.model, self.lambda_max, self.slack)
+        return _pf_ld.classifier(self.asked, self.epsilon, self.delta, how, schema)
 
 
 def fitted(splits: Splits, setting: Setting, run: int) -> PrivateClassifier:
@@ -218,7 +218,7 @@ def measure(splits: Splits, options: argparse.Namespace, setting: Setting, twins
         "nonprivate_gap_mean_of_two": theirs["equalized_odds_mean"][0],
         **fair_twin(splits, options, setting, twins),
         "evaluation": "exact, on public held-out rows",
-        **published(options, setting), **attribute.more_figures(splits, options, setting, answers),
+        **published(options, setting), **_pf_ld.more_figures(splits, options, setting, answers),
     }  # fmt: skip
 
 

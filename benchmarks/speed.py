@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-import peers
+import opacus_timing
 from fairveil import DemographicParity, FunctionalClassifier, Groupwise, LagrangianDual, load_dataset
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import calibrate
@@ -224,14 +224,14 @@ def linear() -> dict[str, float]:
     many = OursRaco(X, y, np.arange(len(y)) % 18, 512, DemographicParity(0.05))
     ms = in_turn(
         {
-            "torch": lambda: peers.torch_sgd_ms(X, y, 512, 100),
+            "torch": lambda: opacus_timing.torch_sgd_ms(X, y, 512, 100),
             "sgd": lambda: ours[512, False].ms(12),
             "dpsgd": lambda: ours[512, True].ms(12),
             "raco": lambda: raco[512].ms(12),
             "raco_many": lambda: many.ms(12),
-            "loader": lambda: peers.opacus_loader_ms(X, y, 512, 40),
-            "ghost": lambda: peers.opacus_ghost_ms(X, y, 512, 60),
-            "tensor": lambda: peers.opacus_tensor_ms(X, y, 512, 60),
+            "loader": lambda: opacus_timing.opacus_loader_ms(X, y, 512, 40),
+            "ghost": lambda: opacus_timing.opacus_ghost_ms(X, y, 512, 60),
+            "tensor": lambda: opacus_timing.opacus_tensor_ms(X, y, 512, 60),
             "sgd_2048": lambda: ours[2048, False].ms(8),
             "dpsgd_2048": lambda: ours[2048, True].ms(8),
             "raco_2048": lambda: raco[2048].ms(8),
@@ -265,12 +265,12 @@ def mlp() -> dict[str, float]:
     sgd, dpsgd = (Ours(Perceptron(100, hidden, 2), X, y, 2048, private) for private in (False, True))
     ms = in_turn(
         {
-            "torch": lambda: peers.torch_sgd_ms(X, y, 2048, 20, hidden),
+            "torch": lambda: opacus_timing.torch_sgd_ms(X, y, 2048, 20, hidden),
             "sgd": lambda: sgd.ms(3),
             "dpsgd": lambda: dpsgd.ms(3),
-            "loader": lambda: peers.opacus_loader_ms(X, y, 2048, 4, hidden),
-            "ghost": lambda: peers.opacus_ghost_ms(X, y, 2048, 10, hidden),
-            "tensor": lambda: peers.opacus_tensor_ms(X, y, 2048, 6, hidden),
+            "loader": lambda: opacus_timing.opacus_loader_ms(X, y, 2048, 4, hidden),
+            "ghost": lambda: opacus_timing.opacus_ghost_ms(X, y, 2048, 10, hidden),
+            "tensor": lambda: opacus_timing.opacus_tensor_ms(X, y, 2048, 6, hidden),
         }
     )
     return {

@@ -1,7 +1,17 @@
-"""Shared by all tests: marks, coins seeded by the test's own name, and the folder of real data sets."""
+"""Shared by all tests: marks, coins seeded by the test's own name, and the folder of real data sets.
 
+Secret coins and keys come from the operating system. In the process of the tests they come from the name of the test
+(or of the fixture that is shared by several), so no test fails by chance and none can shop for a seed; what is released
+still counts as private. Programs that a test starts draw secret coins as everywhere.
+"""
+
+import hashlib
 import os
+import signal
+import uuid
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -10,8 +20,8 @@ import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
-from fairveil import load_dataset
-from fairveil._random import seeded_for_tests
+from fairveil import _random, load_dataset
+from fairveil._random import KEY_BYTES, seeded_for_tests
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")  # no test fails by chance; a search for new failures is a run of its own
@@ -55,8 +65,69 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(mark)
         if "chrome" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
-        if isinstance(item, pytest.DoctestItem) and "load_dataset" in str(item.dtest.docstring):
-            item.add_marker("slow")
+        if isinstance(item, pytest.DoctestItem):
+            # an example trains with secret noise: that its gap is above the tolerance now and then is no failure
+            item.add_marker(pytest.mark.filterwarnings("ignore::fairveil.errors.ToleranceNotMetWarning"))
+            if "load_dataset" in str(item.dtest.docstring):
+                item.add_marker("slow")
+
+
+class NamedSecrets:
+    """Stands in for the operating system's randomness: secrets that follow from a name and how many were taken."""
+
+    def __init__(self) -> None:
+        self.name, self.n_taken, self.process = "collection", 0, os.getpid()
+        self.of_the_system = _random.fresh_secret
+
+    def __call__(self) -> bytes:
+        if os.getpid() != self.process:
+            return self.of_the_system()  # a fork must not repeat what its parent draws
+        self.n_taken += 1
+        return hashlib.sha256(f"{self.name} {self.n_taken}".encode()).digest()[:KEY_BYTES]
+
+    @contextmanager
+    def named(self, name: str) -> Iterator[None]:
+        """Take the secrets of another name inside the block, from the first one on."""
+        before = self.name, self.n_taken
+        self.name, self.n_taken = name, 0
+        try:
+            yield
+        finally:
+            self.name, self.n_taken = before
+
+
+SECRETS = _random.fresh_secret = NamedSecrets()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    """Name the secrets of a test after it."""
+    with SECRETS.named(item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef, request: pytest.FixtureRequest):
+    """Name the secrets of a fixture after it where several tests share it: any of them may be the first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with SECRETS.named(f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param', '')}]"):
+        return (yield)
+
+
+@pytest.fixture(autouse=True)
+def usual_signals():
+    """Undo what the command line does to signals: it ends its process afterwards, the tests go on."""
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in usual.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def system_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operating system's own randomness, for tests of the coins themselves."""
+    monkeypatch.setattr(_random, "fresh_secret", SECRETS.of_the_system)
 
 
 @pytest.fixture
@@ -86,6 +157,28 @@ def data_folder(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of real data sets, known to the package as well."""
     monkeypatch.setenv("FAIRVEIL_DATA", str(real_data))
     return real_data
+
+
+@contextmanager
+def new_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Use an index of ledgers that is empty."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state" / uuid.uuid4().hex))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def state_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An index of ledgers for the fixtures of a file: many files train on the same table."""
+    with new_state(tmp_path_factory):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def state_of_test(tmp_path_factory: pytest.TempPathFactory, state_of_module: None) -> Iterator[None]:
+    """An index of ledgers for each test: many of them train on copies of the same table."""
+    with new_state(tmp_path_factory):
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,5 +1,6 @@
 """Uniforms by key: the hash as published, the same uniforms for the same record, a key file for its owner alone."""
 
+import copy
 import os
 import pickle
 import stat
@@ -14,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from fairveil._random import KEY_BYTES, Key, siphash, uniforms_of_rows
-from fairveil.errors import BadStructureError
+from fairveil.errors import BadStructureError, FairveilError
 
 P = 1e-6
 N = 50_000
@@ -312,5 +313,12 @@ def test_a_key_does_not_show_itself():
 
 def test_a_key_is_its_secret_and_nothing_else():
     key = Key(bytes.fromhex(SECRET))
-    assert key == Key(bytes.fromhex(SECRET)) == pickle.loads(pickle.dumps(key))
+    assert key == Key(bytes.fromhex(SECRET))
     assert key != Key(bytes(16))
+
+
+@pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_key_is_neither_copied_nor_pickled(take):
+    with pytest.raises(FairveilError, match="stay in its own file") as refusal:
+        take(Key(bytes.fromhex(SECRET)))
+    assert SECRET not in str(refusal.value)

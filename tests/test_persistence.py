@@ -30,7 +30,7 @@ from fairveil import (
     make_biased_mixture,
 )
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError, SealedLedgerError
-from fairveil.persistence import FORMAT
+from fairveil.persistence import FORMAT, _checksum
 from fairveil.training.tuning import Tuning
 
 # Noise decides now and then that a bound seems broken; the tests of the estimators behind are about the warning.
@@ -100,7 +100,7 @@ def test_a_summary_is_json_with_everything_that_a_report_shows(people):
     stated, replaced = summary["statement"], f"{summary['epsilon_replace_one']:.4f}"
     assert "One record added or removed: epsilon 1.0000 at delta 1e-05" in stated["covered"][1]
     assert f"One record replaced by another: epsilon {replaced}" in stated["covered"][2]
-    assert stated["total"].startswith("Everything ever released from these people")
+    assert stated["total"].startswith("Everything this process released, by a ledger in memory")
     clf.fit(people.X, people.y)
     twice = clf.summary()
     assert twice["epsilon_spent_total"] > 1.2 * twice["epsilon_spent"]
@@ -306,10 +306,11 @@ def put(facts, at, new):
 
 
 OTHERS = [None, 0, -1, 7, 2.5, 1e300, "", "x", True, [], ["x"], {}, {"x": 1}, ...]
+OTHERS += [10**400, "9" * 5000, "\ud800", "U500000000", [["s"]]]
 
 
 @pytest.mark.parametrize("is_resealed", [False, True], ids=["damaged", "resealed"])
-@pytest.mark.parametrize("new", OTHERS, ids=str)
+@pytest.mark.parametrize("new", OTHERS, ids=lambda new: str(new)[:20].encode("ascii", "replace").decode())
 def test_values_of_other_types_are_refused(kept, tmp_path, new, is_resealed):
     """A digest tells damage; who writes a new one may change decisions, but gets one sentence or a rule."""
     folder = copied(kept, tmp_path)
@@ -323,11 +324,30 @@ def test_values_of_other_types_are_refused(kept, tmp_path, new, is_resealed):
         (folder / "model.json").write_text(json.dumps(facts))
         try:
             assert is_resealed or outcome_of(kept, folder) or facts == json.loads(whole), at
-            FairClassifier.load(folder)
+            assert np.isfinite(FairClassifier.load(folder).predict_proba(kept[1])).all(), at
         except FairveilError as problem:
             assert "\n" not in str(problem), at
         except Exception as problem:
             pytest.fail(f"{type(problem).__name__} with {new!r} at {at}: {problem}")
+
+
+FORGED = {
+    "a type of 2 GB a class": {"classes_dtype": "U500000000"},
+    "a type of 5,000 digits": {"classes_dtype": "9" * 5000},
+    "a type of several fields": {"classes_dtype": "i4,i4"},
+    "classes that UTF-8 cannot spell": {"classes": ["\ud800", *"12345"], "classes_dtype": "object"},
+    "classes that are lists": {"classes": [[1], *"12345"], "classes_dtype": "object"},
+    "a class twice": {"classes": [*"012344"], "classes_dtype": "object"},
+}
+
+
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED)
+def test_forged_classes_are_refused_before_they_take_memory(kept, tmp_path, change):
+    folder = copied(kept, tmp_path)
+    facts = json.loads((folder / "model.json").read_text()) | change
+    facts["checksum"] = _checksum(facts)
+    (folder / "model.json").write_text(json.dumps(facts))
+    assert outcome_of(kept, folder)
 
 
 @pytest.mark.parametrize("number, words", [(FORMAT + 1, "update fairveil"), (FORMAT - 1, "train it again")])

@@ -12,6 +12,7 @@ Packages, each of which imports only from those above it::
     persistence.py
     methods/       one module or package per method, and the registry
     research/      the papers' own forms and baselines, for comparison
+    audit/         games on real veils -> lower bounds on epsilon, beside the claim
     certificates.py  noisy counts of a released rule -> claims with confidence
     request.py summary.py fair_classifier.py
     report/        summary -> text and HTML
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from fairveil.certificates import Certificate
     from fairveil.data.datasets import Dataset, load_dataset, make_biased_mixture, make_separated_groups
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
-    from fairveil.errors import FairveilError, ToleranceNotMetWarning
+    from fairveil.errors import FairveilError, MemoryLedgerWarning, ToleranceNotMetWarning
     from fairveil.fair_classifier import FairClassifier
     from fairveil.fairness.constraints import (
         DemographicParity,
@@ -113,6 +114,7 @@ _HOMES = {
     "Smoothing": "research.fair_smooth",
     "EarlyStopping": "methods.fairdp.early_stopping",
     "Target": "data.schema",
+    "MemoryLedgerWarning": "errors",
     "ToleranceNotMetWarning": "errors",
     "TruePositiveRateParity": "fairness.constraints",
     "Tuning": "training.tuning",
@@ -155,6 +157,7 @@ __all__ = [
     "LagrangianClassifier",
     "LagrangianDual",
     "Ledger",
+    "MemoryLedgerWarning",
     "NeighboringRelation",
     "NoisyDescent",
     "Number",

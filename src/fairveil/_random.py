@@ -20,15 +20,19 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from randomgen import AESCounter
 
+from fairveil._reading import read_bounded
 from fairveil.errors import BadStructureError, FairveilError
 
 KEY_BYTES = 16
+MOST_KEY_BYTES = 1024
+"""A key file holds its digits and perhaps some blanks."""
 NORMALS_PER_DRAW = 8192
 """How many normal numbers are drawn at once for small requests."""
 
@@ -36,7 +40,7 @@ _test_seed: ContextVar[str | None] = ContextVar("fairveil_test_seed", default=No
 
 
 class Coins:
-    """A stream of random numbers that knows whether anyone could foresee it.
+    """A stream of random numbers that knows whether anyone could foresee it; threads may share it.
 
     Attributes
     ----------
@@ -46,10 +50,11 @@ class Coins:
         True only for coins keyed by the operating system.
     """
 
-    __slots__ = ("_generator", "_normals", "_process", "_used", "is_secret")
+    __slots__ = ("_generator", "_lock", "_normals", "_process", "_used", "is_secret")
 
     def __init__(self, generator: np.random.Generator, *, is_secret: bool) -> None:
         self._generator = generator
+        self._lock = Lock()
         self._process = os.getpid()
         self._normals = np.empty(0)
         self._used = 0
@@ -67,10 +72,11 @@ class Coins:
         generator = self.generator
         if count > NORMALS_PER_DRAW // 4:
             return generator.standard_normal(count)
-        if self._used + count > len(self._normals):
-            self._normals, self._used = generator.standard_normal(NORMALS_PER_DRAW), 0
-        self._used += count
-        return self._normals[self._used - count : self._used]
+        with self._lock:  # two threads must not be handed the same numbers
+            if self._used + count > len(self._normals):
+                self._normals, self._used = generator.standard_normal(NORMALS_PER_DRAW), 0
+            self._used += count
+            return self._normals[self._used - count : self._used]
 
     def __reduce__(self) -> NoReturn:
         raise FairveilError("Coins hold a secret key and cannot be copied or pickled; make new ones instead.")
@@ -79,10 +85,15 @@ class Coins:
         return f"Coins(is_secret={self.is_secret})"
 
 
+def fresh_secret() -> bytes:
+    """Return sixteen bytes of the operating system's randomness: the only source of secret coins and keys."""
+    return os.urandom(KEY_BYTES)
+
+
 def secret_coins() -> Coins:
     """Return fresh coins keyed by the operating system (or the test's seed inside `seeded_for_tests`)."""
     seed = _test_seed.get()
-    key = os.urandom(KEY_BYTES) if seed is None else hashlib.sha256(seed.encode()).digest()[:KEY_BYTES]
+    key = fresh_secret() if seed is None else hashlib.sha256(seed.encode()).digest()[:KEY_BYTES]
     generator = np.random.Generator(AESCounter(key=int.from_bytes(key, "little")))
     return Coins(generator, is_secret=seed is None)
 
@@ -130,10 +141,15 @@ class Key:
         if not isinstance(self.secret, bytes) or len(self.secret) != KEY_BYTES:
             raise BadStructureError(f"Expected a key of {KEY_BYTES} bytes, got something else; make one anew.")
 
+    def __reduce__(self) -> NoReturn:
+        raise FairveilError(
+            "Expected a key to stay in its own file, got a request to copy or pickle it; read it again with Key.read."
+        )
+
     @classmethod
     def fresh(cls) -> "Key":
         """Return a key from the operating system's randomness."""
-        return cls(os.urandom(KEY_BYTES))
+        return cls(fresh_secret())
 
     @classmethod
     def create(cls, path: str | Path) -> "Key":
@@ -154,13 +170,8 @@ class Key:
     @classmethod
     def read(cls, path: str | Path) -> "Key":
         """Return the key in a file; one that others may read is refused."""
-        try:
-            mode = stat.S_IMODE(os.stat(path).st_mode)
-            text = Path(path).read_bytes()
-        except OSError as problem:
-            raise BadStructureError(
-                f"Expected a key file at {path}, got {problem.strerror}; make one with Key.create."
-            ) from None
+        text = read_bounded(Path(path), "a key file (Key.create makes one)", MOST_KEY_BYTES)
+        mode = stat.S_IMODE(os.stat(path).st_mode)
         if mode & 0o077:
             raise BadStructureError(
                 f"Expected {path} to be readable by its owner only, got mode {mode:o}; run chmod 600 on it."

@@ -14,11 +14,12 @@ import numpy as np
 from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, Parity, bounds_of
-from fairveil.fairness.evaluation import Evaluation, LeftSide, Verdict, left_side, range_of
+from fairveil.fairness.evaluation import Evaluation, Verdict
+from fairveil.fairness.limits import LeftSide, left_sides, range_of, times_as_many
 from fairveil.fairness.rates import SMALLEST_GROUP, Bound
 
-MOST_TIMES_AS_MANY = 1e6
-"""If more than this multiple of the held-out rows were needed, the number of rows is not stated."""
+MOST_ROWS = 1e15
+"""Predictions for larger groups are made for groups of this size: limits of more people are lost in rounding."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class Certificate:
     n_rows : int
         The noisy number of held-out rows.
 
-    Guarantees
-    ----------
+    Notes
+    -----
     If the held-out rows are drawn independently from the people that the claim is about and were not used in training,
     then a false "holds", and a `smallest_tolerance` that is too small, each have probability at most 1 - `confidence`,
     up to the approximation stated and measured in docs/proofs/certificates.md. It is post-processing of noisy counts.
@@ -226,8 +227,8 @@ def certify_measured(
 
 
 def _claim(bound: Bound, evaluation: Evaluation, confidence: float, n_bounds: int, n_rows: int) -> Claim:
-    found = left_side(bound.terms, evaluation.counts, evaluation.noise_variance, evaluation.people)
-    if found is None:
+    found, is_known = left_sides(bound.terms, evaluation.counts, evaluation.noise_variance, evaluation.people)
+    if not is_known:
         low, high = range_of(bound.terms)
         verdict = Verdict.HOLDS if high <= bound.limit else Verdict.UNKNOWN
         return Claim(str(bound), bound.limit, None, low, high, high, verdict, None)
@@ -240,7 +241,8 @@ def _claim(bound: Bound, evaluation: Evaluation, confidence: float, n_bounds: in
     elif lower > bound.limit:
         verdict = Verdict.BROKEN
     else:
-        verdict, rows_needed = Verdict.UNKNOWN, _rows_needed(found, bound.limit, confidence, n_rows)
+        verdict, times = Verdict.UNKNOWN, times_as_many(found, bound.limit, confidence)
+        rows_needed = None if times is None else math.ceil(n_rows * times)
     return Claim(
         bound=str(bound),
         limit=bound.limit,
@@ -253,27 +255,15 @@ def _claim(bound: Bound, evaluation: Evaluation, confidence: float, n_bounds: in
     )
 
 
-def _rows_needed(found: LeftSide, limit: float, confidence: float, n_rows: int) -> int | None:
-    """Return at how many rows the same measured rates would confirm the bound, if ever."""
-    found = replace(found, rates=np.clip(found.rates, 0.0, 1.0))
-    most = replace(found, sizes=MOST_TIMES_AS_MANY * found.sizes)
-    if found.value >= limit or not most.upper(confidence) <= limit:
-        return None
-    low, high = 0.0, math.log(MOST_TIMES_AS_MANY)
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        is_confirmed = replace(found, sizes=math.exp(middle) * found.sizes).upper(confidence) <= limit
-        low, high = (low, middle) if is_confirmed else (middle, high)
-    return math.ceil(n_rows * math.exp(high))
-
-
 def expected_tolerance(
     sizes: Sequence[float], noise_std: float, aimed_gap: float, confidence: float = 0.95, n_cells: int = 4
 ) -> float:
     """Predict which tolerance will be certified for groups of these public sizes: the two smallest decide.
 
     Each group is assumed to be selected half the time: a rate of one half varies most, so real rates do better. There
-    is an even chance of this or less if the measured gap is as likely above as below the one aimed for.
+    is an even chance of this or less if the measured gap is as likely above as below the one aimed for. If the groups
+    are too small for the noise, or the gap is 1 or more, the answer is 1: nothing will be certified. Sizes, noise and
+    gap may be any numbers, infinite ones too, because this is also computed after the ledger is debited.
 
     Parameters
     ----------
@@ -282,7 +272,7 @@ def expected_tolerance(
     noise_std : float
         Standard deviation of the noise on each count.
     aimed_gap : float
-        The gap that the rule is trained for.
+        The gap that the rule is trained for; a negative one counts as 0.
     confidence : float
     n_cells : int
         Counts per group: labels times decisions.
@@ -294,24 +284,23 @@ def expected_tolerance(
     >>> round(expected_tolerance([3663] * 2, 3.7, 0.01), 3)
     0.03
     """
-    if len(sizes) < 2 or not all(np.isfinite(size) and size >= 0 for size in sizes):
+    if len(sizes) < 2:
         raise InvalidParameterError(f"Expected the sizes of two groups or more, got {list(sizes)!r}; state each.")
-    if not (np.isfinite(noise_std) and noise_std >= 0 and 0 <= aimed_gap <= 1):
-        raise InvalidParameterError(
-            f"Expected noise_std >= 0 and 0 <= aimed_gap <= 1, got {noise_std!r} and {aimed_gap!r}."
-        )
+    if noise_std < 0:
+        raise InvalidParameterError(f"Expected noise_std >= 0, got {noise_std!r}.")
     check_confidence(confidence)
     check_number("n_cells", n_cells, whole=True, at_least=2)
-    hardest = np.sort(np.asarray(sizes, dtype=float))[:2]
-    if hardest[0] < SMALLEST_GROUP + 3 * noise_std * np.sqrt(n_cells):
+    # What is not a number promises nothing.
+    hardest = np.sort(np.nan_to_num(np.asarray(sizes, dtype=float), posinf=MOST_ROWS).clip(0.0, MOST_ROWS))[:2]
+    if not (hardest[0] >= SMALLEST_GROUP + 3 * noise_std * np.sqrt(n_cells) and aimed_gap < 1):
         return 1.0
     noise = np.full(2, noise_std**2 * n_cells / 2)
-    rates = np.array([0.5 + aimed_gap / 2, 0.5 - aimed_gap / 2])
+    rates = 0.5 + np.array([0.5, -0.5]) * max(aimed_gap, 0.0)
     return float(LeftSide(np.array([1.0, -1.0]), rates, hardest, noise, noise).upper(confidence))
 
 
 def check_confidence(confidence: float) -> float:
-    """Return a confidence of at least one half and below one."""
-    if not (isinstance(confidence, (int, float, np.floating)) and 0.5 <= confidence < 1):
+    """Return a confidence of at least one half and below one, where limits of many claims can still be computed."""
+    if not (isinstance(confidence, (int, float, np.floating)) and 0.5 <= confidence < 1 - 1e-12):
         raise InvalidParameterError(f"Expected 0.5 <= confidence < 1, got {confidence!r}; 0.95 is usual.")
     return float(confidence)

@@ -6,20 +6,54 @@
     ├── InvalidParameterError      a number or a choice is outside what it may be          (also ValueError)
     ├── BadStructureError          a file, a column or a schema is not what was promised   (also ValueError)
     ├── MissingPublicFactError     a bound, a category list or a size must be declared     (also ValueError)
+    ├── NotEnoughMemoryError       the rows and their copies do not fit into memory            (also MemoryError)
     ├── BudgetExceededError        the ledger refuses: nothing was released
     ├── SealedLedgerError          a copy of a ledger tried to spend
-    ├── DamagedLedgerError         the journal on disk was changed or cut in the middle
+    ├── DamagedLedgerError         the ledger on disk was changed, cut or removed
     ├── UnplannedReleaseError      a release that the plan does not list was requested
     └── UnsupportedEventError      the accountant does not know this event and does not guess (also TypeError)
 
     ToleranceNotMetWarning           a warning: the released rule breaks a requested bound (also UserWarning)
+    MemoryLedgerWarning              a warning: the privacy ledger is lost when the process ends (also UserWarning)
 
-Every message says what was expected, what was got, and what to do next. No message quotes a value of a record.
+Every message says what was expected, what was got, and what to do next. No message quotes a value of a record, and none
+holds a character that steers a terminal: names in it may come from a file that somebody else wrote.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+HARMLESS = "\N{NO-BREAK SPACE}\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
+"""Invisible characters that text may hold: in numbers, and in words of many scripts."""
+
+LONGEST_MESSAGE = 3000
+"""Characters of a message; of a longer one the middle is left out."""
 
 
 class FairveilError(Exception):
     """The root of the tree: catch this to catch everything fairveil raises on purpose."""
+
+    def __init__(self, message: str = "") -> None:
+        if len(message) > LONGEST_MESSAGE:
+            message = f"{message[: LONGEST_MESSAGE // 2]} ... {message[-LONGEST_MESSAGE // 2 :]}"
+        super().__init__(printable(message))
+
+
+def printable(text: str, kept: str = "") -> str:
+    r"""Return text that cannot steer a terminal: control, direction and other invisible characters are escaped.
+
+    Characters in `kept` stay as they are.
+
+    Examples
+    --------
+    >>> print(printable(f"red{chr(27)}[31m and{chr(0x202E)} backwards"))
+    red\x1b[31m and\u202e backwards
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in kept or char in HARMLESS else ascii(char)[1:-1] for char in text
+    )
 
 
 class InvalidParameterError(FairveilError, ValueError):
@@ -34,6 +68,10 @@ class MissingPublicFactError(FairveilError, ValueError):
     """A bound, a category list or a size must be declared before data may be read."""
 
 
+class NotEnoughMemoryError(FairveilError, MemoryError):
+    """The rows and their copies do not fit into memory."""
+
+
 class BudgetExceededError(FairveilError):
     """The release would cost more than the budget leaves; nothing was released."""
 
@@ -43,7 +81,7 @@ class SealedLedgerError(FairveilError):
 
 
 class DamagedLedgerError(FairveilError):
-    """The journal on disk was changed or cut in the middle."""
+    """The ledger on disk was changed, cut or removed."""
 
 
 class UnplannedReleaseError(FairveilError):
@@ -54,5 +92,23 @@ class UnsupportedEventError(FairveilError, TypeError):
     """The accountant does not know this event and does not guess."""
 
 
+class MemoryLedgerWarning(UserWarning):
+    """The privacy ledger is kept in memory alone: it is lost when the process ends."""
+
+
 class ToleranceNotMetWarning(UserWarning):
     """The released rule breaks a requested bound by more than noise can explain."""
+
+
+@contextmanager
+def without_array_sizes() -> Iterator[None]:
+    """Turn any MemoryError into one without numbers: NumPy states the shape of the array, and so the number of rows."""
+    try:
+        yield
+    except MemoryError as problem:
+        if isinstance(problem, NotEnoughMemoryError):
+            raise
+        raise NotEnoughMemoryError(
+            "Expected enough memory for the encoded rows and their copies, got too little; use a machine with more, "
+            'fewer columns or fewer bins (encode = "scale" makes two features of a number column).'
+        ) from None

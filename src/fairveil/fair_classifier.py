@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,7 +20,7 @@ from fairveil.methods.base import AnyPlan, BasePrivateClassifier, SearchAwareEst
 from fairveil.methods.inputs import FileSource, Source, TableSource
 from fairveil.methods.registry import estimator_named
 from fairveil.persistence import read_facts, save_folder
-from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.ledger import LedgerOrPath
 from fairveil.report.text import explanation
 from fairveil.request import FitRequest, SavedRequest
 from fairveil.summary import guarantee_of, summary_of
@@ -51,19 +52,22 @@ class FairClassifier(SearchAwareEstimator):
     schema : Schema
         Public facts about the table: bounds, categories, classes, optionally the number of records. Required if
         epsilon is finite.
-    holdout : float
-        Share of the units held out, chosen by secret random numbers, for the certificate.
+    holdout : "auto" or float
+        Share of the units held out, chosen by secret random numbers, for the certificate. "auto" decides by public
+        facts (number of records, groups, tolerance, budget): as many as it probably takes to certify the tolerance,
+        weighed against the records that are left to train on.
     tune : Tuning, optional
         Ways to train to choose among privately, in the same budget: ``Tuning((Descent(), Descent(model="mlp")))``.
         The number of runs is random, only the best is released, and the certificate's people take no part in the
         choice.
-    ledger : Ledger, optional
-        Privacy ledger for this data set. If None, a process-wide in-memory ledger is used, which is lost when the
-        process ends. Clones share it.
+    ledger : Ledger, str or Path, optional
+        Privacy ledger for this data set, or its file: ``ledger="people.ledger.jsonl"``. If None, a process-wide
+        in-memory ledger is used, which is lost when the process ends. Clones share it.
     training : recipe, optional
         How to train: ``Descent(...)`` or the recipe of the method; None is the method's default.
     estimator : fitted classifier with predict_proba, optional
-        Post-process this classifier instead of training one. How it was trained is not covered by the guarantee.
+        Post-process this classifier instead of training one. How it was trained is not covered by the guarantee, and it
+        must answer each row by itself: it is tried on rows made from the schema, and refused if it does not.
     protects : {"record", "attribute"}
         What is secret: whole records, or the sensitive attribute alone, while features and labels are public ("pfld").
 
@@ -106,9 +110,9 @@ class FairClassifier(SearchAwareEstimator):
         aware: bool | None = None,
         method: str = "auto",
         schema: Schema | None = None,
-        holdout: float = 0.15,
+        holdout: float | str = "auto",
         tune: Tuning | None = None,
-        ledger: Ledger | None = None,
+        ledger: LedgerOrPath | None = None,
         training: Any = None,
         estimator: Any = None,
         protects: str = "record",
@@ -189,7 +193,7 @@ class FairClassifier(SearchAwareEstimator):
             aware=self.aware,  # type: ignore[arg-type]
             method=self.method,  # type: ignore[arg-type]
             schema=self.schema,
-            holdout=self.holdout,
+            holdout=self.holdout,  # type: ignore[arg-type]
             training=self.training,
             estimator=self.estimator,
             ledger=self.ledger,
@@ -250,7 +254,7 @@ class FairClassifier(SearchAwareEstimator):
         epsilon: float,
         *,
         sensitive_features: Any = None,
-        ledger: Ledger | None = None,
+        ledger: LedgerOrPath | None = None,
         confidence: float = 0.95,
     ) -> Certificate:
         """Certify on other people, who took no part in training, by noisy counts that cost `epsilon` of their own."""
@@ -262,15 +266,19 @@ class FairClassifier(SearchAwareEstimator):
         epsilon: float,
         *,
         delimiter: str = ",",
-        ledger: Ledger | None = None,
+        ledger: LedgerOrPath | None = None,
         confidence: float = 0.95,
     ) -> Certificate:
         """As `certify`, for people in a CSV or Parquet file."""
         return self._certify_source(FileSource(path, delimiter), epsilon, ledger, confidence)
 
-    def _certify_source(self, source: Source, epsilon: float, ledger: Ledger | None, confidence: float) -> Certificate:
+    def _certify_source(
+        self, source: Source, epsilon: float, ledger: LedgerOrPath | None, confidence: float
+    ) -> Certificate:
         check_is_fitted(self, "estimator_")
-        check_confidence(confidence)
+        people = self.estimator_.inputs_.people
+        nobody = np.zeros((people.n_groups, people.n_classes, people.n_classes))
+        self._certified(Evaluation(nobody, 0.0, people), confidence)  # refuses what it must before anything is debited
         evaluation = self.estimator_.count_outcomes(source, epsilon, self.delta, ledger)
         return self._certified(evaluation, confidence)
 
@@ -339,7 +347,7 @@ class FairClassifier(SearchAwareEstimator):
         kind, saved = estimator_named(str(facts.get("estimator"))), None
         try:
             saved = SavedRequest.from_dict(facts["front"])
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, FairveilError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, FairveilError):
             kind = None
         if kind is None or saved is None:
             raise BadStructureError(

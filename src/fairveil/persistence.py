@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import math
-import tempfile
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +19,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from fairveil._durable import stage_in, sync
+from fairveil._reading import read_bounded
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, FairveilError
 from fairveil.models.base import model_from_dict, model_to_dict
@@ -28,6 +30,8 @@ from fairveil.privacy.selection import TunedPlan
 
 FORMAT = 3
 FACTS, WEIGHTS = "model.json", "params.safetensors"
+MOST_FACTS_BYTES, MOST_WEIGHTS_BYTES = 2**26, 2**31
+"""What is read of a folder at most: every public fact of a large schema, and the weights of half a billion features."""
 
 
 def save_folder(estimator: Any, folder: Path, more: Mapping[str, Any] | None = None) -> None:
@@ -80,22 +84,25 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fairveil-") as stage:
-            whole = Path(stage, "whole")
+        with stage_in(folder.parent) as stage:
+            whole = stage / "whole"
             whole.mkdir()
             for name, content in files.items():
                 (whole / name).write_bytes(content)
+                sync(whole / name)
+            sync(whole)
             whole.rename(folder)
+            sync(folder.parent)
     except OSError as problem:
         raise BadStructureError(
             f"Expected a folder that can be written, got {problem.strerror} for {folder}."
-        ) from None
+        ) from problem
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
     """Return the facts in a folder; refuse what was cut off, changed, or written by another version."""
     try:
-        facts: dict[str, Any] = json.loads((folder / FACTS).read_bytes())
+        facts: dict[str, Any] = json.loads(read_bounded(folder / FACTS, "a model file", MOST_FACTS_BYTES))
         written = int(facts["format"])
         intact = written == FORMAT and facts["checksum"] == _checksum(facts)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -120,7 +127,7 @@ def read_folder(folder: Path, name: str) -> dict[str, Any]:
     if facts.get("estimator") != name:
         raise BadStructureError(f"Expected a saved {name}, got a {facts.get('estimator')} in {folder}.")
     try:
-        weights = (folder / WEIGHTS).read_bytes()
+        weights = read_bounded(folder / WEIGHTS, "a file of weights", MOST_WEIGHTS_BYTES)
         intact = facts["sha256"] == hashlib.sha256(weights).hexdigest()
         tensors = load_tensors(weights) if intact else {}
     except (OSError, ValueError, KeyError, SafetensorError):
@@ -138,6 +145,7 @@ def read_folder(folder: Path, name: str) -> dict[str, Any]:
         AttributeError,
         IndexError,
         OverflowError,
+        RecursionError,
         FairveilError,
     ) as problem:
         raise BadStructureError(
@@ -162,7 +170,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> tuple[di
         plan: Plan | TunedPlan = TunedPlan.from_dict(facts["plan"], *budget)
     else:
         plan = Plan(tuple(Stage.from_dict(stage) for stage in facts["plan"]), *budget)
-    classes = np.array(facts["classes"], dtype=facts["classes_dtype"])
+    classes = _classes(facts["classes"], facts["classes_dtype"])
     names, predicts = facts["sensitive"], facts["predicts"]
     if not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
         raise TypeError("sensitive")
@@ -198,6 +206,17 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> tuple[di
         "feature_names_in_": np.array(schema.feature_names, dtype=object),
     }
     return fitted, is_sound
+
+
+def _classes(names: list[Any], dtype: str) -> np.ndarray:
+    """Return the classes in the type that was saved, which must not take more memory than their names need."""
+    texts = [str(name).encode() for name in names if isinstance(name, (str, bool, int, float))]
+    if len(set(texts)) < len(names):
+        raise TypeError("classes")
+    widest = 4 * max(16, *map(len, texts))
+    if not re.fullmatch(r"object|[<>|]?[biufU][0-9]{1,9}", dtype) or np.dtype(dtype).itemsize > widest:
+        raise TypeError("classes_dtype")
+    return np.array(names, dtype=dtype)
 
 
 def _rule(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,10 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.rates import Population
 from fairveil.fairness.rule_parser import Rule
+from fairveil.forecast import DEFAULT_SHARE, headroom_for, holdout_share
 from fairveil.methods.base import Method
 from fairveil.methods.registry import AUTO, METHODS, method_named
-from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.ledger import LedgerOrPath
 from fairveil.training.tuning import Tuning, accuracy_under_bounds
 
 PROTECTS = ("record", "attribute")
@@ -34,10 +35,11 @@ class FitRequest:
     ----------
     random_state : int or None
         What is not private can be repeated.
+    holdout : float
+        May be passed as "auto", which chooses the share by public facts (`forecast.holdout_share`).
     headroom : float
-        How many standard errors of the training sample to stay below each limit (at most half of it). Enough for the
-        certificate to hold most of the time: a claim at 95 % takes 1.645 standard errors of the people held out, and
-        what is measured of them is off by one more now and then.
+        How many standard errors of the training sample to stay below each limit, for the certificate to hold most of
+        the time (`forecast.headroom_for`).
     """
 
     constraints: tuple[Constraint, ...]
@@ -50,13 +52,10 @@ class FitRequest:
     holdout: float
     training: Any = None
     estimator: Any = None
-    ledger: Ledger | None = None
+    ledger: LedgerOrPath | None = None
     protects: str = "record"
     random_state: int | None = field(init=False, repr=False, compare=False)
     headroom: float = field(init=False, repr=False, compare=False)
-
-    certifiable_z: ClassVar[float] = 1.645 + 1.0
-    """Standard errors between what a rule aims at and what can be certified of it, five times out of six."""
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -76,16 +75,15 @@ class FitRequest:
             raise InvalidParameterError(
                 "Expected a recipe to train by or a fitted classifier, got both; leave out training= or estimator=."
             )
-        holdout = self.holdout
-        if isinstance(holdout, bool) or not (isinstance(holdout, (int, float, np.number)) and 0 <= holdout < 1):
-            raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
-        certifiable = self.certifiable_z * math.sqrt((1 - holdout) / holdout) if holdout else 1.0
+        holdout: Any = self.holdout
+        is_share = isinstance(holdout, (int, float, np.number)) and not isinstance(holdout, bool) and 0 <= holdout < 1
+        if holdout != AUTO and not is_share:
+            raise InvalidParameterError(f'Expected holdout="{AUTO}" or 0 <= holdout < 1, got {holdout!r}.')
         derived = {
             "constraints": several,
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
             "random_state": None if math.isfinite(self.epsilon) else 0,
-            "headroom": max(1.0, certifiable),
         }
         for field_name, value in derived.items():
             object.__setattr__(self, field_name, value)
@@ -97,6 +95,13 @@ class FitRequest:
             name = owners[0] if len(owners) == 1 else next(each for each in known if each.suits(self))
         object.__setattr__(self, "method", name if isinstance(name, Method) else method_named(name))
         self._check()
+        if holdout == AUTO:
+            found, share = self.compared(), DEFAULT_SHARE
+            if found is not None:
+                parity, n_rows, n_groups = found
+                share = holdout_share(parity.tolerance, n_rows, n_groups, self.epsilon, self.delta)
+            object.__setattr__(self, "holdout", share)
+        object.__setattr__(self, "headroom", headroom_for(self.holdout))
 
     def _check(self) -> None:
         method = self.method
@@ -137,6 +142,22 @@ class FitRequest:
                 f"Expected {hidden[0]!r} among the columns of the schema for decisions that read it, got none; write "
                 f"[columns.{hidden[0]}], or request decisions that do not read it (--unaware)."
             )
+
+    def compared(self) -> tuple[Parity, float, int] | None:
+        """Return the strictest parity, how many rows its rates are about, and how many groups; None if unpredictable.
+
+        Groups of equal size and, for rates of one label, labels of equal frequency are assumed.
+        """
+        parities = [one for one in self.constraints if isinstance(one, Parity) and one.ratio is None]
+        schema = self.schema
+        if schema is None or not (parities and schema.n_public and self.sensitive and self.method.bounds_gap):
+            return None
+        strictest = min(parities, key=lambda one: one.tolerance)
+        is_of_everyone = set(strictest.rates) <= {"selection_rate", "error_rate"}
+        n_groups = 1
+        for name in self.sensitive:
+            n_groups *= len(schema.sensitive_named(name).groups)
+        return strictest, schema.n_public / (1 if is_of_everyone else len(schema.target.classes)), n_groups
 
     def prepared_schema(self) -> Schema | None:
         """Return the schema with the groups declared, and without the sensitive columns if decisions are unaware."""
@@ -196,15 +217,16 @@ class SavedRequest:
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "SavedRequest":
         """Return the facts that `to_dict` wrote."""
-        constraints = (
+        constraints = tuple(
             SAVED_CONSTRAINTS[fact["name"]](**{name: value for name, value in fact.items() if name != "name"})
             for fact in facts["constraints"]
         )
+        hash(constraints)  # raises TypeError where a list or a table is in the place of a name
         certificate, sensitive = facts["certificate"], tuple(facts["sensitive"])
         if not all(isinstance(name, str) for name in sensitive):
             raise TypeError("sensitive")
         return cls(
-            tuple(constraints),
+            constraints,
             sensitive,
             bool(facts["aware"]),
             method_named(str(facts["method"])).name,

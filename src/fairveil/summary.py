@@ -1,6 +1,7 @@
 """Everything that a report shows about a planned or fitted `FairClassifier`, as plain values for JSON."""
 
 import math
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,17 +11,20 @@ from fairveil.certificates import certify, expected_tolerance
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
 from fairveil.fairness.evaluation import Evaluation, Interval
 from fairveil.fairness.rates import Attribute, Population
+from fairveil.forecast import certification_chance
 from fairveil.methods.base import AnyPlan
 from fairveil.models import MODELS, Decoupled
-from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.ledger import Ledger, LedgerState, total_epsilon, units_of
 from fairveil.privacy.selection import TunedPlan
 from fairveil.report.formatting import finite
 from fairveil.report.privacy_text import (
     MIXED_UNITS,
     UNKNOWN_TOTAL,
+    incomplete_lines_caution,
     neighbor_wording,
     privacy_statement,
     total_sentence,
+    wrapped_caution,
 )
 from fairveil.request import FitRequest
 
@@ -46,7 +50,7 @@ def guarantee_of(request: FitRequest, plan: AnyPlan) -> dict[str, Any]:
         attributes = tuple(Attribute(entry.column, entry.groups) for entry in entries)
         classes = schema.target.classes
         people = Population(attributes, classes, classes.index(schema.target.positive))
-    expected = _expected_tolerance(request, named, plan, people)
+    expected, chance = _forecast(request, named, plan, people)
     training = method.recipe() if request.training is None else request.training
     model = "given" if request.estimator is not None else method.default_model
     inner = getattr(training, "descent", getattr(training, "base", training))
@@ -70,7 +74,9 @@ def guarantee_of(request: FitRequest, plan: AnyPlan) -> dict[str, Any]:
         "sensitive": list(request.sensitive),
         "n_public": None if schema is None else schema.n_public,
         "plan": plan.to_list(),
+        "holdout": request.holdout,
         "expected_tolerance": expected,
+        "certification_chance": chance,
         "version": __version__,
     }
     prefitted = None if request.estimator is None else type(request.estimator).__name__
@@ -83,26 +89,30 @@ def shown_constraint(request: FitRequest) -> Constraint:
     return next((one for one in request.constraints if isinstance(one, kinds)), DemographicParity())
 
 
-def _expected_tolerance(request: FitRequest, named: Constraint, plan: AnyPlan, people: Population) -> float | None:
-    """Return the tolerance that will probably be certified for groups of equal size; None if it is unpredictable."""
-    size, method = None if request.schema is None else request.schema.n_public, request.method
-    if not (
-        size
-        and request.holdout
-        and method.bounds_gap
-        and people.attributes
-        and isinstance(named, Parity)
-        and named.ratio is None
-        and set(named.rates) <= {"selection_rate", "error_rate"}
-    ):
-        return None
-    n_rows, n_groups = request.holdout * size, len(people.codes)
-    error = math.sqrt(n_groups / (2 * n_rows))  # of a difference between two groups at rates of one half
-    headroom = min(named.tolerance * method.share_of_headroom, request.certifiable_z * error)
-    # what chance alone shows, on average, is the least that is measured
-    measured = max(named.tolerance - headroom, math.sqrt(2 / math.pi) * error)
+def _forecast(
+    request: FitRequest, named: Constraint, plan: AnyPlan, people: Population
+) -> tuple[float | None, float | None]:
+    """Return the tolerance that will probably be certified, and the chance of the requested one; None if unpredictable.
+
+    Groups of equal size are assumed.
+    """
+    compared = request.compared()
+    if compared is None or not request.holdout or compared[0] != named:
+        return None, None
+    parity, size, n_groups = compared
+    n_rows, share = request.holdout * size, request.method.share_of_headroom
     (noise,) = (one.noise_multiplier for stage in plan.stages if stage.name == "holdout" for one in stage.releases)
-    return expected_tolerance([n_rows / n_groups] * n_groups, noise, measured, n_cells=people.n_classes**2)
+    chance = None
+    if parity.tolerance:
+        chance = round(certification_chance(parity.tolerance, request.holdout, size, n_groups, noise), 4)
+    if not set(parity.rates) <= {"selection_rate", "error_rate"}:
+        return None, chance
+    trained, held = (math.sqrt(n_groups / (2 * part * size)) for part in (1 - request.holdout, request.holdout))
+    headroom = min(parity.tolerance * share, request.headroom * trained)
+    # what chance alone shows, on average, is the least that is measured
+    measured = max(parity.tolerance - headroom, math.sqrt(2 / math.pi) * held)
+    sizes = [n_rows / n_groups] * n_groups
+    return expected_tolerance(sizes, noise, measured, n_cells=people.n_classes**2), chance
 
 
 def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any]:
@@ -111,23 +121,29 @@ def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, An
     model, schema = estimator.model_, estimator.schema_
     base = model.base if isinstance(model, Decoupled) else model
     name = next((name for name, kind in MODELS.items() if isinstance(base, kind)), "given")
-    entries = ledger_facts(ledger, request.delta)
+    state, entries = ledger_facts(ledger, request.delta)
     total = (entries["epsilon_spent_total"], entries["epsilon_spent_total_replace_one"])
     facts = guarantee_of(request, clf.plan_) | {"model": name}
-    is_unknown = ledger.is_sealed and not ledger.entries
+    is_unknown = ledger.is_sealed and not state.entries
     facts["statement"]["total"] = (
-        UNKNOWN_TOTAL if is_unknown else total_sentence(*total, request.delta, neighbor_wording(facts))
+        UNKNOWN_TOTAL
+        if is_unknown
+        else total_sentence(*total, request.delta, neighbor_wording(facts), entries["in_memory"])
     )
     cautions = estimator.cautions()
-    if len(ledger.units) > 1:
+    if state.n_incomplete:
+        cautions.append(incomplete_lines_caution(state.n_incomplete))
+    if len(units_of(state.charges)) > 1:
         cautions.append(MIXED_UNITS)
     if evaluation is not None and request.method.knob is not None:
         rates = evaluation.rates("selection_rate").values()
         if all(rate.value is not None and rate.value < FEW_SELECTED for rate in rates):
             cautions.append(NOBODY_SELECTED)
+    if request.estimator is not None:
+        cautions.append(wrapped_caution(type(request.estimator).__name__))
     created = datetime.now(UTC).isoformat(timespec="seconds")
     if isinstance(clf.plan_, TunedPlan):  # a later time would reveal how long the choice took
-        created = max((entry.at for entry in ledger.entries), default="")
+        created = max((entry.at for entry in state.entries), default="")
     timing = {stage: round(seconds, 3) for stage, seconds in estimator.timing_.items()}
     return facts | {
         "data": schema.name,
@@ -185,14 +201,14 @@ def _measured_rates(evaluation: Evaluation, named: Constraint, confidence: float
         known = [(one.left.value, one.left.low, one.left.high) for one in sides if one.left.value is not None]
         value, low, high = map(max, zip(*known, strict=True)) if known else (None, 0.0, 1.0)
         gap = Interval(value, low, high, confidence)
-    accuracy = evaluation.accuracy(confidence)
+    accuracy = evaluation.accuracy(confidence).to_dict()
     tables = {rate: evaluation.rates(rate, confidence=confidence) for rate in RATES}
     # the four-fifths rule is about selection, whatever was bounded
     ratio = evaluation.ratio("demographic_parity", confidence)
     sizes = evaluation.counts[evaluation.people.codes].sum(axis=(1, 2))
     smallest = certify(evaluation, (named,) if is_comparable else (), confidence).smallest_tolerance
     return {
-        "accuracy": accuracy.to_dict(),
+        "accuracy": accuracy,
         "gap": gap.to_dict(),
         "ratio": ratio.to_dict(),
         "groups": [
@@ -208,16 +224,24 @@ def _measured_rates(evaluation: Evaluation, named: Constraint, confidence: float
     }
 
 
-def ledger_facts(ledger: Ledger, delta: float) -> dict[str, Any]:
-    """Return the entries and the composed total of a ledger; unknown if a model was loaded without its ledger."""
-    entries, units, added, replaced = ledger.entries, ledger.units, math.inf, math.inf
-    if not ledger.is_sealed or entries:
-        added, replaced = ledger.epsilon(delta), ledger.epsilon(delta, NeighboringRelation.REPLACE_ONE)
-    return {
+def ledger_facts(ledger: Ledger, delta: float) -> tuple[LedgerState, dict[str, Any]]:
+    """Return what is on a ledger, and its entries, composed total and head for a summary.
+
+    The total is unknown if a model was loaded without its ledger. A ledger that lost what this process debited is
+    refused: its total would be too low.
+    """
+    state = ledger.state()
+    head, units, added, replaced = state.contents.head, units_of(state.charges), math.inf, math.inf
+    if not ledger.is_sealed or state.entries:
+        added = total_epsilon(state.charges, delta)
+        replaced = total_epsilon(state.charges, delta, NeighboringRelation.REPLACE_ONE)
+    facts = {
         "delta": delta,
         "epsilon_spent_total": finite(added),
         "epsilon_spent_total_replace_one": finite(replaced),
         "unit": " and ".join(units) or None,
+        "in_memory": ledger.path is None and not ledger.is_sealed,
+        "head": None if head is None else asdict(head),
         "entries": [
             {
                 "at": entry.at,
@@ -225,6 +249,7 @@ def ledger_facts(ledger: Ledger, delta: float) -> dict[str, Any]:
                 "epsilon": entry.details.get("epsilon"),
                 "delta": entry.details.get("delta"),
             }
-            for entry in entries
+            for entry in state.entries
         ],
     }
+    return state, facts

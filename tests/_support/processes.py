@@ -19,11 +19,12 @@ def forkserver() -> multiprocessing.context.ForkServerContext:
     return context
 
 
-def run_program(words: tuple[str, ...], folder: str, out: str, err: str) -> None:
-    """Be the program: work in a folder and write what it says into two files."""
+def run_program(words: tuple[str, ...], folder: str, state: str, out: str, err: str) -> None:
+    """Be the program: work in a folder, with an index of ledgers, and write what it says into two files."""
     from fairveil.cli import main
 
     os.chdir(folder)
+    os.environ["XDG_STATE_HOME"] = state
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), number)
     sys.argv = ["fairveil", *words]
@@ -37,7 +38,8 @@ class Launched:
         self, context: multiprocessing.context.ForkServerContext, words: tuple[object, ...], notes: Path
     ) -> None:
         self._out, self._err = notes / "out", notes / "err"
-        arguments = (tuple(map(str, words)), str(Path.cwd()), str(self._out), str(self._err))
+        state = os.environ["XDG_STATE_HOME"]
+        arguments = (tuple(map(str, words)), str(Path.cwd()), state, str(self._out), str(self._err))
         self.process = context.Process(target=run_program, args=arguments)
         self.process.start()
 
@@ -48,10 +50,14 @@ class Launched:
             assert time.monotonic() - started < PATIENCE_SECONDS
             time.sleep(PAUSE_SECONDS)
 
+    def finish(self) -> tuple[int, str, str]:
+        """Wait for the end and return the exit code, the output and the errors."""
+        self.process.join(PATIENCE_SECONDS)
+        assert self.process.exitcode is not None
+        return self.process.exitcode, self._out.read_text(), self._err.read_text()
+
     def strike(self, number: int) -> tuple[int, str, str]:
         """Send a signal and return the exit code, the output and the errors."""
         if self.process.is_alive():
             os.kill(self.process.pid, number)
-        self.process.join(PATIENCE_SECONDS)
-        assert self.process.exitcode is not None
-        return self.process.exitcode, self._out.read_text(), self._err.read_text()
+        return self.finish()

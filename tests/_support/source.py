@@ -86,4 +86,5 @@ def words_of(identifier: str) -> list[str]:
 
 def code_blocks(path: Path, language: str) -> list[str]:
     """Return the fenced code blocks of a language in a Markdown file."""
-    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^ *```([^\n]*)\n(.*?)^ *```$", path.read_text(), re.DOTALL | re.MULTILINE)
+    return [text for info, text in blocks if info == language]

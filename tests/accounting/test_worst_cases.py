@@ -1,5 +1,6 @@
 """Parts of one split cost the worst of them; everything else adds up."""
 
+import math
 from itertools import product
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairveil.accounting import pricing
-from fairveil.accounting.composition import NeighboringRelation, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of
 from fairveil.accounting.events import (
     ApproximateDP,
     Charge,
@@ -20,6 +21,7 @@ from fairveil.accounting.events import (
 )
 from fairveil.accounting.pld import is_dominated
 from fairveil.accounting.pricing import MAX_COMPOSITIONS, compositions_of, loss_distribution
+from fairveil.report.privacy_text import NOT_COVERED
 
 DELTA = 1e-5
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -112,3 +114,14 @@ def test_domination_is_decided_at_every_loss() -> None:
     box = loss_distribution(ApproximateDP(1.0), 2.0**-10, ADD)
     assert not is_dominated(box, weak)
     assert not is_dominated(weak, box)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+@pytest.mark.parametrize("noise", [2.0, 6.0])
+def test_several_people_have_k_epsilon_and_a_larger_delta(noise, k) -> None:
+    """What a report says of k people: k times epsilon, and delta times (e^(k epsilon) - 1) / (e^epsilon - 1)."""
+    epsilon = epsilon_of([GaussianRelease(noise)], DELTA)
+    together = delta_of([GaussianRelease(noise / k)], k * epsilon)  # k people move a sum k times as far
+    assert together <= DELTA * math.expm1(k * epsilon) / math.expm1(epsilon)
+    assert together > DELTA  # epsilon alone would not say it
+    assert any("(e^(k epsilon) - 1) / (e^epsilon - 1)" in sentence for sentence in NOT_COVERED)

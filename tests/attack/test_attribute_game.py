@@ -15,11 +15,11 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import DisjointCells, GaussianRelease, Joint, PoissonSampled, Repeated
 from fairveil.accounting.pricing import normal_delta
+from fairveil.audit.bounds import free_bound
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.pf_ld.group_gradients import SHARPNESS
@@ -96,7 +96,7 @@ def play_steps(one, other, noise, rate, n_steps, n_runs=N_RUNS):
         told = steps_of(cell, noise, rate, n_steps, n_runs)
         first, second = (log_ratio(told, shift, noise, rate) for shift in shifts)
         scores.append(first - second)
-    return lower_bound(scores[0], scores[1][::-1], DELTA)
+    return free_bound(scores[0], scores[1][::-1], DELTA)
 
 
 def claim_of_steps(noise, rate, n_steps, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
@@ -160,7 +160,7 @@ def play_once(one, other, noises, n_looks):
     shift = np.subtract(*(once_of(cell, (0.0, 0.0), n_looks, 1)[0] for cell in (one, other)))
     stds = np.where(np.arange(len(shift)) < 4, noises[1], noises[0])
     told = [once_of(cell, noises, n_looks, N_RUNS) @ (shift / stds**2) for cell in (one, other)]
-    return lower_bound(told[0], told[1][::-1], DELTA)
+    return free_bound(told[0], told[1][::-1], DELTA)
 
 
 def claim_once(noises, n_looks, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
@@ -241,6 +241,6 @@ def test_a_batch_shared_with_the_public_side_is_caught(seeded):
         told, was_in = shared_steps(cell, noise, rate, n_steps)
         scores.append(((told - 0.5) / noise**2 * was_in).sum(axis=1))
     claimed = epsilon_of([Repeated(PoissonSampled(rate, GaussianRelease(noise)), n_steps)], DELTA)
-    shown = lower_bound(scores[0], scores[1][::-1], DELTA)
+    shown = free_bound(scores[0], scores[1][::-1], DELTA)
     assert claimed == pytest.approx(0.887, abs=1e-3)
     assert claimed < shown <= revealed_epsilon(rate, noise, n_steps, DELTA)

@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled
+from fairveil.audit.bounds import free_bound
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.noise_certificate import parted, widened
@@ -89,7 +89,7 @@ def play(ask, name, noise, rate=1.0, n_draws=N_DRAWS):
     for canary in (True, False):
         veils = open_veils(records_with(canary), Plan((part,), 1.0, 1e-5), Ledger(), secret_coins(), "a game")
         worlds.append(np.array([ask(veils["train"].draw(), veils["train"]) for _ in range(n_draws)]))
-    return lower_bound(worlds[0], worlds[1][::-1], DELTA)
+    return free_bound(worlds[0], worlds[1][::-1], DELTA)
 
 
 def claim(noise, rate=1.0):

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
+from fairveil.audit.bounds import free_bound
 from fairveil.methods.functional.quadratic import (
     NEWTON_SENSITIVITY,
     START_SENSITIVITY,
@@ -75,7 +75,7 @@ def draws(canary, case, noise, n_draws):
 
 def bound_and_claim(case, noise=1.0, n_draws=N_DRAWS):
     worlds = [draws(canary, case, noise, n_draws) for canary in (True, False)]
-    bound = lower_bound(worlds[0], worlds[1][::-1], DELTA)
+    bound = free_bound(worlds[0], worlds[1][::-1], DELTA)
     return bound, epsilon_of([Release("moments", CASES[case][2], noise).event], DELTA)
 
 

@@ -15,10 +15,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled
+from fairveil.audit.bounds import free_bound
 from fairveil.models import LinearSoftmax
 from fairveil.privacy import noise as laws
 from fairveil.privacy.ledger import Ledger
@@ -51,7 +51,7 @@ def shown(release, rate, ask, n_draws):
     for canary in (True, False):
         veil = open_game(canary, rate, release)
         worlds.append(np.array([ask(veil.draw()) for _ in range(n_draws)]))
-    return lower_bound(worlds[0], worlds[1][::-1], DELTA)
+    return free_bound(worlds[0], worlds[1][::-1], DELTA)
 
 
 def ask_gradient(batch):
@@ -116,7 +116,7 @@ def test_noise_drawn_once_is_caught(seeded, monkeypatch):
         pairs = [(ask_gradient(veil.draw()), ask_gradient(veil.draw())) for _ in range(2_000)]
         answers.append(np.abs(np.subtract(*np.transpose(pairs))))
     two_steps = epsilon_of([PoissonSampled(rate, GaussianRelease(1.0))] * 2, DELTA)
-    assert lower_bound(*answers, DELTA) > two_steps
+    assert free_bound(*answers, DELTA) > two_steps
 
 
 def test_fixed_size_batches_sold_as_poisson_are_caught(seeded, monkeypatch):
@@ -169,7 +169,7 @@ def joint_draws(canary, histogram, loss, n_draws):
 
 def joint_bound(histogram, loss, n_draws):
     worlds = [joint_draws(canary, histogram, loss, n_draws) for canary in (True, False)]
-    return lower_bound(worlds[0], worlds[1][::-1], JOINT_DELTA)
+    return free_bound(worlds[0], worlds[1][::-1], JOINT_DELTA)
 
 
 def joint_claim(histogram):

@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import Charge
+from fairveil.audit.bounds import free_bound
 from fairveil.fairness.constraints import DemographicParity, constrain
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.decoupled_parity import RateFlips
@@ -164,7 +164,7 @@ CASES = {
 
 def shown(case):
     n_classes, part, ask, n_draws = CASES[case]
-    return lower_bound(*play(scene_of(n_classes), part, ask, n_draws), DELTA)
+    return free_bound(*play(scene_of(n_classes), part, ask, n_draws), DELTA)
 
 
 @pytest.mark.parametrize("case", sorted(CASES))
@@ -188,7 +188,7 @@ def test_half_the_noise_is_caught(case, seeded, monkeypatch):
 
 def test_half_the_bound_is_harmless_because_it_is_enforced(seeded):
     worlds = play(scene_of(), SIGNED_PART, ask_signed_stating_half, 2_000)
-    assert lower_bound(*worlds, DELTA) <= claim(SIGNED_PART)
+    assert free_bound(*worlds, DELTA) <= claim(SIGNED_PART)
     assert np.mean(worlds[0]) == pytest.approx(0.5 * RATE, abs=0.1)  # cut to half its length
 
 
@@ -200,7 +200,7 @@ def test_half_the_bound_is_caught_where_it_is_only_stated(seeded, monkeypatch):
         return enforced(self, rows, 10 * bound, norm)
 
     monkeypatch.setattr(Sum, "total", trusting)
-    bound = lower_bound(*play(scene_of(3), SIGNED_PART, ask_signed_stating_half), DELTA)
+    bound = free_bound(*play(scene_of(3), SIGNED_PART, ask_signed_stating_half), DELTA)
     assert bound > claim(SIGNED_PART)
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm, poisson
 
-from _support.proven import lower_bound
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import delta_of, epsilon_of
 from fairveil.accounting.events import ApproximateDP, BestOfRuns
+from fairveil.audit.bounds import free_bound
 from fairveil.fairness.rates import Population
 from fairveil.methods.dp_sgd import Descent
 from fairveil.privacy import noise as laws
@@ -89,12 +89,12 @@ def divide_noise(monkeypatch, factor):
 
 
 def test_the_claim_stands(seeded):
-    assert 0.1 * CLAIM < lower_bound(*play(), DELTA) <= CLAIM
+    assert 0.1 * CLAIM < free_bound(*play(), DELTA) <= CLAIM
 
 
 def test_a_third_of_the_noise_is_caught(seeded, monkeypatch):
     divide_noise(monkeypatch, 3)
-    assert lower_bound(*play(), DELTA) > CLAIM
+    assert free_bound(*play(), DELTA) > CLAIM
 
 
 # --- wrong choices, by exact computation -------------------------------------------------------------------
@@ -193,9 +193,9 @@ def one_stream(monkeypatch, seeded):
 
 def test_a_tuned_training_keeps_its_word(one_stream):
     """The twin below says what this game can see."""
-    assert lower_bound(*released(500), DELTA) <= TASK.epsilon
+    assert free_bound(*released(500), DELTA) <= TASK.epsilon
 
 
 def test_a_tuned_training_with_an_eighth_of_the_noise_is_caught(one_stream, monkeypatch):
     divide_noise(monkeypatch, 8)
-    assert lower_bound(*released(500), DELTA) > TASK.epsilon
+    assert free_bound(*released(500), DELTA) > TASK.epsilon

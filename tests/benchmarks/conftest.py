@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import rivals
+import baselines
 from _support.benchmarking import last_line
 
 
@@ -15,4 +15,4 @@ def compas_rivals(real_data: Path) -> list[dict]:
     command = "--dataset compas --sensitive race --constraint error_rate_parity --runs 2 --first-seed 0"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(os.environ, "FAIRVEIL_DATA", str(real_data))
-        return last_line(rivals, *command.split())["rows"]
+        return last_line(baselines, *command.split())["rows"]

@@ -1,11 +1,17 @@
 import json
+import math
+import warnings
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairveil import FairClassifier, Ledger
 from fairveil.certificates import Certificate, certify, expected_tolerance
+from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, FalseNegativeRateCap
 from fairveil.fairness.evaluation import Evaluation, Verdict
@@ -135,3 +141,51 @@ def test_tiny_groups_promise_nothing_beforehand():
         expected_tolerance([100], 1.0, 0.01)
     with pytest.raises(InvalidParameterError, match="noise_std"):
         expected_tolerance([50, 50], -1.0, 0.01)
+
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=4), NUMBERS.filter(lambda std: not std < 0), NUMBERS)
+def test_no_public_numbers_keep_a_prediction_from_being_made(sizes, noise_std, aimed_gap):
+    """It is computed again after the ledger is debited, so that it must not refuse then."""
+    assert 0 <= expected_tolerance(sizes, noise_std, aimed_gap) <= 1
+
+
+def test_a_prediction_for_hardly_any_people_is_one():
+    assert expected_tolerance([0.3, 0.3], 3.7, 1.03) == 1.0
+    assert expected_tolerance([math.nan, 5000], 3.7, 0.01) == 1.0
+    assert expected_tolerance([5000, 5000], math.inf, 0.01) == 1.0
+    assert expected_tolerance([math.inf, math.inf], 0.0, 0.01) == pytest.approx(0.01, abs=1e-6)
+
+
+def fit_few(rng, n_public=60, holdout=0.15):
+    """Return a classifier fitted to sixty people, and their labels and columns."""
+    columns = {"sex": {"type": "category", "categories": ["f", "m"]}, "age": {"type": "number", "bounds": [0, 100]}}
+    schema = Schema(
+        name="people", columns=columns, sensitive=[{"column": "sex", "groups": ["f", "m"]}],
+        target={"column": "hired", "classes": ["no", "yes"], "positive": "yes"}, n_public=n_public,
+    )  # fmt: skip
+    people = pd.DataFrame({"sex": rng.choice(["f", "m"], 60), "age": rng.uniform(0, 100, 60)})
+    labels = rng.choice(["no", "yes"], 60)
+    clf = FairClassifier(
+        DemographicParity(0.1), 1.0, 1e-5, aware=True, method="dp2dp", schema=schema, ledger=Ledger(), holdout=holdout
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return clf.fit(people, labels), people, labels
+
+
+@pytest.mark.parametrize("changes", [{"n_public": 4}, {"holdout": 0.0001}])
+def test_a_fit_of_few_announced_people_is_summarized(changes, rng):
+    """Its forecast promises nothing; it used to be refused after the ledger was debited."""
+    assert fit_few(rng, **changes)[0].summary()["expected_tolerance"] == 1.0
+
+
+def test_what_cannot_be_certified_is_refused_before_the_debit(rng):
+    clf, people, labels = fit_few(rng)
+    clf._request = replace(clf._request, constraints=(Rule("selection_rate[sex=x] <= 0.1"),))
+    ledger = Ledger()
+    with pytest.raises(InvalidParameterError, match="group of 'sex'"):
+        clf.certify(people, labels, 1.0, ledger=ledger)
+    assert not ledger.entries

@@ -61,13 +61,21 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.fixture(scope="session")
-def inside() -> Callable[..., Said]:
-    """As `say`, in a folder of one's choice, for fixtures that outlive a test."""
+def state_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
+    """The index of ledgers of a folder: fixtures that are made twice write the same table twice."""
+    states: dict[Path, str] = {}
+    return lambda folder: states.setdefault(folder, str(tmp_path_factory.mktemp("state")))
+
+
+@pytest.fixture(scope="session")
+def inside(state_for: Callable[[Path], str]) -> Callable[..., Said]:
+    """As `say`, in a folder of one's choice that has an index of ledgers of its own, for what outlives a test."""
 
     def call(*arguments: object, cwd: Path) -> Said:
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             patch.chdir(cwd)
+            patch.setenv("XDG_STATE_HOME", state_for(cwd))
             patch.setattr(sys, "argv", ["fairveil", *map(str, arguments)])
             try:
                 main()
@@ -89,16 +97,17 @@ def program() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def shell(program: list[str]) -> Callable[..., Said]:
+def shell(program: list[str], state_for: Callable[[Path], str]) -> Callable[..., Said]:
     """Run a command as a process of its own, as a person would."""
 
     def call(*arguments: object, cwd: Path | None = None) -> Said:
+        state = {} if cwd is None else {"XDG_STATE_HOME": state_for(cwd)}
         result = subprocess.run(
             [*program, *map(str, arguments)],
             capture_output=True,
             cwd=cwd,
             timeout=120,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **state},
             check=False,
         )
         return Said(result.returncode, result.stdout.decode(), result.stderr.decode())

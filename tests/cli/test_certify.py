@@ -83,7 +83,11 @@ def test_only_the_ledger_of_these_people_is_debited(folder, models, asked, say, 
     here, there = contents(folder), contents(models)
     assert say(*asked()).code == 0
     assert contents(models) == there
-    assert contents(folder) == {**here, BOOKS: Path(BOOKS).read_bytes()}
+    assert contents(folder) == {
+        **here,
+        BOOKS: Path(BOOKS).read_bytes(),
+        f"{BOOKS}.head": Path(f"{BOOKS}.head").read_bytes(),
+    }
     (entry,) = Ledger(BOOKS).entries
     assert entry.details["epsilon"] == 1.0
     assert 0.99 < Ledger(BOOKS).epsilon(1e-5) <= 1.0

@@ -70,7 +70,7 @@ WARM = [
     when_booked(),
     after(0.3),
     when(".fairveil-*/model"),
-    when(".fairveil-*/model.old"),
+    when(".fairveil-*/.fairveil-old/model"),
     when("model/*"),
     after(0.6),
 ]
@@ -126,3 +126,15 @@ def test_a_kill_never_under_counts_and_leaves_nothing_half_written(tmp_path, pro
     assert len(books.entries) >= len(released - {None}) + 1
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["epsilon_spent_total"] == books.epsilon(1e-5)
+
+
+def test_trainings_at_the_same_time_leave_the_results_of_one(folder, launch):
+    words = ("train", "people.csv", "--schema", "schema.toml", "--aware", "--method", "parity", "--tolerance", "0.2")
+    runs = [launch(*words, "--out", "results", "--json") for _ in range(3)]
+    ended = [run.strike(0) for run in runs]
+    assert [(code, err) for code, _, err in ended] == [(0, "")] * 3
+    summary = json.loads(Path("results/summary.json").read_text())
+    assert summary in [json.loads(out) for _, out, _ in ended]
+    assert {path.name for path in Path("results").iterdir()} == set(summary["files"])
+    FairClassifier.load("results/model", key="results/key")
+    assert len(Ledger("people.csv.ledger.jsonl").entries) == 3

@@ -152,9 +152,9 @@ def test_a_changed_ledger_is_refused_everywhere(folder, say, is_refused):
     say(*TRAIN)
     books = Path(BOOKS)
     books.write_text(books.read_text().replace('"noise_multiplier": ', '"noise_multiplier": 9', 1))
-    assert "line 2" in is_refused(folder, ("ledger", "show", BOOKS))
-    assert "line 2" in is_refused(folder, TRAIN)
-    assert "line 2" in is_refused(folder, ("ledger", "budget", BOOKS, "--epsilon", "1"))
+    assert "line 3" in is_refused(folder, ("ledger", "show", BOOKS))
+    assert "line 3" in is_refused(folder, TRAIN)
+    assert "line 3" in is_refused(folder, ("ledger", "budget", BOOKS, "--epsilon", "1"))
 
 
 def test_a_last_line_cut_off_by_a_crash_does_not_stop_anyone(folder, say):

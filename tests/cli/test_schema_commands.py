@@ -99,6 +99,7 @@ def test_a_draft_can_be_approved_at_once(folder, say):
         "schema": "draft.toml",
         "private_draft": False,
         "epsilon": None,
+        "cautions": [],
     }
     assert say(*TRAIN).code == 0
 
@@ -111,7 +112,7 @@ def test_without_privacy_a_draft_is_usable_as_it_is(folder, say):
 def test_a_paid_draft_is_debited_and_public(many, say):
     said = say(*DRAFT, "--epsilon", "5", "--json")
     assert (said.code, said.err) == (0, "")
-    assert json.loads(said.out) == {"schema": "draft.toml", "private_draft": False, "epsilon": 5.0}
+    assert json.loads(said.out) == {"schema": "draft.toml", "private_draft": False, "epsilon": 5.0, "cautions": []}
     (entry,) = Ledger(BOOKS).entries
     assert (entry.details["epsilon"], entry.details["delta"]) == (5.0, 1e-6)
     assert Ledger(BOOKS).epsilon(1e-5) == pytest.approx(5.0, rel=0.01)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import pandas as pd
@@ -168,9 +169,10 @@ def test_an_interruption_leaves_nothing_unfinished(folder, say, contents, monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr(FairClassifier, "fit_file", interrupted)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # a person who interrupts these tests is heard
     before = contents(folder)
     said = say(*TRAIN)
-    assert said.code == 130 and "Traceback" not in said.err
+    assert said.code == 1 and said.err.startswith("fairveil: Interrupted; any privacy budget")
     assert contents(folder) == before
 
 

@@ -17,8 +17,9 @@ KEYS = {
     "smallest_tolerance_that_holds", "accuracy", "gap", "private_evaluation", "seconds", "version",
     "plan", "confidence", "against", "rules", "asked", "bounds",
     "cautions", "noise_statements", "sensitive", "comparisons",
-    "data", "target", "classes", "positive", "created", "command", "ratio",
-    "groups", "certificate", "expected_tolerance", "aims_at_zero", "statement", "ledger", "timing",
+    "data", "target", "classes", "positive", "created", "command", "files", "ratio",
+    "groups", "certificate", "holdout", "expected_tolerance", "certification_chance", "aims_at_zero",
+    "statement", "ledger", "timing",
 }  # fmt: skip
 PLAIN = ("--method", "dpsgd", "--unaware")
 TRAIN = ("train", "people.csv", "--schema", "schema.toml", *PLAIN, "--out", "results")
@@ -41,6 +42,7 @@ def test_the_bundled_table_needs_nothing_but_its_name(tmp_path, shell):
     assert 0.75 < summary["accuracy"]["low"] < summary["accuracy"]["value"] < summary["accuracy"]["high"] < 1
     assert sorted(path.name for path in results.iterdir()) == [
         "ledger.jsonl",
+        "ledger.jsonl.head",
         "model",
         "report.html",
         "summary.json",
@@ -56,7 +58,7 @@ def test_the_ledger_of_a_file_is_beside_it(folder, people, say):
         "report.html",
         "summary.json",
     ]
-    names = {"people.csv", "schema.toml", "people.csv.ledger.jsonl", "results"}
+    names = {"people.csv", "schema.toml", "people.csv.ledger.jsonl", "people.csv.ledger.jsonl.head", "results"}
     assert {path.name for path in folder.iterdir()} == names
     (entry,) = Ledger(folder / "people.csv.ledger.jsonl").entries
     assert entry.details["epsilon"] == 1.0

@@ -110,6 +110,8 @@ def test_the_type_of_a_column_does_not_depend_on_its_cells(array: pa.Array) -> N
 @pytest.mark.parametrize("name", [name for name in CASES if name != "date64"])  # Parquet stores it as days
 def test_a_file_gives_the_same_cells(tmp_path: Path, name: str) -> None:
     array, texts = CASES[name]
+    if name == "string view" and int(pa.__version__.split(".")[0]) < 21:
+        pytest.skip("pyarrow writes it from version 21 on")
     path = stored(tmp_path / "t.parquet", array)
     chunks = list(read_table(path, ["x"], chunk_rows=2))
     assert [text for chunk in chunks for text in canonical_texts(chunk["x"])] == texts

@@ -1,12 +1,15 @@
 """One record must not decide how others are read: pandas chooses a column's type from all rows of a file."""
 
 import io
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from fairveil.data.encoding import Encoder
+from fairveil.data.readers import read_table
 from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
 from fairveil.errors import BadStructureError
 
@@ -86,3 +89,43 @@ def test_decimals_name_people_where_whole_numbers_would():
     assert encoder.persons(pd.Series([7, 8, 2**53 - 1, 12345678901, None])).tolist() == [*whole, -1]
     assert encoder.persons(pd.Series([float(2**53), 0.5, np.inf, -np.inf])).tolist() == [-1] * 4
     assert encoder.persons(pd.Series([str(2**53), str(2**53 + 1)])).tolist()[0] >= 0
+
+
+LARGE = [2**53 + 1, 2**53 + 2, 12345678901234567, 7]
+KEPT = {
+    "text": lambda ids: pd.Series([None if one is None else str(one) for one in ids], dtype=object),
+    "nullable integers": lambda ids: pd.Series(ids, dtype="Int64"),
+    "Arrow integers": lambda ids: pd.Series(ids, dtype=pd.ArrowDtype(pa.int64())),
+    "Arrow text": lambda ids: pd.Series([None if one is None else str(one) for one in ids], dtype="string[pyarrow]"),
+    "objects": lambda ids: pd.Series(ids, dtype=object),
+    "Arrow decimals": lambda ids: pd.Series(
+        pd.arrays.ArrowExtensionArray(
+            pa.array([None if one is None else Decimal(one) for one in ids], pa.decimal128(38))
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("column", KEPT.values(), ids=KEPT)
+def test_large_ids_keep_their_digits_beside_a_missing_one(column):
+    encoder = Encoder(SCHEMA)
+    alone = encoder.persons(column(LARGE)).tolist()
+    assert len(set(alone)) == 4 and min(alone) >= 0
+    assert encoder.persons(column([*LARGE, None])).tolist() == [*alone, -1]
+    assert alone == encoder.persons(pd.Series(LARGE)).tolist()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_large_ids_of_a_file_do_not_depend_on_a_missing_one(tmp_path, suffix):
+    def persons(ids):
+        table, path = pd.DataFrame({"who": pd.array(ids, dtype="Int64")}), tmp_path / f"people.{suffix}"
+        table.to_csv(path, index=False) if suffix == "csv" else table.to_parquet(path)
+        return Encoder(SCHEMA).persons(next(iter(read_table(path)))["who"]).tolist()
+
+    assert persons([*LARGE, None])[:4] == persons(LARGE) == Encoder(SCHEMA).persons(pd.Series(LARGE)).tolist()
+
+
+def test_decimals_never_make_one_person_of_two():
+    """Their digits were lost before: pandas made decimals of whole numbers beside a missing id."""
+    persons = Encoder(SCHEMA).persons(pd.Series([*LARGE, None]))
+    assert persons.tolist()[:3] == [-1] * 3 and persons[3] >= 0

@@ -353,6 +353,7 @@ def test_the_steps_of_the_experiments_meet_no_condition():
     """1 / sqrt t is at least .1: 40,000 times beta / 4; a hundred allowed steps move a multiplier by .0005."""
     allowed = BETA / 4
     assert 1 / math.sqrt(N_STEPS) / allowed == pytest.approx(40_000)
+    assert 1 / math.sqrt(1000) / allowed == pytest.approx(12_600, rel=0.005)  # Credit and Parkinsons
     largest = np.abs(stacked_gradient(1, np.array([1.0, 0.0]))).max()
     assert N_STEPS * allowed * largest == near(0.0005, 4)
 

@@ -85,6 +85,20 @@ def test_one_attribute_turns_the_gradient_around():
     assert printed_primal(1.0, 1.0, 1000) == near(0.002, 3)
 
 
+def test_two_groups_move_where_theorem_1_counts_one():
+    """No sign changes; the one who changes sides pulls the other way than all others: .003998 where .002002 is said."""
+    groups = np.repeat([0, 1], 1000)
+    h, gradients = np.where(groups == 0, 0.2, 0.8), np.full(2000, -1.0)
+    gradients[0] = 1.0
+    moved = groups.copy()
+    moved[0] = 1
+    signs = [[np.sign(h.mean() - h[one == group].mean()) for group in (0, 1)] for one in (groups, moved)]
+    assert signs[0] == signs[1]
+    change = violation_gradient(h, gradients, groups) - violation_gradient(h, gradients, moved)
+    assert abs(change) == near(0.003998, 6)
+    assert printed_primal(1.0, 1.0, 1000) == near(0.002002, 6)
+
+
 def test_our_sum_moves_by_twice_its_bound_and_no_more(rng):
     """Weights are public before the batch is drawn: the same change moves the released sum by at most 2 max |w| C_p."""
     model, params = LinearSoftmax(3, 2), rng.normal(size=8).astype(np.float32)
@@ -116,6 +130,19 @@ def test_scores_with_a_sign_move_violations_by_twice_as_much(size, ratio):
     moved[0] = 1
     change = np.linalg.norm(violations(h, groups) - violations(h, moved))
     assert change / printed_dual(1.0, size - 1) == near(ratio)
+
+
+@pytest.mark.parametrize("size", [20, 1000])
+def test_scores_that_are_not_negative_keep_theorem_2(size, rng):
+    """Scores at the ends of [0, 1] and between, whoever changes sides: never more than Theorem 2 says."""
+    groups, largest = np.repeat([0, 1], size), 0.0
+    for share in (0.0, 0.1, 0.5, 0.9, 1.0, None):
+        h = rng.random(2 * size) if share is None else (rng.random(2 * size) < share).astype(float)
+        for score in (0.0, 0.5, 1.0):
+            h[0], moved = score, groups.copy()
+            moved[0] = 1
+            largest = max(largest, np.linalg.norm(violations(h, groups) - violations(h, moved)))
+    assert 0.5 * printed_dual(1.0, size) < largest <= printed_dual(1.0, size)
 
 
 def clipped(vector, clip):

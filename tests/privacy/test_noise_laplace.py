@@ -44,7 +44,7 @@ def draw(law, name, scale):
 
 
 def is_law(noise, scale, shape="laplace"):
-    return stats.kstest(noise, shape, (0, scale)).pvalue > P
+    return stats.kstest(noise / scale, shape).pvalue > P
 
 
 def check(noise, scale, shape="laplace"):

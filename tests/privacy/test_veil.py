@@ -273,3 +273,13 @@ def test_rates_cannot_be_changed_after_the_debit(rng):
 def test_discrete_scales_are_accounted_as_they_are_used():
     release = Release("size", "discrete_gaussian", 1 / 3)
     assert release.noise_multiplier == float(public_scale(release.noise_multiplier)) != 1 / 3
+
+
+@pytest.mark.parametrize("size", [0.3, 1e18, 1e300])
+def test_a_size_that_was_declared_wrongly_costs_neither_memory_nor_bounds(rng, size):
+    """It only fixes the number of blocks; one of 10^18 used to exhaust the memory after the debit."""
+    veil = open_train(make_records(rng), plan_of(Release("gradient", "gaussian", 0.0)))
+    veil.expect(size)
+    model = LinearSoftmax(6, 3)
+    found = veil.draw().release_gradient(model, np.zeros(model.n_params, np.float32), CrossEntropy(), 1.0)
+    assert 0 < np.linalg.norm(found) <= 300

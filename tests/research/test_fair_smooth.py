@@ -118,6 +118,17 @@ def test_the_same_key_gives_the_same_answers_and_another_key_others(fitted, peop
     assert np.array_equal(fitted.predict(shuffled), pd.Series(first, X.index)[shuffled.index])
 
 
+def test_a_pickled_rule_carries_no_key_and_decides_nobody_without_it(fitted, people):
+    X, first = people.X.head(50), fitted.predict(people.X.head(50))
+    content = pickle.dumps(fitted)
+    assert fitted.key_.secret not in content
+    again = pickle.loads(content)
+    assert np.array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    with pytest.raises(InvalidParameterError, match="key of this randomized rule"):
+        again.predict(X)
+    assert np.array_equal(again.use_key(fitted.key_).predict(X), first)
+
+
 def test_each_fit_makes_a_key_of_its_own(people, few):
     one, two = (smoothed(people, epsilon=math.inf, random_state=0).fit(*few) for _ in range(2))
     assert np.array_equal(one.params_, two.params_)

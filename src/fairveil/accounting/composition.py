@@ -19,7 +19,6 @@ from fairveil.accounting.pricing import (
     compositions_of,
     grid_for,
     normal_epsilon,
-    total_magnitude,
 )
 from fairveil.errors import InvalidParameterError
 
@@ -90,10 +89,10 @@ def _priced_epsilon(
     answer = math.inf
     for _ in range(1 + MAX_PASSES):
         costs = []
-        for uses, losses in cases.priced(grid):
+        for pure, losses in cases.priced(grid):
             is_own_price = cases.relation is relation
             cost = losses.smallest_epsilon(delta) if is_own_price else two_step_epsilon(losses, delta)
-            costs.append(min(doubling * total_magnitude(uses).pure, cost))
+            costs.append(min(doubling * pure, cost))
         answer = max(costs)
         is_settled = not 0 < answer < math.inf or grid <= grid_for(GRID_SLACK * answer, rough)
         if is_settled or expected is not None:

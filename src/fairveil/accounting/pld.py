@@ -221,6 +221,14 @@ def compose(first: Losses, second: Losses) -> Losses:
     return Losses(directions[0], directions[-1])
 
 
+def compose_all(several: Sequence[Losses]) -> Losses:
+    """Return the losses of mechanisms in sequence; pairs of similar length are composed first, which is faster."""
+    while len(several) > 1:
+        pairs = [several[place : place + 2] for place in range(0, len(several), 2)]
+        several = [compose(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return several[0]
+
+
 def power(losses: Losses, count: int) -> Losses:
     """Return the losses of `count` uses, by a Fourier transform cut where at most TAIL_MASS lies outside."""
     if count == 1:

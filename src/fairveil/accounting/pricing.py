@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import lru_cache, partial, reduce, singledispatch
+from functools import lru_cache, partial, singledispatch
 from itertools import chain
 
 import numpy as np
@@ -27,6 +27,7 @@ from fairveil.accounting.pld import (
     best_of_losses,
     bundled_numbers,
     compose,
+    compose_all,
     connect_dots,
     is_dominated,
     power,
@@ -40,6 +41,9 @@ Uses = Counter[ev.Event]
 
 MAX_COMPOSITIONS = 64
 """More combinations of parts than this are not tried one by one."""
+
+MAX_PRICED = 8
+"""More compositions than this are not priced one by one."""
 
 FINENESS = 0.01
 """Grid over epsilon / sqrt(uses): the chords then inflate epsilon by less than 0.03 %."""
@@ -110,21 +114,37 @@ class Compositions:
             cases = list(distinct.values()) if is_short else [case + sum(parts, Uses()) for case in cases]
         return cases
 
-    def priced(self, grid: float) -> list[tuple[Uses, Losses]]:
-        """Return the worst cases with their losses, without parts that another part of their split dominates."""
-        splits: list[tuple[Uses, ...]] = []
-        for parts in self.splits:
-            if len(parts) == 1:
-                splits.append(parts)
-                continue
-            kept: list[tuple[Uses, Losses]] = []
-            for part in sorted(parts, key=lambda uses: -total_magnitude(uses).variance):
+    def priced(self, grid: float) -> list[tuple[float, Losses]]:
+        """Return the losses of the worst cases, and the largest loss that each can have at all.
+
+        Parts that another part of their split dominates are left out. Of too many compositions, none is priced by
+        itself: a loss distribution above those of all parts of a split stands for whichever part a record is in.
+        """
+        # the different splits by their parts, and how often each occurs
+        several = Counter(tuple(dict.fromkeys(frozenset(part.items()) for part in parts)) for parts in self.splits)
+        kinds = []
+        for parts, n_splits in several.items():
+            kept: list[tuple[Mapping[ev.Event, int], Losses]] = []
+            for part in sorted(map(dict, parts), key=lambda uses: -total_magnitude(uses).variance):
                 losses = composed(part, grid, self.relation)
                 if not any(is_dominated(losses, other) for _, other in kept):
                     kept.append((part, losses))
-            splits.append(tuple(part for part, _ in kept))
-        cases = replace(self, splits=tuple(splits)).worst_cases()
-        return [(uses, composed(uses, grid, self.relation)) for uses in cases]
+            kinds.append((kept, n_splits))
+        n_cases = math.prod(math.comb(n_splits + len(kept) - 1, len(kept) - 1) for kept, n_splits in kinds)
+        if n_cases <= MAX_PRICED:
+            splits = [tuple(Uses(part) for part, _ in kept) for kept, n_splits in kinds for _ in range(n_splits)]
+            cases = replace(self, splits=tuple(splits)).worst_cases()
+            return [(total_magnitude(uses).pure, composed(uses, grid, self.relation)) for uses in cases]
+        alone, together, pure = Uses(self.whole), [], 0.0
+        for kept, n_splits in kinds:
+            if len(kept) == 1:
+                alone.update({event: count * n_splits for event, count in kept[0][0].items()})
+                continue
+            together.append(power(worst_of([losses for _, losses in kept], grid), n_splits))
+            pure += n_splits * max(total_magnitude(part).pure for part, _ in kept)
+        if alone:
+            together.append(composed(alone, grid, self.relation))
+        return [(total_magnitude(alone).pure + pure, compose_all(together))]
 
 
 def compositions_of(
@@ -165,7 +185,7 @@ def count_uses(event: ev.Event, times: int = 1) -> Counter[ev.Event]:
 
 def composed(uses: Mapping[ev.Event, int], grid: float, relation: NeighboringRelation) -> Losses:
     """Return the losses of all these events in sequence, each as often as it says."""
-    return reduce(compose, (_price_uses(event, count, grid, relation) for event, count in uses.items()))
+    return compose_all([_price_uses(event, count, grid, relation) for event, count in uses.items()])
 
 
 @lru_cache(maxsize=16)

@@ -2,29 +2,34 @@
 
 import json
 import os
-import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from types import TracebackType
 from typing import Any
 
 import typer
 
+from fairveil._durable import reading, stage_in, sync
 from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
 from fairveil.data.schema import Schema
-from fairveil.errors import BadStructureError, MissingPublicFactError
+from fairveil.errors import BadStructureError, MissingPublicFactError, printable
 from fairveil.fair_classifier import FairClassifier
 from fairveil.methods.registry import estimator_named
-from fairveil.persistence import read_facts
+from fairveil.persistence import FACTS, WEIGHTS, read_facts
+from fairveil.privacy.known_data import ledgers_about
+from fairveil.privacy.ledger import Ledger
+from fairveil.report.privacy_text import STAYS_SPENT, other_ledger_caution
 
 LEDGER_NAME = "ledger.jsonl"
-STAGE = ".fairveil-"
-"""How the names of temporary folders begin, in which results are made before they appear."""
+LEDGER_SIGN = b'{"fairveil_ledger"'
+HEAD = ".head"
+"""How the name of the file ends that is kept beside a ledger, and tells when lines at its end are missing."""
+
+SUMMARY = "summary.json"
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
@@ -47,8 +52,31 @@ class Source:
             return named
         if self.path is None:
             return out / LEDGER_NAME
-        path = self.path.resolve()  # one file has one ledger, whatever links lead to it
-        return path.with_name(f"{path.name}.{LEDGER_NAME}")
+        return ledger_beside(self.path.resolve())  # one file has one ledger, whatever links lead to it
+
+    def inputs(self, ledger: Path, **others: Path | None) -> dict[str, Path | None]:
+        """Return what a command must not write over, by what it is: the table, its ledger, and others."""
+        return {"data file": self.path, "ledger": ledger, "head of the ledger": Path(f"{ledger}{HEAD}"), **others}
+
+
+def ledger_beside(file: Path) -> Path:
+    """Return the place of the ledger of a table."""
+    return file.with_name(f"{file.name}.{LEDGER_NAME}")
+
+
+def choose_ledger(source: Source, named: Path | None, out: Path) -> tuple[Path, list[str]]:
+    """Return the ledger of a table, and a caution if another one has entries about the same data.
+
+    The default ledger of a file is refused if it does not know the data and another ledger does: the file is a copy.
+    """
+    path = source.ledger(named, out)
+    others = [] if source.path is None else ledgers_about(source.path, path)
+    if source.path is not None and named is None and others and not Ledger(path).is_about(source.path):
+        raise BadStructureError(
+            f"Expected the ledger that already has entries about the data in {source.name}, got the default ledger of "
+            f"a copy; pass --ledger {quote(str(others[0]))} so that everything released from these people adds up."
+        )
+    return path, [other_ledger_caution(str(other)) for other in others]
 
 
 def source_of(data: str) -> Source:
@@ -62,7 +90,7 @@ def source_of(data: str) -> Source:
         raise BadStructureError(
             f"Expected a file or one of {', '.join(dataset_names())}; got {data!r}, which is neither."
         )
-    return Source(path.name, path)
+    return Source(printable(path.name), path)
 
 
 def source_with_schema(data: str, file: Path | None) -> tuple[Source, Schema]:
@@ -81,93 +109,117 @@ def source_with_schema(data: str, file: Path | None) -> tuple[Source, Schema]:
 
 def open_model(folder: Path, key: Path | None) -> FairClassifier:
     """Return the saved classifier; a randomized one takes the key beside its folder unless another one is named."""
-    beside = folder.resolve().parent / "key"
-    if key is None and beside.is_file():
-        kind = estimator_named(str(read_facts(folder).get("estimator")))
-        key = beside if kind is not None and (kind.postprocesses or kind.is_randomized) else None
-    return FairClassifier.load(folder, key=key)
+    beside = Path(os.path.realpath(folder)).parent / "key"
+    with reading(beside.parent) if beside.parent.is_dir() else nullcontext():
+        if key is None and beside.is_file():
+            kind = estimator_named(str(read_facts(folder).get("estimator")))
+            key = beside if kind is not None and (kind.postprocesses or kind.is_randomized) else None
+        return FairClassifier.load(folder, key=key)
 
 
 # --- what is written --------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Folder:
-    """An output folder whose results, each a file or a folder, appear together at the end, or not at all."""
+def check_outputs(outputs: Iterable[Path], inputs: Mapping[str, Path | None]) -> None:
+    """Refuse to write over, or into, anything that is read or debited; `inputs` are paths by what they are."""
+    for out in outputs:
+        place = Path(os.path.realpath(out))  # Path.resolve raises at a link that leads to itself
+        for what, file in inputs.items():
+            if file is None:
+                continue
+            other = Path(os.path.realpath(file))
+            is_same = out.exists() and file.exists() and out.samefile(file)
+            if is_same or place.is_relative_to(other) or other.is_relative_to(place):
+                raise BadStructureError(
+                    f"Expected to write {out} apart from the {what}, got the same place; name another one with --out."
+                )
+        if out.is_file():
+            kind = "table of people" if ledger_beside(out).exists() else "ledger" if _is_ledger(out) else None
+            if kind is not None:
+                raise BadStructureError(
+                    f"Expected a place that may be written over, got {out}, which is a {kind}; name another --out."
+                )
 
-    path: Path
-    results: Mapping[str, str]
-    stage: Path = field(init=False)
-    _made: list[Path] = field(default_factory=list, init=False)
 
-    def __enter__(self) -> "Folder":
-        for name, kind in self.results.items():  # found early: a place that no earlier run made
-            place = self.path / name
-            if place.exists() and place.is_dir() != (kind == "folder"):
-                raise BadStructureError(f"Expected {place} to be a {kind} or free, got something else; move it away.")
+def _is_ledger(file: Path) -> bool:
+    """Return whether a file is a ledger, or the head that is kept beside one."""
+    with file.open("rb") as content:
+        if content.read(len(LEDGER_SIGN)) == LEDGER_SIGN:
+            return True
+    return file.suffix == HEAD and file.with_suffix("").is_file() and _is_ledger(file.with_suffix(""))
+
+
+@contextmanager
+def results_in(folder: Path, results: Mapping[str, str]) -> Iterator[Path]:
+    """Yield a stage for results in an output folder.
+
+    A folder in which something that no run of fairveil wrote has the name of a result is refused. The folder is made if
+    there is none. If the block fails, nothing is left of it.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(made_folder(folder))
         try:
-            for path in reversed([self.path, *self.path.parents]):
+            stage = stack.enter_context(stage_in(folder))
+        except OSError as problem:
+            raise _not_writable(folder, problem) from None
+        # the names of the results that a run wrote together with this summary; none if it is not fairveil's
+        written: Any = ()
+        with suppress(ValueError, RecursionError):
+            facts = json.loads((folder / SUMMARY).read_bytes()) if (folder / SUMMARY).is_file() else None
+            if isinstance(facts, dict) and {"version", "plan", "statement", "epsilon_spent"} <= facts.keys():
+                written = facts.get("files", list(results))  # earlier versions did not list them
+        written = written if isinstance(written, list) else ()
+        for name, kind in results.items():
+            place = folder / name
+            if not os.path.lexists(place):
+                continue
+            if not (place.is_dir() if kind == "folder" else place.is_file()):
+                raise BadStructureError(f"Expected {place} to be a {kind} or free, got something else; move it away.")
+            foreign = kind == "folder" and {path.name for path in place.iterdir()} - {FACTS, WEIGHTS}
+            if foreign or name not in written:
+                raise BadStructureError(
+                    f"Expected free places for the results in {folder}, got {place}, which no run of fairveil wrote "
+                    "there; move it away, or name another --out."
+                )
+        yield stage
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; if the block fails, remove what was made, as far as it is empty."""
+    made: list[Path] = []
+    try:
+        try:
+            for path in reversed([folder, *folder.parents]):
                 if not path.exists():
                     path.mkdir()
-                    self._made.append(path)
+                    made.append(path)
+                    sync(path.parent)
                 elif not path.is_dir():
                     raise NotADirectoryError(0, "a file")
-            remove_strays(self.path)
-            self.stage = Path(tempfile.mkdtemp(dir=self.path, prefix=f"{STAGE}{os.getpid()}-"))
         except OSError as problem:
-            self._unmake()
-            raise BadStructureError(
-                f"Expected an output folder that can be written, got {problem.strerror} for {self.path}; name another "
-                "one with --out."
-            ) from None
-        return self
-
-    def keep(self) -> None:
-        """Move the results into place over those of an earlier run, whose other results are removed."""
-        staged = sorted(self.stage.iterdir())
-        for name in self.results:
-            if (self.path / name).is_file() and not (self.stage / name).exists():
-                (self.path / name).unlink()
-        for new in staged:
-            old = self.path / new.name
-            if old.is_dir():
-                old.rename(self.stage / (new.name + ".old"))
-            new.replace(old)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        shutil.rmtree(self.stage, ignore_errors=True)
-        if kind is not None:
-            self._unmake()
-
-    def _unmake(self) -> None:
-        """Remove the folders made here, as far as they are empty (a ledger in them stays)."""
-        for path in reversed(self._made):
-            if any(path.iterdir()):
-                return
-            path.rmdir()
+            raise _not_writable(folder, problem) from None
+        yield
+    except BaseException:
+        with suppress(OSError):  # not empty: a ledger in it stays
+            for path in reversed(made):
+                path.rmdir()
+        raise
 
 
-def remove_strays(folder: Path) -> None:
-    """Remove what killed runs left unfinished in a folder; what living processes are writing stays."""
-    for stray in folder.glob(f"{STAGE}*"):
-        number = stray.name.removeprefix(STAGE).split("-")[0]
-        if number.isdigit():
-            try:
-                os.kill(int(number), 0)
-            except ProcessLookupError:
-                shutil.rmtree(stray, ignore_errors=True)
-            except OSError:  # a living process of somebody else
-                continue
+def _not_writable(folder: Path, problem: OSError) -> BadStructureError:
+    return BadStructureError(
+        f"Expected an output folder that can be written, got {problem.strerror} for {folder}; name another one with "
+        "--out."
+    )
 
 
 def check_place(path: Path) -> None:
     """Refuse a place where no file can be written, before any privacy is spent."""
     try:
-        if path.is_dir():
-            raise IsADirectoryError(0, "a folder")
-        with tempfile.TemporaryFile(dir=path.parent):
+        if path.exists() and not path.is_file():
+            raise IsADirectoryError(0, "a folder" if path.is_dir() else "a device")
+        with stage_in(Path(os.path.realpath(path)).parent):
             pass
     except OSError as problem:
         raise BadStructureError(
@@ -175,17 +227,27 @@ def check_place(path: Path) -> None:
         ) from None
 
 
-@contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary place to write to, whose file replaces `path` at the end, or not at all."""
-    check_place(path)
-    remove_strays(path.parent)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{STAGE}{os.getpid()}-") as stage:
-        staged = Path(stage, path.name)
-        yield staged
-        staged.replace(path)
+def rescue(what: str, write: Callable[[Path], None]) -> str:
+    """Write what was paid for into a new temporary folder, and say where it is, or that it is lost."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="fairveil-"))
+        write(folder)
+    except (OSError, BadStructureError):
+        return f"the privacy budget is spent and {what} is lost: free some space, and run the command again"
+    return f"the privacy budget is spent, and {what} is kept in {folder}: move it to a safe place"
 
 
-def say(as_json: bool, facts: dict[str, Any], text: str) -> None:
-    """Print one JSON object for machines, or text for people."""
-    typer.echo(json.dumps(facts, allow_nan=False) if as_json else text, file=sys.stdout)
+def say(as_json: bool, facts: dict[str, Any], text: str, is_paid: bool = False) -> None:
+    """Print one JSON object for machines, or text for people; a paid answer that cannot be printed goes to stderr."""
+    answer = json.dumps(facts, allow_nan=False) if as_json else printable(text, kept="\n\t")
+    try:
+        typer.echo(answer, file=sys.stdout)
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        if is_paid:
+            typer.echo(answer, err=True)
+        raise BadStructureError(
+            f"Expected to print the answer, got {problem.strerror} on standard output; all files are written, and "
+            f"{STAYS_SPENT}."
+        ) from None

@@ -1,11 +1,15 @@
 """What can be typed: every command with its options and help. The work is in modules that are loaded when needed."""
 
 import inspect
+import io
 import json
+import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import wraps
@@ -18,14 +22,17 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from fairveil import __version__
-from fairveil.errors import FairveilError
-from fairveil.report.privacy_text import INTERRUPTED, TERMINATED
+from fairveil.errors import FairveilError, printable
+from fairveil.report.privacy_text import STAYS_SPENT
 
 STARTED = time.perf_counter()
 """When the command line began to load."""
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends a command in the usual way, so that nothing unfinished is left."""
+
 INTERRUPTED_CODE = 130
-"""The exit code of a command that Ctrl-C ended."""
+"""What typer returns for a command that Ctrl-C ended."""
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
@@ -113,7 +120,12 @@ class TrainOptions:
     unit: Annotated[
         Unit | None, typer.Option(help="Whom to hide [default: a person if the schema names an id column].")
     ] = None
-    holdout: Annotated[float, typer.Option(help="Share of units held out for private measurements.")] = 0.15
+    holdout: Annotated[
+        str,
+        typer.Option(
+            metavar="[auto|SHARE]", help="Share of units held out for the certificate; auto chooses by public facts."
+        ),
+    ] = "auto"
     confidence: Confidence = 0.95
     delimiter: Delimiter = ","
     out: Annotated[
@@ -241,7 +253,8 @@ app = typer.Typer(
     "A first example, on bundled data:\n\n"
     "  fairveil train adult --aware --epsilon 1 --tolerance 0.02 --out results\n\n"
     "Your own table: schema draft, edit, schema approve, explain, train, predict; certify on held-out people; "
-    "frontier to compare; ledger show for all that was ever released from these people.",
+    "frontier to compare; ledger show for all that was ever released from these people.\n\n"
+    "Exit codes: 0 done; 1 stopped from outside; 2 refused, with one sentence that says what to do.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -274,7 +287,9 @@ def _implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[...
 def predict(
     model: ModelFolder,
     data: Data,
-    out: Annotated[Path, typer.Option(help="Where to write decisions: a .parquet or .csv file.")],
+    out: Annotated[
+        Path, typer.Option(help="Where to write decisions: a .parquet or .csv file for its owner only (0600).")
+    ],
     key: KeyFile = None,
     delimiter: Delimiter = ",",
     as_json: Json = False,
@@ -308,6 +323,31 @@ def certify(
 
 
 @app.command()
+@_implemented_in("audit")
+def audit(
+    subject: Annotated[
+        str,
+        typer.Argument(metavar="METHOD|DIR", help="The name of a method, auto, or a folder that 'train' wrote."),
+    ],
+    epsilon: Annotated[float, typer.Option(help="With a method: the claim to audit.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="With a method: the delta of the claim.")] = 1e-5,
+    repeats: Annotated[
+        int, typer.Option(help="How often each world is played; more give a larger lower bound.")
+    ] = 2000,
+    confidence: Annotated[float, typer.Option(help="Confidence of the lower bound.")] = 0.999,
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="With a method: run its recipe afresh in every repeat (slow).")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Also write the audit to this .json or .html file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Try to break a privacy claim: a lower bound on epsilon from games on synthetic records, beside the claim.
+
+    Reads no data and costs nobody any privacy. Example: fairveil audit dp2dp --epsilon 1 --repeats 2000
+    """
+
+
+@app.command()
 @_implemented_in("schema")
 def check(data: Data, schema: SchemaFile = None, delimiter: Delimiter = ",", as_json: Json = False) -> None:
     """Show the data holder, and only them, which values do not match the schema. The output is private."""
@@ -321,6 +361,19 @@ def show(
     as_json: Json = False,
 ) -> None:
     """List every debit and the composed total."""
+
+
+@ledger_app.command()
+@_implemented_in("ledger")
+def verify(
+    file: Annotated[Path, typer.Argument(help="The ledger.")],
+    summary: Annotated[
+        list[Path] | None,
+        typer.Option(help="A summary.json that was written with this ledger; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check that a ledger is complete and unbroken, and that these summaries were written with it."""
 
 
 @ledger_app.command()
@@ -340,7 +393,7 @@ def draft(
     data: Data,
     target: Annotated[str, typer.Option(help="The column to predict.")],
     sensitive: Annotated[str, typer.Option(help="The column of groups.")],
-    out: Annotated[Path, typer.Option(help="Where to write the schema.")],
+    out: Annotated[Path, typer.Option(help="Where to write the schema; a private draft is for its owner only (0600).")],
     epsilon: Annotated[float | None, typer.Option(help="Draft privately at this cost; the ledger is debited.")] = None,
     delta: Annotated[float, typer.Option(help="With --epsilon: probability that a rare category shows.")] = 1e-6,
     ledger: LedgerFile = None,
@@ -380,32 +433,91 @@ def _version(
 
 
 def main() -> None:
-    """Run the command line; whatever is refused gets one sentence and exit code 2."""
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        code = app(standalone_mode=False, prog_name="fairveil")
-    except FairveilError as problem:
-        _refuse(str(problem))
-    except typer.Abort:
-        _refuse(INTERRUPTED)
-    except TyperException as problem:
-        message = problem.format_message()
-        if message.lstrip().startswith("Usage:"):  # a name alone shows its help
-            typer.echo(message, err=True)
-            sys.exit(2)
-        _refuse(message)
-    if code == INTERRUPTED_CODE:
-        _refuse(INTERRUPTED, INTERRUPTED_CODE)
-    sys.exit(code or 0)
-
-
-def _refuse(sentence: str, code: int = 2) -> None:
-    """Print why nothing was done, and exit."""
-    sentence = " ".join(sentence.split()).rstrip(".") + "."
-    typer.echo(json.dumps({"error": sentence}) if "--json" in sys.argv else f"fairveil: {sentence}", err=True)
+    """Run the command line. Exit code 2 and one sentence: refused; 1: stopped from outside; 0: done."""
+    _prepare_streams()
+    for number in SIGNALS[1:]:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _terminate)
+    code, sentence = 0, ""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            code = app(standalone_mode=False, prog_name="fairveil") or 0
+            if code == INTERRUPTED_CODE:
+                raise KeyboardInterrupt
+        except (FairveilError, TyperException, MemoryError, RecursionError, UnicodeError, OSError) as problem:
+            code, sentence = 2, _explained(problem)
+        except (typer.Abort, KeyboardInterrupt, _TerminatedError) as problem:
+            code, sentence = 1, _explained(problem)
+            for number in SIGNALS:  # one is enough
+                signal.signal(number, signal.SIG_IGN)
+    if sentence.lstrip().startswith("Usage:"):  # a name alone shows its help
+        typer.echo(sentence, err=True)
+        sentence = ""
+    if sentence:
+        sentence = printable(" ".join(sentence.split())).rstrip(".") + "."
+        shown = json.dumps({"error": sentence}) if "--json" in sys.argv else f"fairveil: {sentence}"
+        with suppress(OSError):  # nobody is there to read it
+            typer.echo(shown, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # Python would try again at its end, and exit with another code
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
 
 
+def _explained(problem: BaseException) -> str:
+    """Return why a command was refused or stopped, in one sentence without any private number."""
+    match problem:
+        case FairveilError():
+            return str(problem)
+        case TyperException():
+            return str(problem.format_message())
+        case _TerminatedError():
+            what = "Terminated"
+        case typer.Abort() | KeyboardInterrupt():
+            what = "Interrupted"
+        case MemoryError():
+            what = (
+                "Expected enough memory for this table, got too little; use fewer columns, categories or rows, a "
+                "Parquet file instead of CSV, or a larger machine"
+            )
+        case RecursionError():
+            what = "Expected files without deep nesting, got one that is nested too deeply; simplify it"
+        case UnicodeError():
+            what = "Expected text in UTF-8, got other bytes; convert the file, or rename it"
+        case _:
+            reason = getattr(problem, "strerror", None) or type(problem).__name__
+            file = getattr(problem, "filename", None)
+            place = "" if file is None else f" for {os.fsdecode(file)}"
+            what = f"Expected to read and write the files of this command, got {reason}{place}; check the path, its "
+            what += "permissions and the free space"
+    return f"{what}; {STAYS_SPENT}"
+
+
+def _prepare_streams() -> None:
+    """Make printing safe: closed streams lead nowhere, and what an encoding cannot spell is escaped."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # else the next file would get the number of a stream
+        pass
+    os.close(number)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (open until the end)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Print a warning of fairveil in a sentence; those of other packages may quote what they have read."""
+    if category.__module__.startswith("fairveil"):
+        typer.echo(f"fairveil: {printable(str(message))}", file=sys.stderr)
+
+
+class _TerminatedError(BaseException):
+    """Raised by a signal that ends the program, so that nothing unfinished is left."""
+
+
 def _terminate(number: int, frame: object) -> None:
-    """Exit in the usual way on SIGTERM, so that nothing unfinished is left."""
-    _refuse(TERMINATED, 128 + number)
+    raise _TerminatedError

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
-from fairveil.cli._files import open_model, say, source_of
+from fairveil.cli._files import choose_ledger, open_model, say, source_of
 from fairveil.errors import BadStructureError
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.formatting import finite
+from fairveil.report.privacy_text import caution_lines
 from fairveil.report.text import certificate_text
 from fairveil.training.run import make_counting_plan
 
@@ -24,7 +25,7 @@ def certify(
 ) -> None:
     """Certify a saved model on people who took no part in training."""
     clf, source, out = open_model(model, key), source_of(data), model.resolve().parent
-    path = source.ledger(ledger, out)
+    path, cautions = choose_ledger(source, ledger, out)
     debited = Ledger(path)
     for place in {path, source.ledger(None, out)}:
         if any(entry.purpose.startswith("fit of ") for entry in Ledger(place).entries):
@@ -51,4 +52,5 @@ def certify(
         "protects": clf.protects,
         "unit": "record" if inputs.schema.id_column is None else "person",
     }
-    say(as_json, facts, certificate_text(facts, path))
+    text = "\n".join([certificate_text(facts, path), *caution_lines(cautions)])
+    say(as_json, facts | {"cautions": cautions}, text, is_paid=True)

@@ -3,10 +3,11 @@
 import csv
 import io
 import json
+import math
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -14,22 +15,27 @@ from typing import Any
 
 import typer
 
+from fairveil._durable import recover, replace_together, replacing, stage_in
 from fairveil.accounting.composition import NeighboringRelation
-from fairveil.cli._files import Folder, remove_strays, say, written_whole
+from fairveil.cli._files import SUMMARY, check_outputs, check_place, choose_ledger, made_folder, results_in, say
 from fairveil.cli.app import PER_POINT, Grid, TrainOptions
-from fairveil.cli.train import RESULTS, Run, fit_run, prepare_run, write_results
+from fairveil.cli.train import RESULTS, Run, fit_run, keep_results, prepare_run
 from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.methods.registry import AUTO, method_named
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.formatting import finite
-from fairveil.report.frontier import frontier_of, frontier_page
+from fairveil.report.frontier import TOTALS, frontier_of, frontier_page
+from fairveil.report.privacy_text import caution_lines
 from fairveil.report.text import frontier_text, sweep_notice
+from fairveil.summary import guarantee_of
 
-POINTS, SETTINGS = "points", "settings.json"
+POINTS, SETTINGS, TABLE, PAGE = OUTPUTS = ("points", "settings.json", "frontier.csv", "frontier.html")
 COLUMNS = (
     "method", "model", "epsilon", "tolerance", "accuracy", "accuracy_low", "accuracy_high", "gap", "gap_low",
     "gap_high", "smallest_tolerance_that_holds", "epsilon_spent", "seconds", "command",
 )  # fmt: skip
+TEXTS = ("data", "created", "version", "method", "model", "command")
+NUMBERS = ("confidence", "smallest_tolerance_that_holds", "epsilon_spent", "seconds")
 
 
 @dataclass(frozen=True)
@@ -47,27 +53,39 @@ class Point:
     @property
     def is_done(self) -> bool:
         """Whether all its results are there: the summary appears together with the rest."""
-        return (self.folder / "summary.json").is_file()
+        return (self.folder / SUMMARY).is_file()
 
 
 def frontier(options: TrainOptions, grid: Grid) -> None:
     """Train every point that is not there yet, and draw them all."""
     points = list(_points(options, grid))
-    path = points[0].run.source.ledger(options.ledger, options.out)
+    source = points[0].run.source
+    path, cautions = choose_ledger(source, options.ledger, options.out)
+    points = [replace(point, run=replace(point.run, cautions=cautions)) for point in points]
+    check_outputs([options.out / name for name in OUTPUTS], source.inputs(path, schema=options.schema))
+    settings = _settings(options, points[0].run)
+    _check_begun(options.out, settings)
+    for folder in (options.out, *options.out.glob(f"{POINTS}/*")):
+        if folder.is_dir():
+            recover(folder)
     ledger = Ledger(path)
     done, left = ([point for point in points if point.is_done is wanted] for wanted in (True, False))
+    _check_paid(ledger, done, path)
     trainings = _trainings(left)
     plans = [training[0].run.classifier.planned() for training in trainings]
+    for training, plan in zip(trainings, plans, strict=True):
+        for point in training:
+            guarantee_of(point.run.classifier.request(), plan)  # refuses what it must before anything is paid
     ledger.check([charge for place, plan in enumerate(plans) for charge in plan.charges(f"split {place}")])
-    _settle(options, points[0].run)
-    _check_paid(ledger, done, path)
     if not options.as_json:
         typer.echo(sweep_notice(len(points), len(left), _repeated(done, left)), err=True)
-    facts = {} if left else _draw(options, points, ledger)
-    for training in trainings:
-        _train(training, ledger)
-        facts = _draw(options, points, ledger)
-    say(options.as_json, facts, frontier_text(facts, options.out, points[0].folder / "model", path))
+    with _begun(options.out, settings, points):
+        facts = {} if left else _draw(options, points, ledger)
+        for training in trainings:
+            _train(training, ledger)
+            facts = _draw(options, points, ledger)
+    text = frontier_text(facts, options.out, points[0].folder / "model", path)
+    say(options.as_json, facts | {"cautions": cautions}, "\n".join([text, *caution_lines(cautions)]))
 
 
 def _points(options: TrainOptions, grid: Grid) -> Iterator[Point]:
@@ -137,14 +155,19 @@ def _train(points: Sequence[Point], ledger: Ledger) -> None:
     """Fit once and write the results of every point; a folder that cannot be written is found before that."""
     run = points[0].run
     with ExitStack() as stack:
-        folders = [stack.enter_context(Folder(point.folder, RESULTS)) for point in points]
+        stages = [stack.enter_context(results_in(point.folder, RESULTS)) for point in points]
         started = time.perf_counter()
         fit_run(run, run.source.file(), ledger)
-        derived = [run.classifier]
+        derived, failures = [run.classifier], []
         if run.method.derives_frontier:
             derived = run.classifier.frontier([point.options.tolerance or 0.0 for point in points])
-        for point, clf, folder in zip(points, derived, folders, strict=True):
-            write_results(point.run, clf, folder, started)
+        for point, clf, stage in zip(points, derived, stages, strict=True):
+            try:
+                keep_results(point.run, clf, stage, started)
+            except BadStructureError as problem:  # all points are paid for: keep those that can be kept
+                failures.append(problem)
+        if failures:
+            raise failures[0]
 
 
 def _repeated(done: Sequence[Point], left: Sequence[Point]) -> list[tuple[str, float]]:
@@ -156,42 +179,84 @@ def _repeated(done: Sequence[Point], left: Sequence[Point]) -> list[tuple[str, f
     return sorted(before & after)
 
 
-def _settle(options: TrainOptions, run: Run) -> None:
-    """Write down what all points share, or check that this sweep was begun with the same; clear what a kill left."""
-    for folder in options.out.glob(f"{POINTS}/*"):
-        remove_strays(folder)
-    schema, place = run.classifier.schema, options.out / SETTINGS
-    names = [one.name for one in fields(TrainOptions) if one.name not in {*PER_POINT, "as_json"}]
-    settings = {name: getattr(options, name) for name in names}
+def _settings(options: TrainOptions, run: Run) -> str:
+    """Return what all points of a sweep share, as JSON."""
+    schema, names = run.classifier.schema, [one.name for one in fields(TrainOptions)]
+    settings = {name: getattr(options, name) for name in names if name not in {*PER_POINT, "as_json"}}
     settings["schema"] = None if schema is None else schema.fingerprint()
-    text = json.dumps(settings, indent=2, default=str) + "\n"
-    if place.exists():
-        try:
-            begun = json.loads(place.read_bytes())
-        except ValueError:
-            begun = None
-        if begun != json.loads(text):
-            raise BadStructureError(
-                f"Expected the sweep that was begun in {options.out}, got other data or options than its {SETTINGS} "
-                "names; use the same, or another --out."
-            )
+    return json.dumps(settings, indent=2, default=str) + "\n"
+
+
+def _check_begun(out: Path, settings: str) -> None:
+    """Refuse a folder in which another sweep was begun, or whose files no sweep wrote."""
+    place = out / SETTINGS
+    if not place.exists():
+        for name in OUTPUTS:
+            if (out / name).exists():
+                raise BadStructureError(
+                    f"Expected free places for the results in {out}, got {out / name}, which no sweep of fairveil "
+                    "wrote there; move it away, or name another --out."
+                )
         return
     try:
-        (options.out / POINTS).mkdir(parents=True, exist_ok=True)
-        with written_whole(place) as stage:
-            stage.write_text(text)
-    except OSError as problem:
+        begun = json.loads(place.read_bytes())
+    except (ValueError, RecursionError):
+        begun = None
+    if begun != json.loads(settings):
         raise BadStructureError(
-            f"Expected an output folder that can be written, got {problem.strerror} for {options.out}; name another "
-            "one with --out."
-        ) from None
+            f"Expected the sweep that was begun in {out}, got other data or options than its {SETTINGS} names; use "
+            "the same, or another --out."
+        )
+
+
+@contextmanager
+def _begun(out: Path, settings: str, points: Sequence[Point]) -> Iterator[None]:
+    """Make the folder of a sweep with its settings; if the block fails before any point is done, nothing is left."""
+    place = out / SETTINGS
+    is_new = not place.exists()
+    with made_folder(out):
+        try:
+            if is_new:
+                check_place(place)
+                with replacing(place) as new:
+                    new.write_text(settings)
+            with made_folder(out / POINTS):
+                yield
+        except BaseException:
+            if is_new and not any(point.is_done for point in points):
+                place.unlink(missing_ok=True)
+            raise
+
+
+def _summary(point: Point) -> dict[str, Any]:
+    """Return the summary of a point that is done; refuse one that was cut off, or is not this point's."""
+    place, options = point.folder / SUMMARY, point.options
+    try:
+        summary: dict[str, Any] = json.loads(place.read_bytes())
+        entries = summary["ledger"]["entries"]
+        texts = [*(summary[name] for name in TEXTS), *summary["sensitive"], *(entry["at"] for entry in entries)]
+        numbers = [summary["ledger"][name] for name in TOTALS] + [summary[name] for name in NUMBERS]
+        numbers += [summary[name][end] for name in ("accuracy", "gap") for end in ("value", "low", "high")]
+        is_own = (summary["method"], summary["epsilon"]) == (point.run.method.name, finite(options.epsilon))
+        is_own &= (summary["tolerance"], summary["delta"]) == (options.tolerance, options.delta)
+        is_own &= (summary["constraint"], summary["protects"]) == (options.constraint, str(options.protects))
+        is_own &= (summary["unit"], summary["aware"]) in product(("record", "person"), (True, False))
+        are_numbers = all(one is None or (type(one) in {int, float} and math.isfinite(one)) for one in numbers)
+        is_sound = is_own and are_numbers and all(isinstance(text, str) for text in texts)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        is_sound = False
+    if not is_sound:
+        raise BadStructureError(
+            f"Expected the summary of this point of the sweep, got a damaged one in {place}; restore it, or remove "
+            f"{point.folder} to train and pay for the point again."
+        )
+    return summary
 
 
 def _check_paid(ledger: Ledger, done: Sequence[Point], path: Path) -> None:
     """Refuse a ledger that does not show the trainings of the points that are there: its total would be too low."""
     known = {entry.at for entry in ledger.entries}
-    summaries = [json.loads((point.folder / "summary.json").read_bytes()) for point in done]
-    paid = {entry["at"] for summary in summaries for entry in summary["ledger"]["entries"][-1:]}
+    paid = {entry["at"] for point in done for entry in _summary(point)["ledger"]["entries"][-1:]}
     n_fits = sum(entry.purpose.startswith("fit of ") for entry in ledger.entries)
     if n_fits < len(paid) or not paid <= known:
         raise BadStructureError(
@@ -202,7 +267,7 @@ def _check_paid(ledger: Ledger, done: Sequence[Point], path: Path) -> None:
 
 def _draw(options: TrainOptions, points: Sequence[Point], ledger: Ledger) -> dict[str, Any]:
     """Write the table and the page of all points that are there, and return what they show."""
-    summaries = [json.loads((point.folder / "summary.json").read_bytes()) for point in points if point.is_done]
+    summaries = [_summary(point) for point in points if point.is_done]
     total, replaced = (finite(ledger.epsilon(options.delta, each)) for each in NeighboringRelation)
     facts = frontier_of(summaries, len(points))
     facts |= {"epsilon_spent_total": total, "epsilon_spent_total_replace_one": replaced}
@@ -213,8 +278,8 @@ def _draw(options: TrainOptions, points: Sequence[Point], ledger: Ledger) -> dic
         ends = {f"{name}_{end}": point[name][end] for name in ("accuracy", "gap") for end in ("low", "high")}
         values = {name: point[name]["value"] for name in ("accuracy", "gap")}
         writer.writerow(point | values | ends)
-    with written_whole(options.out / "frontier.csv") as stage:
-        stage.write_text(text.getvalue())
-    with written_whole(options.out / "frontier.html") as stage:
-        stage.write_text(frontier_page(facts), encoding="utf-8")
+    with stage_in(options.out) as stage:
+        for name, content in ((TABLE, text.getvalue()), (PAGE, frontier_page(facts))):
+            (stage / name).write_bytes(content.encode("utf-8", "backslashreplace"))
+        replace_together(options.out, stage)
     return facts

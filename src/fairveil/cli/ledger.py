@@ -1,24 +1,36 @@
-"""`fairveil ledger show` and `fairveil ledger budget`."""
+"""`fairveil ledger show`, `fairveil ledger verify` and `fairveil ledger budget`."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from fairveil._validation import check_number
 from fairveil.accounting.composition import NeighboringRelation
 from fairveil.accounting.events import to_dict
 from fairveil.cli._files import say
-from fairveil.errors import BadStructureError
+from fairveil.errors import BadStructureError, DamagedLedgerError
+from fairveil.privacy.journal import Head
 from fairveil.privacy.ledger import Budget, Ledger
 from fairveil.report.formatting import finite
-from fairveil.report.privacy_text import budget_text, ledger_text
+from fairveil.report.privacy_text import (
+    budget_text,
+    incomplete_lines_caution,
+    ledger_text,
+    verified_text,
+)
+
+DEFAULT_DELTA = 1e-5
+"""The delta of the total that is computed again where no budget names another one."""
+
+MAX_SUMMARY_BYTES = 64 * 2**20
+"""A larger file is no summary."""
 
 
 def show(file: Path, delta: float, as_json: bool) -> None:
     """Print every debit and the composed total."""
     check_number("delta", delta, below=1)
-    if not file.is_file():
-        raise BadStructureError(f"Expected a ledger file, got none at {file}.")
-    ledger = Ledger(file)
-    entries, allowed = [], ledger.budget
+    ledger, entries = _existing(file), []
     for entry in ledger.entries:
         charges = [
             {
@@ -36,15 +48,77 @@ def show(file: Path, delta: float, as_json: bool) -> None:
         "epsilon_spent_total": finite(ledger.epsilon(delta)),
         "epsilon_spent_total_replace_one": finite(ledger.epsilon(delta, NeighboringRelation.REPLACE_ONE)),
         "unit": " and ".join(ledger.units) or None,
-        "budget": None if allowed is None else {"epsilon": allowed.epsilon, "delta": allowed.delta},
+        "budget": _budget_facts(ledger),
         "entries": entries,
+        "cautions": _cautions(ledger),
     }
     say(as_json, facts, ledger_text(facts))
 
 
+def verify(file: Path, summary: list[Path] | None, as_json: bool) -> None:
+    """Check a ledger line by line, against the head beside it and against summaries that were written with it."""
+    ledger = _existing(file)
+    head, budget = ledger.head, _budget_facts(ledger)
+    for path in summary or ():
+        if not ledger.passes(_summary_head(path)):
+            raise DamagedLedgerError(
+                f"Expected a ledger that {path} was written with, got one without the lines of that time in {file}; "
+                "name the ledger of that run, or restore this one from a backup."
+            )
+    delta = DEFAULT_DELTA if budget is None else budget["delta"]
+    facts = {
+        "ledger": str(file),
+        "n_lines": 0 if head is None else head.n_lines,
+        "n_debits": len(ledger.entries),
+        "has_head": ledger.has_head_file,
+        "head": None if head is None else asdict(head),
+        "delta": delta,
+        "epsilon_spent_total": finite(ledger.epsilon(delta)),
+        "epsilon_spent_total_replace_one": finite(ledger.epsilon(delta, NeighboringRelation.REPLACE_ONE)),
+        "budget": budget,
+        "summaries": [str(path) for path in summary or ()],
+        "cautions": _cautions(ledger),
+    }
+    say(as_json, facts, verified_text(facts))
+
+
+def _existing(file: Path) -> Ledger:
+    """Return the ledger of a file, which must be there."""
+    ledger = Ledger(file)
+    if ledger.head is None and not file.exists():
+        raise BadStructureError(f"Expected a ledger file, got none at {file}.")
+    return ledger
+
+
+def _budget_facts(ledger: Ledger) -> dict[str, float] | None:
+    return None if ledger.budget is None else asdict(ledger.budget)
+
+
+def _cautions(ledger: Ledger) -> list[str]:
+    n_lines = ledger.n_incomplete
+    return [incomplete_lines_caution(n_lines)] if n_lines else []
+
+
+def _summary_head(path: Path) -> Head:
+    """Return the head of the ledger that a summary was written with."""
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_SUMMARY_BYTES:
+            raise BadStructureError(f"Expected the summary.json of a run, got none at {path}.")
+        head: Any = json.loads(path.read_bytes())["ledger"]["head"]
+        return Head(int(head["n_lines"]), str(head["chain"]))
+    except OSError as problem:
+        raise BadStructureError(f"Expected a readable summary.json, got {problem.strerror} for {path}.") from None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise BadStructureError(
+            f"Expected a summary.json that states the head of its ledger, got none at {path}; name one that a "
+            "training of this version wrote."
+        ) from None
+
+
 def budget(file: Path, epsilon: float, delta: float, as_json: bool) -> None:
-    """Put a budget in force."""
-    Ledger(file).set_budget(Budget(epsilon, delta))
-    allowed = {"epsilon": epsilon, "delta": delta}
-    text = budget_text(str(file), allowed, Ledger(file).epsilon(delta))
-    say(as_json, {"ledger": str(file), "budget": allowed}, text)
+    """Put a budget in force; all entries are read and priced before it is written."""
+    ledger, allowed = Ledger(file), Budget(epsilon, delta)
+    spent = ledger.epsilon(delta)
+    ledger.set_budget(allowed)
+    text = budget_text(str(file), asdict(allowed), spent)
+    say(as_json, {"ledger": str(file), "budget": asdict(allowed)}, text)

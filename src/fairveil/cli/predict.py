@@ -8,12 +8,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairveil.cli._files import LEDGER_NAME, open_model, say, source_of, written_whole
+from fairveil._durable import replacing
+from fairveil.cli._files import check_outputs, check_place, open_model, say, source_of
 from fairveil.data.readers import read_table, table_columns
 from fairveil.errors import BadStructureError
 from fairveil.report.text import prediction_text
 
 FORMATS = (".parquet", ".csv")
+OWNER_ONLY = 0o600
+"""The permissions of decisions, which are as private as the people they are about."""
 
 
 def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str, as_json: bool) -> None:
@@ -21,11 +24,9 @@ def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str,
     clf, source = open_model(model, key), source_of(data)
     if out.suffix not in FORMATS:
         raise BadStructureError(f"Expected --out to end in {' or '.join(FORMATS)}, got {out.name!r}; rename it.")
+    check_outputs([out], source.inputs(source.ledger(None, out.parent), model=model, key=key))
+    check_place(out)
     file = source.file()
-    if out.exists() and (out.samefile(file) or out.with_name(f"{out.name}.{LEDGER_NAME}").exists()):
-        raise BadStructureError(
-            f"Expected a place for decisions, got {out}, which is a table of people; name another --out."
-        )
     inputs, rule = clf.estimator_.inputs_, clf.estimator_.rule_
     names, id_column = list(inputs.schema.columns), inputs.schema.id_column
     if rule.reads_group or inputs.predicts == "decoupled":
@@ -40,8 +41,8 @@ def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str,
         return table
 
     chunks = read_table(file, list(dict.fromkeys(names)), delimiter=delimiter, keep_malformed=True)
-    with written_whole(out) as stage:
-        n_rows = _write((decided(chunk) for chunk in chunks), stage, out.suffix)
+    with replacing(out, OWNER_ONLY) as new:
+        n_rows = _write((decided(chunk) for chunk in chunks), new, out.suffix)
     facts = {"model": str(model), "data": source.name, "out": str(out), "n_rows": n_rows}
     read = {"aware": clf.aware, "sensitive": list(clf.request().sensitive)}
     say(as_json, facts, prediction_text(facts | read, probabilities, delimiter))

@@ -3,12 +3,13 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from fairveil.cli._files import check_place, say, source_of, source_with_schema
+from fairveil.cli._files import check_outputs, check_place, choose_ledger, rescue, say, source_of, source_with_schema
 from fairveil.data.drafting import draft_privately, draft_schema
 from fairveil.data.inspection import check_table
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameterError
+from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.privacy.ledger import Ledger
+from fairveil.report.privacy_text import caution_lines
 from fairveil.report.text import approval_text, check_text, draft_text, explain_step
 
 
@@ -35,19 +36,28 @@ def draft(
 ) -> None:
     """Write a first schema: without epsilon a private draft to be approved, with epsilon a public one."""
     source = source_of(data)
+    cautions: list[str] = []
+    path = source.ledger(ledger, out.parent)
+    check_outputs([out], source.inputs(path))
     check_place(out)
     if epsilon is None:
         schema = draft_schema(source.file(), target, [sensitive], delimiter=delimiter)
         if yes:
             schema = schema.model_copy(update={"private_draft": False})
     else:
-        debited = Ledger(source.ledger(ledger, out.parent))
-        schema = draft_privately(source.file(), target, sensitive, epsilon, delta, debited, delimiter)
-    schema.write(out)
-    facts = {"schema": str(out), "private_draft": schema.private_draft, "epsilon": epsilon}
+        path, cautions = choose_ledger(source, ledger, out.parent)
+        schema = draft_privately(source.file(), target, sensitive, epsilon, delta, Ledger(path), delimiter)
+    try:
+        schema.write(out)
+    except BadStructureError as problem:
+        if epsilon is None:
+            raise
+        kept = rescue("the draft", lambda folder: schema.write(folder / out.name))
+        raise BadStructureError(f"{str(problem).rstrip('.')}; {kept}.") from None
+    facts = {"schema": str(out), "private_draft": schema.private_draft, "epsilon": epsilon, "cautions": cautions}
     step = explain_step(data, str(out), delimiter)
     known = facts | {"delta": delta, "n_features": len(schema.columns), "classes": schema.target.classes}
-    say(as_json, facts, draft_text(known, step))
+    say(as_json, facts, "\n".join([draft_text(known, step), *caution_lines(cautions)]))
 
 
 def approve(file: Path, yes: bool, as_json: bool) -> None:
@@ -57,6 +67,7 @@ def approve(file: Path, yes: bool, as_json: bool) -> None:
         raise InvalidParameterError(
             f"Expected --yes to confirm that every fact in {file} is public knowledge, got no answer."
         )
+    check_outputs([file], {})
     schema.model_copy(update={"private_draft": False}).write(file)
     facts = {"schema": str(file), "private_draft": False}
     say(as_json, facts, approval_text(facts))

@@ -5,19 +5,31 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 
+from fairveil._durable import replace_together
 from fairveil._random import Key
 from fairveil.certificates import check_confidence
-from fairveil.cli._files import Folder, Source, say, source_with_schema
+from fairveil.cli._files import (
+    SUMMARY,
+    Source,
+    check_outputs,
+    choose_ledger,
+    rescue,
+    results_in,
+    say,
+    source_with_schema,
+)
 from fairveil.cli.app import STARTED, TrainOptions
 from fairveil.data.schema import Schema
+from fairveil.data.values import number_of
 from fairveil.errors import (
     BadStructureError,
     InvalidParameterError,
@@ -28,7 +40,7 @@ from fairveil.fair_classifier import FairClassifier
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.base import Method
-from fairveil.methods.registry import METHODS
+from fairveil.methods.registry import AUTO, METHODS
 from fairveil.privacy.ledger import Ledger, units_of
 from fairveil.report.page import report_page
 from fairveil.report.privacy_text import different_units_caution
@@ -37,7 +49,7 @@ from fairveil.summary import guarantee_of
 from fairveil.training.recipe import no_progress
 
 TRACE, KEY, REPORT = "constraint_trace.csv", "key", "report.html"
-RESULTS = {"model": "folder", "summary.json": "file", REPORT: "file", TRACE: "file", KEY: "file"}
+RESULTS = {"model": "folder", SUMMARY: "file", REPORT: "file", TRACE: "file", KEY: "file"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,7 @@ class Run:
     classifier: FairClassifier
     method: Method
     command: str
+    cautions: Sequence[str] = ()
 
 
 def prepare_run(options: TrainOptions, command: str = "") -> Run:
@@ -72,7 +85,7 @@ def prepare_run(options: TrainOptions, command: str = "") -> Run:
         aware=options.aware,
         method=options.method,
         schema=schema,
-        holdout=options.holdout,
+        holdout=AUTO if options.holdout == AUTO else number_of(options.holdout),
         protects=str(options.protects),
     )
     method = clf.request().method
@@ -133,12 +146,15 @@ def _prepare_source(options: TrainOptions) -> tuple[Source, Schema, list[str]]:
 def train(options: TrainOptions) -> None:
     """Train, certify on the held-out people, write the folder, debit the ledger."""
     run = prepare_run(options, shlex.join(["fairveil", *sys.argv[1:]]))
-    ledger = run.source.ledger(options.ledger, options.out)
-    with Folder(options.out, RESULTS) as folder:
+    ledger, cautions = choose_ledger(run.source, options.ledger, options.out)
+    run = replace(run, cautions=cautions)
+    check_outputs([options.out / name for name in RESULTS], run.source.inputs(ledger, schema=options.schema))
+    with results_in(options.out, RESULTS) as stage:
+        guarantee_of(run.classifier.request(), run.classifier.planned())  # refuses what it must before it is paid
         started = time.perf_counter()
         fit_run(run, run.source.file(), Ledger(ledger))
-        summary = write_results(run, run.classifier, folder, started, started - STARTED)
-    written = [name for name in ("model", "summary.json", TRACE, KEY) if (options.out / name).exists()]
+        summary = keep_results(run, run.classifier, stage, started, started - STARTED)
+    written = [name for name in ("model", SUMMARY, TRACE, KEY) if (options.out / name).exists()]
     say(options.as_json, summary, training_text(summary, options.out, written, ledger, options.delimiter))
 
 
@@ -173,16 +189,15 @@ def fit_run(run: Run, file: Path, ledger: Ledger) -> None:
         run.classifier.fit_file(file, delimiter=options.delimiter, progress=progress)
 
 
-def write_results(run: Run, clf: FairClassifier, folder: Folder, started: float, before: float = 0.0) -> dict[str, Any]:
-    """Write all results of a fitted classifier into an open folder and keep it; return the summary.
+def keep_results(run: Run, clf: FairClassifier, stage: Path, started: float, before: float = 0.0) -> dict[str, Any]:
+    """Write the results of a fitted classifier, replace earlier ones by them, and return the summary.
 
-    `before` is how many seconds it took until `started`, if they are part of the run.
+    What was paid for is kept where it can be: without the report, or in a temporary folder. `before` is how many
+    seconds it took until `started`, if they are part of the run.
     """
-    estimator, stage = clf.estimator_, folder.stage
+    estimator, out = clf.estimator_, run.options.out
     summary = clf.summary(run.options.confidence) | {"data": run.source.name, "command": run.command}
-    if estimator.key_ is not None:  # beside the model, readable by its owner only
-        estimator.use_key(Key.create(stage / KEY))
-    clf.save(stage / "model")
+    summary["cautions"] += run.cautions
     now = time.perf_counter()
     timing = ({"start": before} if before else {}) | estimator.timing_
     timing["evidence"] = now - started - sum(estimator.timing_.values())
@@ -190,9 +205,42 @@ def write_results(run: Run, clf: FairClassifier, folder: Folder, started: float,
     summary["seconds"] = round(now - started + before, 3)
     trace = getattr(estimator, "constraint_trace_", None)
     table = None if trace is None else trace.frame()
-    if table is not None:
-        table.to_csv(stage / TRACE, index=False)
-    (stage / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    (stage / REPORT).write_text(report_page(summary, table), encoding="utf-8")
-    folder.keep()
+    summary["files"] = ["model", SUMMARY, REPORT]
+    summary["files"] += [name for name, value in ((TRACE, table), (KEY, estimator.key_)) if value is not None]
+    problem: Exception | None = None
+    try:
+        _write_model(clf, summary, stage)
+        try:
+            if table is not None:
+                table.to_csv(stage / TRACE, index=False)
+            (stage / REPORT).write_bytes(report_page(summary, table).encode("utf-8", "backslashreplace"))
+        except (OSError, MemoryError) as failure:  # they can be made again from the rest
+            problem = failure
+            for name in (TRACE, REPORT):
+                (stage / name).unlink(missing_ok=True)
+        replace_together(out, stage, [name for name in RESULTS if not (stage / name).exists()])
+    except (OSError, BadStructureError) as failure:
+        raise BadStructureError(
+            f"Expected to write the results to {out}, got {_reason(failure)}; "
+            f"{rescue('the model', partial(_write_model, clf, summary))}."
+        ) from None
+    if problem is not None:
+        raise BadStructureError(
+            f"Expected to write {out / REPORT}, got {_reason(problem)}; the privacy budget is spent, and model and "
+            f"{SUMMARY} are kept in {out}."
+        )
     return summary
+
+
+def _write_model(clf: FairClassifier, summary: dict[str, Any], folder: Path) -> None:
+    """Write what must not be lost: the model, its key and the summary."""
+    if clf.estimator_.key_ is not None:  # beside the model, readable by its owner only
+        clf.estimator_.use_key(Key.create(folder / KEY))
+    clf.save(folder / "model")
+    (folder / SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+
+
+def _reason(problem: Exception) -> str:
+    """Return in the words of the operating system why a file could not be written; memory errors state sizes."""
+    cause = problem.__cause__ or problem
+    return "too little memory" if isinstance(cause, MemoryError) else str(getattr(cause, "strerror", cause)).rstrip(".")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,12 +22,14 @@ from fairveil._random import secret_coins
 from fairveil._validation import check_number
 from fairveil.accounting.events import ApproximateDP, Charge
 from fairveil.data.encoding import MissingCells, canonical_texts, numbers_of
-from fairveil.data.readers import check_present, read_table, table_columns
+from fairveil.data.readers import read_table, table_columns
 from fairveil.data.schema import DEFAULT_MISSING, Category, Number, Schema, Sensitive, Target
 from fairveil.data.values import number_of
-from fairveil.errors import MissingPublicFactError
+from fairveil.errors import BadStructureError, MissingPublicFactError, without_array_sizes
 from fairveil.privacy.column_counts import CellCounts, RawColumn, open_columns
 from fairveil.privacy.ledger import Ledger
+
+T = TypeVar("T", Target, Sensitive)
 
 N_BINS = 10
 MIN_CATEGORY_ROWS = 10
@@ -84,6 +87,7 @@ class _Column:
         return bounds, grid, np.histogram(self.numbers[is_finite], grid, weights=self.weights[is_finite])[0]
 
 
+@without_array_sizes()
 def draft_schema(path: str | Path, target: str, sensitive: Sequence[str] = (), *, delimiter: str = ",") -> Schema:
     """Return a schema guessed from the rows of a file, marked as a private draft.
 
@@ -96,8 +100,7 @@ def draft_schema(path: str | Path, target: str, sensitive: Sequence[str] = (), *
     None: every line depends on exact counts. The draft is as private as the rows until a person has replaced
     or approved each line as public knowledge.
     """
-    names = table_columns(path, delimiter)
-    check_present(path, [target, *sensitive], names)
+    names = table_columns(path, delimiter, [target, *sensitive])
     columns = _count_texts(path, names, delimiter)
     facts = {name: _facts(columns[name]) for name in names if name and name != target}
     left_out = [name for name, fact in facts.items() if fact is None]
@@ -107,8 +110,8 @@ def draft_schema(path: str | Path, target: str, sensitive: Sequence[str] = (), *
             f"Left out as a feature, for it seems to be an id or has no frequent value: {name}" for name in left_out
         ),
         private_draft=True,
-        target=_target(target, columns[target]),
-        sensitive=tuple(_sensitive(name, columns[name]) for name in sensitive),
+        target=_coded(Target, "classes", target, columns[target]),
+        sensitive=tuple(_coded(Sensitive, "groups", name, columns[name]) for name in sensitive),
         columns={name: fact for name, fact in facts.items() if fact is not None},
     )
 
@@ -128,11 +131,14 @@ def _count_texts(path: str | Path, names: list[str], delimiter: str) -> dict[str
 def _facts(column: _Column) -> Number | Category | None:
     if column.is_id:
         return None
-    if column.is_number:
-        bounds, grid, counts = column.histogram
+    if not column.is_number:
+        categories = categories_from_counts(column.counts)
+        return Category(categories=categories) if categories else None
+    bounds, grid, counts = column.histogram
+    try:
         return Number(bounds=bounds, cuts=cuts_from_histogram(grid, counts))
-    categories = categories_from_counts(column.counts)
-    return Category(categories=categories) if categories else None
+    except BadStructureError:  # which would quote the numbers: near the largest ones no bounds hold them
+        return None
 
 
 def _halves(column: _Column) -> tuple[tuple[str, str], tuple[float, ...]]:
@@ -141,20 +147,20 @@ def _halves(column: _Column) -> tuple[tuple[str, str], tuple[float, ...]]:
     return (f"below {cut:g}", f"{cut:g} and above"), (cut,)
 
 
-def _target(name: str, column: _Column) -> Target:
-    if column.is_number:
-        classes, cuts = _halves(column)
-        return Target(column=name, classes=classes, cuts=cuts)
-    return Target(column=name, classes=categories_from_counts(column.counts))
+def _coded(kind: type[T], key: str, name: str, column: _Column) -> T:
+    """Return the target or the groups of a column; the refusal of its values must not quote them."""
+    names, cuts = _halves(column) if column.is_number else (categories_from_counts(column.counts), ())
+    facts: dict[str, Any] = {"column": name, key: names, "cuts": cuts}
+    try:
+        return kind(**facts)
+    except BadStructureError:
+        raise BadStructureError(
+            f'Expected a column with at least two frequent values, got "{name}", whose values do not make classes or '
+            "groups; write the schema by hand."
+        ) from None
 
 
-def _sensitive(name: str, column: _Column) -> Sensitive:
-    if column.is_number:
-        groups, cuts = _halves(column)
-        return Sensitive(column=name, groups=groups, cuts=cuts)
-    return Sensitive(column=name, groups=categories_from_counts(column.counts))
-
-
+@without_array_sizes()
 def draft_privately(
     path: str | Path,
     target: str,
@@ -176,10 +182,10 @@ def draft_privately(
     """
     check_number("epsilon", epsilon)
     check_number("delta", delta, below=1)
-    names = table_columns(path, delimiter)
-    check_present(path, [target, sensitive], names)
+    names = table_columns(path, delimiter, [target, sensitive])
     ledger.check([Charge(ApproximateDP(epsilon, delta))])
     columns = _raw_columns(path, names, delimiter)
+    ledger.record_data(path)
     veil = open_columns(columns, epsilon, delta, ledger, secret_coins(), "schema draft")
     counts = {name: veil.release_counts(name, EDGES.tolist(), epsilon / 2 / len(names)) for name in names}
     numbers = {name for name in names if _is_number(counts[name])} - {target, sensitive}

@@ -342,11 +342,23 @@ def columns_of(table: Table, names: Sequence[str], what: str = "column") -> list
     counts = Counter(labels)
     for name in names:
         if not counts[name]:
-            raise BadStructureError(f'Expected a column "{name}", got none{close_match(name, labels)}.')
+            hint = similar_column(name, names, labels)
+            raise BadStructureError(f'Expected a column "{name}", got none{hint}; check the names of the columns.')
         if counts[name] > 1:
             raise BadStructureError(f'Expected one column "{name}", got {counts[name]}; rename or drop the others.')
     places = {label: place for place, label in enumerate(labels)}
     return [table.iloc[:, places[name]] for name in names]
+
+
+def similar_column(absent: str, wanted: Sequence[str], found: Sequence[str]) -> str:
+    """Return a hint to a column whose name is much like an absent one, if the names found are surely those of columns.
+
+    Without a header they are the cells of a record; if its line break is lost, a cell follows the last name. So half of
+    the wanted columns must be there, and a name that only begins like the absent one is not quoted.
+    """
+    if 2 * sum(name not in found for name in wanted) > len(wanted):
+        return ""
+    return close_match(absent, [name for name in found if not name.startswith(absent)])
 
 
 def _as_cells(values: Any) -> Cells:

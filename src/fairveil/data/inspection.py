@@ -19,6 +19,7 @@ import pandas as pd
 from fairveil.data.encoding import Encoder, MissingCells, canonical_texts, columns_of, numbers_of
 from fairveil.data.readers import CHUNK_ROWS, Chunk, columns_needed, read_chunks
 from fairveil.data.schema import IGNORE, Category, Schema, Sensitive, Target
+from fairveil.errors import without_array_sizes
 
 PROXY_ACCURACY = 0.99
 """A feature is a proxy if its level alone predicts the group of this share of the rows of known group."""
@@ -61,6 +62,7 @@ class SchemaMismatch:
     rule: str
 
 
+@without_array_sizes()
 def check_table(path: str | Path, schema: Schema, *, delimiter: str = ",") -> list[SchemaMismatch]:
     """Return what in a file does not fit its schema; mismatches that never occur are left out.
 

@@ -11,7 +11,10 @@ quote can swallow the records after it: one record would then decide what happen
 * cells with line breaks are not supported: each line of such a cell is taken for a record of its own;
 * a byte that is not UTF-8 is written `\xNN`; control characters stay in the cell;
 * a line with too few cells is filled up with empty cells, blank lines are skipped;
-* a line with too many cells or with quotes that do not match up is malformed and contributes nothing.
+* a line with too many cells, with quotes that do not match up, or of more than 16 MiB is malformed and contributes
+  nothing.
+
+In both formats a cell of more than a million characters (`MAX_CELL`) holds nothing.
 
 **Parquet.** Each Arrow type has one rule that no value can break:
 
@@ -47,17 +50,22 @@ from typing import Any, BinaryIO
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import types
 
+from fairveil._reading import check_file
 from fairveil._validation import check_number
-from fairveil.data.encoding import Encoder, columns_of
-from fairveil.data.schema import Schema, Sensitive, close_match
+from fairveil.data.encoding import Encoder, columns_of, similar_column
+from fairveil.data.schema import Schema, Sensitive
+from fairveil.data.values import MAX_CELL
 from fairveil.errors import BadStructureError, InvalidParameterError
 
 CHUNK_ROWS = 65_536
 MAX_HEADER_BYTES = 2**20
+MAX_LINE_BYTES = 2**24
+"""A longer line of a CSV file is malformed."""
 
 Record = list[str] | None
 """The cells of a line, None for a malformed line."""
@@ -195,9 +203,8 @@ def read_table(
 def read_chunks(path: str | Path, columns: Sequence[str] | None, chunk_rows: int, delimiter: str) -> Iterator[Chunk]:
     """Return the chunks of a file, with its structure checked before the first one is read."""
     check_number("chunk_rows", chunk_rows, whole=True)
-    names = table_columns(path, delimiter)
+    names = table_columns(path, delimiter, columns or ())
     path, wanted = Path(path), names if columns is None else list(columns)
-    check_present(path, wanted, names)
     parquet = _open_parquet(path)
     if parquet is None:
         return _csv_chunks(path, wanted, chunk_rows, delimiter)
@@ -212,17 +219,18 @@ def read_chunks(path: str | Path, columns: Sequence[str] | None, chunk_rows: int
     return _parquet_chunks(parquet, path, wanted, chunk_rows)
 
 
-def table_columns(path: str | Path, delimiter: str = ",") -> list[str]:
-    """Return the column names of a file, read from its header alone."""
+def table_columns(path: str | Path, delimiter: str = ",", wanted: Sequence[str] = ()) -> list[str]:
+    """Return the column names of a file, read from its header alone.
+
+    A table that lacks a wanted column, or has one twice, is refused; of what was found, only such names are quoted.
+    """
     path = Path(path)
-    if path.is_dir():
-        raise BadStructureError(f"Expected a CSV or Parquet file, got the folder {path}; name a file in it.")
+    check_file(path, "a CSV or Parquet file")
     try:
         with path.open("rb") as file:
             is_empty = not file.read(1)
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise BadStructureError(f"Expected a readable table at {path}; {reason}.") from None
+    except OSError as error:
+        raise BadStructureError(f"Expected a table that can be read at {path}; {error.strerror}.") from None
     if is_empty:
         raise BadStructureError(f"Expected a table with a header in {path}, got an empty file.")
     parquet = _open_parquet(path)
@@ -232,10 +240,22 @@ def table_columns(path: str | Path, delimiter: str = ",") -> list[str]:
     else:
         with parquet:
             names = list(parquet.schema_arrow.names)
-    names = [name.strip() for name in names]
+    names, wanted = [name.strip() for name in names], list(dict.fromkeys(wanted))
+    absent = [name for name in wanted if name not in names]
     repeated = [name for name, count in Counter(names).items() if count > 1 and name]
+    named = [f'"{name}"' for name in repeated if name in wanted]
+    if absent and not named:
+        listed = ", ".join(f'"{name}"{similar_column(name, wanted, names)}' for name in absent[:5])
+        more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
+        marks = [mark for mark in ";\t|" if len(names) == 1 and {*names[0].split(mark)} & {*wanted}]
+        hint = f"say --delimiter {marks[0]!r}" if marks else "compare them with its first line, which must name columns"
+        raise BadStructureError(
+            f"Expected the columns {listed}{more} in {path}, got a table without {len(absent)} of {len(wanted)} "
+            f"columns that are needed; {hint}."
+        )
     if repeated:
-        raise BadStructureError(f'Expected each column of {path} once, got "{repeated[0]}" twice; rename one.')
+        which = named[0] if named else "a name"
+        raise BadStructureError(f"Expected each column of {path} once, got {which} twice; rename one.")
     return names
 
 
@@ -244,20 +264,6 @@ def columns_needed(schema: Schema, sensitive: Sequence[Sensitive] = ()) -> list[
     extra = [schema.target.column, *(entry.column for entry in sensitive), schema.id_column]
     names = [*schema.columns, *extra, *(rule.column for rule in schema.where)]
     return list(dict.fromkeys(name for name in names if name is not None))
-
-
-def check_present(path: str | Path, wanted: Sequence[str], found: list[str]) -> None:
-    """Raise `BadStructureError` with a hint unless every wanted column is among those found."""
-    absent = [name for name in wanted if name not in found]
-    if not absent:
-        return
-    listed = ", ".join(found[:20]) + (", ..." if len(found) > 20 else "")
-    names = ", ".join(f'"{name}"{close_match(name, found)}' for name in absent[:5])
-    more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
-    # a header of one cell that another delimiter would split
-    marks = [mark for mark in (";", "\t", "|") if len(found) == 1 and mark in found[0]]
-    hint = f"; its cells seem to be separated by {marks[0]!r}: say --delimiter {marks[0]!r}" if marks else ""
-    raise BadStructureError(f"Expected the columns {names}{more} in {path}, which has: {listed[:500]}{hint}.")
 
 
 def _read_header(file: BinaryIO, path: Path, delimiter: str) -> list[str]:
@@ -286,11 +292,21 @@ def _csv_chunks(path: Path, wanted: list[str], chunk_rows: int, delimiter: str) 
     with path.open("rb") as file:
         names = [name.strip() for name in _read_header(file, path, delimiter)]
         places = {name: names.index(name) for name in wanted}
-        lines = (_without_line_break(raw.decode("utf-8", "backslashreplace")) for raw in file)
+        lines = _lines(file)
         blocks = iter(lambda: list(islice(lines, chunk_rows)), [])
         yield _csv_chunk(next(blocks, []), places, delimiter, len(names))
         for block in blocks:
             yield _csv_chunk(block, places, delimiter, len(names))
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a file; one that is too long is passed over and becomes a malformed one."""
+    while raw := file.readline(MAX_LINE_BYTES):
+        if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
+            while raw and not raw.endswith(b"\n"):
+                raw = file.readline(MAX_LINE_BYTES)
+            raw = b'"'
+        yield _without_line_break(raw.decode("utf-8", "backslashreplace"))
 
 
 def _without_line_break(text: str) -> str:
@@ -303,10 +319,12 @@ def _csv_chunk(lines: list[str], places: dict[str, int], delimiter: str, width: 
     if columns is not None:
         wanted = {name: columns[place] for name, place in places.items()}
     else:
-        found = list(records(lines, delimiter, width))
+        found: list[list[str] | None] = []
+        for cells in records(lines, delimiter, width):
+            found.append(None if cells is None else [cells[place] for place in places.values()])
         is_malformed = tuple(cells is None for cells in found)
         rows = [cells for cells in found if cells is not None]
-        wanted = {name: [cells[place] for cells in rows] for name, place in places.items()}
+        wanted = {name: [cells[index] for cells in rows] for index, name in enumerate(places)}
     frame = pd.DataFrame({name: pd.Series(cells, dtype=object) for name, cells in wanted.items()})
     return Chunk(frame, is_malformed)
 
@@ -380,11 +398,17 @@ def _parquet_chunks(file: pq.ParquetFile, path: Path, wanted: list[str], chunk_r
         raw = [raw_names[name] for name in wanted]
         if not file.metadata.num_rows:
             yield Chunk(as_frame([pa.nulls(0, file.schema_arrow.field(name).type) for name in raw], wanted))
+        n_left = file.metadata.num_rows
         try:
             for batch in file.iter_batches(batch_size=chunk_rows, columns=raw):
+                n_left -= len(batch)
                 yield Chunk(as_frame([batch.column(name) for name in raw], wanted))
+        except MemoryError:  # pyarrow's own is also an ArrowException
+            raise
         except (pa.ArrowException, OSError):
             raise _damaged(path) from None
+        if n_left:  # the footer promises more or fewer rows than there are
+            raise _damaged(path)
 
 
 def is_supported(kind: pa.DataType) -> bool:
@@ -393,6 +417,8 @@ def is_supported(kind: pa.DataType) -> bool:
         return is_supported(kind.storage_type)
     if types.is_dictionary(kind):
         return is_supported(kind.value_type)
+    if types.is_fixed_size_binary(kind) and kind.byte_width > MAX_CELL // 2:  # written with two digits a byte
+        return False
     supported = (*_KEPT_TYPES, *_TEXT_TYPES, *_WRITTEN_TYPES, *_OTHER_TYPES)
     return any(is_kind(kind) for is_kind in supported)
 
@@ -414,6 +440,8 @@ def _convert(array: pa.Array) -> pa.Array:
         raise TypeError(f"no rule for {kind}")  # the caller must check with is_supported
     if any(is_kind(kind) for is_kind in _TEXT_TYPES):
         raw = array.cast(pa.large_binary())
+        # a cell of more bytes than so many characters can take holds nothing, and its text is never made
+        raw = pc.if_else(pc.greater(pc.binary_length(raw), 4 * MAX_CELL), None, raw)
         try:
             array = raw.cast(text)
         except pa.ArrowInvalid:  # slower, with the same texts, because one of them is not UTF-8

@@ -30,6 +30,8 @@ from pydantic import (
     model_validator,
 )
 
+from fairveil._durable import replacing
+from fairveil._reading import read_bounded
 from fairveil.data.values import canonical_text, number_of
 from fairveil.errors import BadStructureError, FairveilError, MissingPublicFactError
 
@@ -40,6 +42,11 @@ IGNORE = "ignore"
 DEFAULT_BINS = 10
 DEFAULT_MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "None")
 MAX_LEVELS = 2**16  # codes are kept as uint16
+MAX_FEATURES = 2**20
+"""Encoded features of all columns together: a row of so many numbers takes 4 MiB."""
+MAX_SCHEMA_BYTES = 2**24
+MAX_PUBLIC = 10**12
+"""A larger declared number of rows is a slip: more than anybody has."""
 
 _PUBLIC_FACTS = {
     "bounds": "bounds = [low, high], the public range of the numbers",
@@ -50,6 +57,9 @@ _PUBLIC_FACTS = {
     "target": '[target] with column = "NAME" and classes = ["no", "yes"]',
 }
 """What to write where a public fact is missing."""
+
+LONGEST_COMPARED = 100
+"""Characters of a name for which a close match is sought."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TOML_WIDTH = 100
@@ -283,7 +293,7 @@ class Schema(Facts):
     name: str = ""
     source: str = ""
     notes: tuple[str, ...] = ()
-    n_public: int | None = Field(default=None, ge=1)
+    n_public: int | None = Field(default=None, ge=1, le=MAX_PUBLIC)
     id_column: ColumnName | None = None
     missing_values: tuple[str, ...] = DEFAULT_MISSING
     private_draft: bool = False
@@ -292,8 +302,26 @@ class Schema(Facts):
     where: tuple[Where, ...] = ()
     columns: dict[ColumnName, Annotated[Number | Category, Field(discriminator="type")]]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_bins(cls, facts: Any) -> Any:
+        """Refuse too many bins before any of them is made."""
+        columns = facts.get("columns") if isinstance(facts, dict) else None
+        tables = columns.values() if isinstance(columns, dict) else ()
+        bins = [table.get("bins") if isinstance(table, dict) else None for table in tables]
+        _check_features(sum(number for number in bins if isinstance(number, int) and 0 < number < MAX_LEVELS))
+        return facts
+
     @model_validator(mode="after")
     def _check(self) -> "Schema":
+        n_features = 0  # the numbers that a row is encoded as: of each level or bin, of scaled and of missing cells
+        for column in self.columns.values():
+            if isinstance(column, Category):
+                n_features += len(column.levels)
+            else:
+                n_bins = (len(column.edges) + 1) * (column.encode != "scale")
+                n_features += n_bins + (column.encode != "bins") + 1
+        _check_features(n_features)
         if not self.columns:
             raise BadStructureError("Expected at least one feature, got none; write one table [columns.NAME] for each.")
         if self.target.column in self.columns:
@@ -310,26 +338,37 @@ class Schema(Facts):
     @classmethod
     def read(cls, path: str | Path) -> "Schema":
         """Return the schema in a TOML file."""
+        content = read_bounded(Path(path), "a schema file", MAX_SCHEMA_BYTES)
         try:
-            facts = tomllib.loads(Path(path).read_bytes().decode("utf-8-sig"))
-        except OSError as error:
-            raise BadStructureError(f"Expected a readable schema file at {path}; {error.strerror or error}.") from None
+            facts = tomllib.loads(content.decode("utf-8-sig"))
         except UnicodeDecodeError:
             raise BadStructureError(f"Expected {path} to be a TOML schema; it is not UTF-8 text.") from None
         except tomllib.TOMLDecodeError as error:
             reason = str(error).splitlines()[0].rstrip(".")
             raise BadStructureError(f"Expected {path} to be a TOML schema; {reason}.") from None
+        except (ValueError, RecursionError):  # of Python itself: thousands of digits, thousands of brackets
+            raise BadStructureError(
+                f"Expected {path} to be a TOML schema; a number in it is too long or its brackets nest too deep."
+            ) from None
         try:
             return cls(**facts)
         except (BadStructureError, MissingPublicFactError) as error:
             raise type(error)(f"{path}: {error}") from None
 
     def write(self, path: str | Path) -> None:
-        """Write the schema as TOML; reading it back gives an equal schema."""
+        """Write the schema as TOML, whole or not at all; a private draft is readable by its owner only."""
         try:
-            Path(path).write_bytes(self.to_toml().encode())
-        except (OSError, UnicodeEncodeError) as error:
-            raise BadStructureError(f"Expected to write the schema to {path}; {error}.") from None
+            content = self.to_toml().encode()
+            with replacing(Path(path), 0o600 if self.private_draft else None) as new:
+                new.write_bytes(content)
+        except UnicodeEncodeError:
+            raise BadStructureError(
+                f"Expected names that UTF-8 can spell in the schema for {path}, got others; rename those columns."
+            ) from None
+        except OSError as problem:
+            raise BadStructureError(
+                f"Expected to write the schema to {path}, got {problem.strerror}; name another place."
+            ) from None
 
     def to_toml(self) -> str:
         """Return the schema as TOML that a person likes to read and edit."""
@@ -439,6 +478,14 @@ def _check_coding(facts: Target | Sensitive, names: Names, word: str) -> None:
         _check_distinct("values", [text for texts in facts.values.values() for text in texts])
 
 
+def _check_features(number: int) -> None:
+    if number > MAX_FEATURES:
+        raise BadStructureError(
+            f"Expected at most {MAX_FEATURES:,} encoded features in all, got {number:,}; declare fewer bins, cuts, "
+            'categories or columns, or write encode = "scale".'
+        )
+
+
 def _check_distinct(key: str, names: Sequence[str]) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
@@ -465,8 +512,9 @@ def _toml_value(value: Any, indent: int = 0) -> str:
     if isinstance(value, (int, float)):
         return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(value)
     if isinstance(value, str):
-        # JSON escapes all that TOML wants escaped except the DEL character.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        # JSON escapes all that TOML wants escaped except the DEL character; invisible characters are written out, too.
+        text = json.dumps(value, ensure_ascii=False)
+        return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
     if isinstance(value, Mapping):
         items = (f"{_toml_key(key)} = [{', '.join(map(_toml_value, item))}]" for key, item in value.items())
         return "{ " + ", ".join(items) + " }"
@@ -518,6 +566,7 @@ def _place_in_schema(location: tuple[int | str, ...]) -> str:
 
 
 def close_match(name: str, known: list[str]) -> str:
-    """Return a hint such as '; did you mean "bounds"?' or nothing."""
-    matches = get_close_matches(name, known, n=1)
+    """Return a hint such as '; did you mean "bounds"?' or nothing; long names are not compared, which takes long."""
+    is_short = len(name) <= LONGEST_COMPARED
+    matches = get_close_matches(name, [one for one in known if len(one) <= LONGEST_COMPARED], n=1) if is_short else []
     return f' (did you mean "{matches[0]}"?)' if matches else ""

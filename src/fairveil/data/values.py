@@ -17,6 +17,9 @@ _NUMERAL = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 _TRUTH = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}  # as pandas reads them, if all are such
 
+MAX_CELL = 2**20
+"""A cell of more characters holds nothing."""
+
 EXACT = 2**53
 """Decimals do not distinguish whole numbers from here on, and pandas makes decimals of whole numbers beside a null."""
 
@@ -36,10 +39,10 @@ def canonical_text(value: Any) -> str | None:
     if isinstance(value, (int, np.integer)):
         return _plain_text(int(value))
     if not isinstance(value, (float, np.floating)):
-        text = _plain_text(value) or ""
-        text = _TRUTH.get(text, text)
+        plain = _plain_text(value)
+        text = _TRUTH.get(plain or "", plain or "")
         if _NUMERAL.fullmatch(text) is None:
-            return text
+            return None if plain is None else text
         whole = _WHOLE.fullmatch(text)
         if whole is not None:  # digit by digit: a float would make large ids that differ the same
             text = "0" if whole[1].lstrip("+-") == "0" else whole[1].lstrip("+")
@@ -90,10 +93,9 @@ def is_lost_in_numbers(text: str) -> bool:
 
 
 def _plain_text(value: Any) -> str | None:
-    """Return a cell as text without blanks around it, None if it cannot be written down."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace").strip()
+    """Return a cell as text without blanks around it, None if it is too long or cannot be written down."""
     try:
-        return str(value).strip()
+        text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     except Exception:  # values never steer: an object that cannot be written down holds nothing
         return None
+    return text.strip() if len(text) <= MAX_CELL else None

@@ -4,25 +4,21 @@ The counts are (group x label x decision) with the group codes of a `Population`
 groups and, last, people of none of them. Names and values are fairlearn's where it has them.
 
 An interval holds the error of sampling people and the noise on the counts; where a rate is of too few people, the left
-side is unknown, never 0. Limits are Clopper's and Pearson's for one rate without noise; docs/proofs/certificates.md
-says how noise and several rates enter, and what is proved of it.
+side is unknown, never 0.
 """
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.special import betaincinv, ndtri
 
 from fairveil._typing import Float64Array
 from fairveil._validation import check_choice
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, bounds_of, groups_of
-from fairveil.fairness.rates import SMALLEST_GROUP, Bound, Population, Rate
-
-Terms = tuple[tuple[float, Rate], ...]
+from fairveil.fairness.limits import estimate_ratio, left_sides, range_of
+from fairveil.fairness.rates import Bound, Population, Rate
 
 
 @dataclass(frozen=True)
@@ -75,147 +71,6 @@ class BoundEstimate:
 
 
 @dataclass(frozen=True, eq=False)
-class LeftSide:
-    """A weighted sum of noisy rates, ready to be bounded at any level; leading axes are repeats.
-
-    Attributes
-    ----------
-    weights : array of shape (R,)
-    rates, sizes : arrays of shape (..., R)
-        Noisy rates, as they come (also below 0 or above 1), and how many people each is of.
-    inside, outside : arrays of shape (R,)
-        The variance of the noise on those counted in a rate's numerator, and on the rest of its people.
-    shared : float
-        The error of the sum over that of a sum of rates of different people.
-    """
-
-    weights: Float64Array
-    rates: Float64Array
-    sizes: Float64Array
-    inside: Float64Array
-    outside: Float64Array
-    shared: float = 1.0
-
-    @property
-    def value(self) -> Float64Array:
-        """The measured left side, from rates kept within 0 and 1."""
-        return np.clip(self.rates, 0.0, 1.0) @ self.weights
-
-    def upper(self, level: float) -> Float64Array:
-        """Return what the true left side is at most, with probability `level`; no rates can exceed it.
-
-        Errors add up in squares, but a step of the counts and the skewness of rare events do not: they add up plainly.
-        """
-        # A rate that is subtracted is too large where the rate of the others is too small.
-        is_minus = self.weights < 0
-        rates = np.where(is_minus, 1 - self.rates, self.rates)
-        inside, outside = np.where(is_minus, [self.outside, self.inside], [self.inside, self.outside])
-        each = _deviations(rates, self.sizes, inside, outside, level)
-        plain = np.minimum(each, max(0.5, (float(ndtri(level)) ** 2 - 1) / 3) / self.sizes)
-        squares = np.sqrt(np.square(each - plain) @ np.square(self.weights))
-        error = self.shared * (squares + plain @ np.abs(self.weights))
-        # A rate outside of [0, 1] is noise: pulling it back must never make a limit tighter.
-        center = np.maximum(self.value, self.rates @ self.weights)
-        return np.minimum(center + error, np.maximum(self.weights, 0.0).sum())
-
-    def lower(self, level: float) -> Float64Array:
-        """Return what the true left side is at least, with probability `level`."""
-        return -replace(self, weights=-self.weights).upper(level)
-
-
-def _deviations(
-    rates: Float64Array, sizes: Float64Array, inside: Float64Array, outside: Float64Array, level: float
-) -> Float64Array:
-    """Return how far above each measured rate the true one may be, noise and sampling together."""
-    z, rates = float(ndtri(level)), np.clip(rates, 0.0, 1.0)
-    sampling = _exact_deviations(rates, sizes, level)
-    if not np.any(inside + outside):
-        return sampling
-    reach = z * np.sqrt(np.maximum(inside, outside)) / sizes
-    ends = [np.clip(rates - reach, 0.0, 1.0), np.clip(rates + reach, 0.0, 1.0)]
-    noise = z / sizes * np.sqrt(np.maximum(*(inside * (1 - end) ** 2 + outside * end**2 for end in ends)))
-    # The share without noise is unknown too: among those that noise allows, the one nearest 1/2 varies most.
-    widest = np.clip(0.5, rates - noise, rates + noise)
-    sampling = np.maximum(sampling, _exact_deviations(widest, sizes, level))
-    more_people = 1 + z * np.sqrt(inside + outside) / sizes
-    return np.sqrt(more_people * sampling**2 + noise**2)
-
-
-def _exact_deviations(rates: Float64Array, sizes: Float64Array, level: float) -> Float64Array:
-    """Return the distance from a rate to its exact upper limit (Clopper and Pearson 1934)."""
-    chosen, others = rates * sizes, (1 - rates) * sizes
-    high = np.where(others > 0, betaincinv(chosen + 1, np.maximum(others, 1e-9), level), 1.0)
-    return np.maximum(high - rates, 0.0)
-
-
-def left_side(terms: Terms, counts: Float64Array, noise_variance: float, people: Population) -> LeftSide | None:
-    """Return a weighted sum of rates of these counts; None where a rate is of too few people to be estimated."""
-    weights = np.array([weight for weight, _ in terms])
-    # entries that no rate of the sum distinguishes are merged
-    forms = np.array([rate.forms(people) for _, rate in terms]).reshape(2 * len(terms), -1)
-    kinds, kind = np.unique(forms, axis=1, return_inverse=True)
-    above, below = kinds[::2], kinds[1::2]
-    merged, n_entries = np.zeros((2, kinds.shape[1]))
-    np.add.at(merged, kind.ravel(), counts.ravel())
-    np.add.at(n_entries, kind.ravel(), 1.0)
-    sizes, inside, everyone = below @ merged, above @ n_entries, below @ n_entries
-    if np.any(sizes < SMALLEST_GROUP + 3 * np.sqrt(noise_variance * everyone)):
-        return None
-    shared = _shared(weights, above, below, np.maximum(merged, 0.0), noise_variance * n_entries)
-    noise = noise_variance * inside, noise_variance * (everyone - inside)
-    return LeftSide(weights, above @ merged / sizes, sizes, *noise, shared)
-
-
-def range_of(terms: Terms) -> tuple[float, float]:
-    """Return the least and the largest value that the left side can have."""
-    weights = [weight for weight, _ in terms]
-    return math.fsum(min(weight, 0.0) for weight in weights), math.fsum(max(weight, 0.0) for weight in weights)
-
-
-def estimate_ratio(pair: LeftSide, level: float) -> tuple[float | None, float, float]:
-    """Return the first rate over the second with its limits, each at this level.
-
-    The low end is the largest ratio r for which `r * second - first <= 0` is shown, the high end the smallest for which
-    `first - r * second <= 0` is; above 1 it is infinite, for then it is not the smaller of two ratios.
-    """
-    first, second = np.clip(pair.rates, 0.0, 1.0)
-
-    def is_shown(ratio: float, sign: float) -> bool:
-        return bool(replace(pair, weights=sign * np.array([-1.0, ratio])).upper(level) <= 0)
-
-    low = _edge(lambda ratio: is_shown(ratio, 1.0))
-    high = _edge(lambda ratio: not is_shown(ratio, -1.0))
-    return (float(first / second) if second > 0 else None), low, (high if high < 1 else math.inf)
-
-
-def _edge(is_below: Callable[[float], bool]) -> float:
-    """Return the number in [0, 1] up to which this is true, to 1e-9."""
-    low, high = 0.0, 1.0
-    if is_below(high):
-        return high
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if is_below(middle) else (low, middle)
-    return low
-
-
-def _shared(
-    weights: Float64Array, above: Float64Array, below: Float64Array, merged: Float64Array, noise: Float64Array
-) -> float:
-    """Return the error of the sum over what it would be if no two rates shared people, by the delta method."""
-    if not np.any((below > 0).sum(axis=0) > 1):
-        return 1.0
-    # two more people inside and two outside of each rate's numerator, shared by the rates where they overlap
-    parts = np.concatenate([above, below - above])
-    enlarged = merged + (2 * parts / np.maximum(parts.sum(axis=1), 1.0)[:, None]).max(axis=0)
-    sizes = below @ enlarged
-    rates = above @ enlarged / sizes
-    slopes = weights[:, None] * (above - rates[:, None] * below) / sizes[:, None]
-    apart = np.square(slopes).sum(axis=0) @ (enlarged + noise)
-    return math.sqrt(np.square(slopes.sum(axis=0)) @ (enlarged + noise) / apart) if apart > 0 else 0.0
-
-
-@dataclass(frozen=True, eq=False)
 class Evaluation:
     """Noisy outcomes on rows kept apart from training, and what can be said from them.
 
@@ -258,7 +113,8 @@ class Evaluation:
 
     def accuracy(self, confidence: float = 0.95) -> Interval:
         """Return the share of right decisions."""
-        return self._rate(Rate("accuracy"), confidence)
+        (found,) = self._estimates([Bound(((1.0, Rate("accuracy")),), 1.0)], confidence)
+        return found.left
 
     def rates(
         self, rate: str = "selection_rate", attribute: str | None = None, confidence: float = 0.95
@@ -266,7 +122,8 @@ class Evaluation:
         """Return one rate (of the positive class) in every group of an attribute, or in every intersection."""
         names = self.people.names if attribute is None else self.people.attribute(attribute).groups
         groups = groups_of(self.people, attribute) if names else []
-        return {name: self._rate(Rate(rate, group), confidence) for name, group in zip(names, groups, strict=True)}
+        found = [self._estimates([Bound(((1.0, Rate(rate, group)),), 1.0)], confidence) for group in groups]
+        return {name: one.left for name, (one,) in zip(names, found, strict=True)}
 
     def gap(self, constraint: str | Parity = "demographic_parity", confidence: float = 0.95) -> Interval:
         """Return the largest difference that a parity compares, over its rates (and classes, if many).
@@ -288,10 +145,11 @@ class Evaluation:
         """
         pairs = list(self._comparisons(constraint))
         level = 1 - (1 - confidence) / max(2, len(pairs))
-        sides = [
-            left_side(((1.0, other), (1.0, one)), self.counts, self.noise_variance, self.people) for one, other in pairs
-        ]
-        found = [estimate_ratio(side, level) for side in sides if side is not None]
+        found = []
+        for one, other in pairs:
+            side, is_known = left_sides(((1.0, other), (1.0, one)), self.counts, self.noise_variance, self.people)
+            if is_known:
+                found.append(estimate_ratio(side, level))
         values = [value for value, _, _ in found if value is not None]
         if not values:
             return Interval(None, 0.0, 1.0, confidence)
@@ -328,12 +186,8 @@ class Evaluation:
         level = 1 - (1 - confidence) / (2 * max(1, n_statements))  # of each end
         estimates = []
         for bound in bounds:
-            side = left_side(bound.terms, self.counts, self.noise_variance, self.people)
-            value = None if side is None else float(side.value)
-            ends = range_of(bound.terms) if side is None else (float(side.lower(level)), float(side.upper(level)))
+            side, is_known = left_sides(bound.terms, self.counts, self.noise_variance, self.people)
+            value = float(side.value) if is_known else None
+            ends = (float(side.lower(level)), float(side.upper(level))) if is_known else range_of(bound.terms)
             estimates.append(BoundEstimate(bound, Interval(value, *ends, confidence)))
         return tuple(estimates)
-
-    def _rate(self, rate: Rate, confidence: float) -> Interval:
-        (found,) = self._estimates([Bound(((1.0, rate),), 1.0)], confidence)
-        return found.left

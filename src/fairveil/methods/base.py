@@ -23,7 +23,7 @@ from fairveil._random import Key, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
 from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning
+from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning, without_array_sizes
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
@@ -31,11 +31,11 @@ from fairveil.methods.inputs import FileSource, InputSpec, Predictor, PrefittedC
 from fairveil.models import PrefittedProbabilities
 from fairveil.models.rules import DecisionRule
 from fairveil.persistence import read_folder, save_folder
-from fairveil.privacy.ledger import Ledger, session_ledger
+from fairveil.privacy.ledger import Ledger, LedgerOrPath, open_ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import open_veils
-from fairveil.training.recipe import Progress, Recipe, no_progress
+from fairveil.training.recipe import Progress, Recipe, Task, no_progress
 from fairveil.training.run import Trained, make_counting_plan, make_plan, release_outcomes, run_plan
 from fairveil.training.tuning import Tuning, run_tuned_plan, tuned_plan
 
@@ -53,15 +53,16 @@ PARAMETERS = {
     "holdout": """holdout : float
         Share of the units held out, chosen by secret random numbers, to measure accuracy and gaps privately
         (`evaluation_`).""",
-    "ledger": """ledger : Ledger, optional
-        Privacy ledger for this data set. If None, a process-wide in-memory ledger is used, which is lost when the
-        process ends. Clones of the estimator share it.""",
+    "ledger": """ledger : Ledger, str or Path, optional
+        Privacy ledger for this data set, or its file: ``ledger="people.ledger.jsonl"``. If None, a process-wide
+        in-memory ledger is used, which is lost when the process ends. Clones of the estimator share it.""",
     "random_state": """random_state : int, Generator or None
         Seeds the public random numbers (initial weights); at epsilon = infinity it seeds everything. Noise is never
         seeded.""",
     "estimator": """estimator : fitted classifier with predict_proba, optional
-        Post-process this classifier instead of training one. How it was trained is not covered by the guarantee. Wrap
-        it in scikit-learn's FrozenEstimator if the post-processor is cloned.""",
+        Post-process this classifier instead of training one. How it was trained is not covered by the guarantee, and it
+        must answer each row by itself: it is tried on rows made from the schema, and refused if it does not. Wrap it in
+        scikit-learn's FrozenEstimator if the post-processor is cloned.""",
 }
 """The documentation of constructor parameters that estimators share; a class docstring names them as `{schema}`."""
 
@@ -252,7 +253,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         schema: Schema | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
-        ledger: Ledger | None = None,
+        ledger: LedgerOrPath | None = None,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -290,11 +291,18 @@ class BasePrivateClassifier(SearchAwareEstimator):
     def cautions(self) -> list[str]:
         """Return what users must know about this fitted classifier, in whole sentences."""
         check = self.final_check_
-        return [] if check is None or check.may_hold else [check.complaint()]
+        return [check.complaint()] if check is not None and check.excess.any() else []
 
     def noise_statements(self, constraints: Sequence[Constraint], confidence: float) -> list[dict[str, Any]]:
         """Return statements over the training noise that a method makes beside the certificate; most make none."""
         return []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the key of a randomized rule: a pickle, like a saved folder, never holds it."""
+        state = dict(super().__getstate__())
+        if state.get("key_") is not None:
+            state |= {"key_": None, "_predictor": replace(state["_predictor"], key=None)}
+        return state
 
     # --- fitting -----------------------------------------------------------------------------------------------
 
@@ -327,17 +335,21 @@ class BasePrivateClassifier(SearchAwareEstimator):
         started, arrays = time.perf_counter(), None
         if self.schema is None and math.isinf(self.epsilon) and isinstance(source, TableSource):
             source, arrays = self._checked_arrays(source)
-        inputs, plan = self._plan(tuning, arrays)
-        ledger = session_ledger() if self.ledger is None else self.ledger
+        inputs = self._input_spec(arrays)
+        plan = self.planned(tuning, inputs)
+        ledger = open_ledger(self.ledger, plan.is_private, depth)
         if self._is_candidate and plan.is_private:
             ledger.debit_unpriced("a search that compares fits on private rows outside the accounting")
         ledger.check(plan.charges())
         planned = time.perf_counter()
-        if self.schema is not None:
-            self.classes_ = inputs.classes_for(source.y)
-            self.feature_names_in_ = np.array(list(inputs.schema.columns), dtype=object)
-            self.n_features_in_ = len(self.feature_names_in_)
-        records = inputs.records(source)
+        with without_array_sizes():
+            if self.schema is not None:
+                self.classes_ = inputs.classes_for(source.y)
+                self.feature_names_in_ = np.array(list(inputs.schema.columns), dtype=object)
+                self.n_features_in_ = len(self.feature_names_in_)
+            records = inputs.records(source)
+        if isinstance(source, FileSource):
+            ledger.record_data(source.path)
         loaded = time.perf_counter()
         coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
         rng, purpose = public_coins(self.random_state), f"fit of {type(self).__name__}"
@@ -367,24 +379,24 @@ class BasePrivateClassifier(SearchAwareEstimator):
             raise InvalidParameterError("Expected at least two classes in y, got one class.")
         return TableSource(X, codes, source.sensitive_features), (X, y)
 
-    def _plan(self, tuning: Tuning | None, arrays: tuple[Any, Any] | None = None) -> tuple[InputSpec, AnyPlan]:
-        """Return the public side of the table, and the plan that a fit would follow."""
-        inputs = self._input_spec(arrays)
+    def planned(self, tuning: Tuning | None = None, inputs: InputSpec | None = None) -> AnyPlan:
+        """Return the plan that a fit would follow, from public facts alone; `inputs` are those of the table."""
+        inputs = self._input_spec() if inputs is None else inputs
         if tuning is None:
-            return inputs, make_plan(self._recipe(inputs), inputs.task, self.holdout)
+            return make_plan(self._recipe(inputs), inputs.task, self.holdout)
         if inputs.task.hides_attribute:
             raise InvalidParameterError(
                 "Expected no private choice among recipes if the attribute alone is secret, got one; pass one recipe."
             )
-        return inputs, tuned_plan(tuning, inputs.task, self.holdout)
-
-    def planned(self, tuning: Tuning | None = None) -> AnyPlan:
-        """Return the plan that a fit would follow, from public facts alone."""
-        return self._plan(tuning)[1]
+        return tuned_plan(tuning, inputs.task, self.holdout)
 
     def planned_recipe(self) -> Recipe:
         """Return how a fit would train, from public facts alone."""
         return self._recipe(self._input_spec())
+
+    def planned_task(self) -> Task:
+        """Return the public facts of the task that a fit would carry out."""
+        return self._input_spec().task
 
     # --- predictions -------------------------------------------------------------------------------------------
 
@@ -424,7 +436,9 @@ class BasePrivateClassifier(SearchAwareEstimator):
 
     # --- evidence ----------------------------------------------------------------------------------------------
 
-    def count_outcomes(self, source: Source, epsilon: float, delta: float, ledger: Ledger | None = None) -> Evaluation:
+    def count_outcomes(
+        self, source: Source, epsilon: float, delta: float, ledger: LedgerOrPath | None = None
+    ) -> Evaluation:
         """Return noisy (group x label x decision) counts on other people, for a certificate.
 
         Notes
@@ -437,11 +451,13 @@ class BasePrivateClassifier(SearchAwareEstimator):
         check_budget(epsilon, delta)
         inputs = self.inputs_
         plan = make_counting_plan(epsilon, delta, inputs.task.unit)
-        ledger = session_ledger() if ledger is None else ledger
-        ledger.check(plan.charges())
-        with threadpool_limits(1, user_api="blas"):
+        debited = open_ledger(ledger, plan.is_private, depth=4)
+        debited.check(plan.charges())
+        with threadpool_limits(1, user_api="blas"), without_array_sizes():
             records = inputs.records(source)
-            veil = open_veils(records, plan, ledger, secret_coins(), "counts for a certificate")["holdout"]
+            if isinstance(source, FileSource):
+                debited.record_data(source.path)
+            veil = open_veils(records, plan, debited, secret_coins(), "counts for a certificate")["holdout"]
             counts, variance = release_outcomes(veil, self.model_, self.params_, self.rule_, inputs.task)
         return Evaluation(counts, variance, inputs.people)
 
@@ -490,6 +506,8 @@ class BasePrivateClassifier(SearchAwareEstimator):
         facts = (schema, entries, plan.epsilon, plan.delta)
         loaded.inputs_ = InputSpec(*facts, predicts=predicts, prefitted=prefitted, protects=cls.protects)
         loaded._predictor = Predictor(loaded.inputs_, model, loaded.params_, loaded.rule_)
+        if prefitted is None:
+            loaded._predictor.check()
         return loaded.use_key(key)
 
 
@@ -505,7 +523,7 @@ class ConstrainedClassifier(BasePrivateClassifier):
         schema: Schema | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
-        ledger: Ledger | None = None,
+        ledger: LedgerOrPath | None = None,
         random_state: Any = None,
     ) -> None:
         self.constraint = constraint

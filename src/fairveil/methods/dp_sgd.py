@@ -169,8 +169,8 @@ class Descent:
     ) -> Fit:
         """Return the averaged parameters after all planned steps.
 
-        Guarantees
-        ----------
+        Notes
+        -----
         Everything here is computed from noisy sums: the guarantee is that of the veil's plan.
         """
         model, numbers = self.model_for(task), self.numbers_for(task)

@@ -23,8 +23,15 @@ from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.readers import EncodedTable, load_encoded
 from fairveil.data.schema import IGNORE, Category, Schema, Sensitive
 from fairveil.data.values import canonical_text
-from fairveil.errors import BadStructureError, InvalidParameterError, MissingPublicFactError
+from fairveil.errors import (
+    BadStructureError,
+    InvalidParameterError,
+    MissingPublicFactError,
+    NotEnoughMemoryError,
+    without_array_sizes,
+)
 from fairveil.fairness.rates import Attribute, Population
+from fairveil.methods.probing import check_rows_alone
 from fairveil.models.base import Model
 from fairveil.models.rules import DecisionRule, label_probabilities
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit
@@ -41,6 +48,11 @@ class PrefittedClassifier:
 
     classifier: Any
     columns: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the classifier's class."""
+        return type(self.classifier).__name__
 
     @classmethod
     def of(cls, classifier: Any, classes: tuple[str, ...]) -> "PrefittedClassifier":
@@ -59,7 +71,8 @@ class PrefittedClassifier:
         known = [canonical_text(name) for name in classifier.classes_]
         if sorted(map(str, known)) != sorted(classes):
             raise BadStructureError(
-                f"Expected a classifier of the schema's classes {list(classes)}, got one of {known}; edit [target]."
+                f"Expected a classifier of the schema's classes {list(classes)}, got one of other classes; edit "
+                "[target], or fit it to these."
             )
         return cls(classifier, tuple(known.index(name) for name in classes))
 
@@ -67,7 +80,7 @@ class PrefittedClassifier:
         """Return the class probabilities, shape (n_records, n_classes), in the order of the schema's classes.
 
         They come from code that fairveil does not control. The guarantee assumes that it answers each row by itself
-        and does not fail on a value.
+        (see `check_rows_alone`) and does not fail on a value.
         """
         if len(X) == 0:
             return np.empty((0, len(self.columns)), dtype=np.float32)
@@ -216,29 +229,51 @@ class InputSpec:
                     )
 
     def records(self, source: "Source") -> MemoryRecords | AttributeRecords:
-        """Return the encoded rows that count: those that the schema keeps and whose label and person are known."""
-        if isinstance(source, TableSource):
-            if source.y is None:
-                raise BadStructureError("Expected labels y, got None.")
-            columns = [source.y, *self._sensitive_columns(source.X, source.sensitive_features)]
-            y, levels, persons, counts = self.encoder.labels(source.X, columns, self.sensitive)
-            read = self.encoder.rows if self.prefitted is None else self.prefitted.probabilities
-            known = persons[counts] if self.schema.id_column else None
-            table = EncodedTable(read(source.X)[counts], y[counts], levels[counts], known)
-        elif self.prefitted is None:
-            names = [entry.column for entry in self.sensitive]
-            table = load_encoded(source.path, self.schema, names, delimiter=source.delimiter)
-        else:
-            raise InvalidParameterError(
-                "Expected rows in memory for a classifier that was fitted elsewhere, got a file; read it and use fit."
-            )
+        """Return the encoded rows that count: those that the schema keeps and whose label and person are known.
+
+        What public facts say is too much for this machine is refused before a row is read. Memory for the copies that
+        are made of the rows after the debit is requested here as well, so that a lack of it is found before anything
+        is paid for.
+        """
+        n_public, n_features = self.schema.n_public, self.encoder.n_features
+        n_copies = 2 + (n_public is None)  # of the rows: split, in secret order, and all of them to be counted
+        if n_public is not None and self.prefitted is None:
+            shape = (1 + n_copies, n_public, n_features)
+            try:
+                np.empty(shape, dtype=np.float32)  # memory that is never written to costs nothing
+            except (MemoryError, ValueError):  # ValueError: more than any machine can address
+                raise NotEnoughMemoryError(
+                    f"Expected about {4 * math.prod(shape) / 1e9:,.0f} GB of memory for n_public = {n_public:,} rows "
+                    f"of {n_features:,} encoded features and their copies, got less; use a machine with more, or "
+                    "fewer columns or bins."
+                ) from None
+        table = self._encoded(source)
         rows, groups = table.X, np.full(len(table.y), -1, dtype=np.int16)
         if self.sensitive:
             groups = self.people.code(list(table.groups.T))
         if self.predicts == "decoupled" and self.prefitted is None:
             rows = self._with_groups(rows, groups)
+        np.empty((n_copies, *rows.shape), dtype=rows.dtype)
         records = MemoryRecords(rows, table.y, groups, table.persons)
         return AttributeRecords.of(records, self.people.codes) if self.protects == "attribute" else records
+
+    def _encoded(self, source: "Source") -> EncodedTable:
+        if isinstance(source, TableSource):
+            if source.y is None:
+                raise BadStructureError("Expected labels y, got None.")
+            columns = [source.y, *self._sensitive_columns(source.X, source.sensitive_features)]
+            if self.prefitted is not None:
+                check_rows_alone(self.prefitted.name, self.prefitted.probabilities, self.schema, source.X)
+            y, levels, persons, counts = self.encoder.labels(source.X, columns, self.sensitive)
+            read = self.encoder.rows if self.prefitted is None else self.prefitted.probabilities
+            known = persons[counts] if self.schema.id_column else None
+            return EncodedTable(read(source.X)[counts], y[counts], levels[counts], known)
+        if self.prefitted is not None:
+            raise InvalidParameterError(
+                "Expected rows in memory for a classifier that was fitted elsewhere, got a file; read it and use fit."
+            )
+        names = [entry.column for entry in self.sensitive]
+        return load_encoded(source.path, self.schema, names, delimiter=source.delimiter)
 
     def groups(self, X: Any, sensitive_features: Any = None) -> NDArray[np.int16]:
         """Return the group code of each row; without a sensitive column everyone belongs to no group."""
@@ -326,14 +361,20 @@ class Predictor:
     rule: DecisionRule
     key: Key | None = None
 
+    @without_array_sizes()
     def decide(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> NDArray[np.integer]:
         """Return a class code for each row; the same record and key always get the same decision."""
+        if record_ids is not None and len(record_ids) != len(X):
+            raise BadStructureError(
+                "Expected record_ids of the length of X, got another length; pass one id for each row."
+            )
         groups, logits = self._groups_and_logits(X, sensitive_features)
         uniforms = np.zeros((2, len(groups)))
         if self.rule.needs_uniforms:
             uniforms = self._uniforms(X, record_ids)
         return self.rule.decide(logits, groups, uniforms)
 
+    @without_array_sizes()
     def probabilities(self, X: Any, sensitive_features: Any = None) -> NDArray[np.float64]:
         """Return the distribution of a randomized rule, else the model's class probabilities; shape (n, n_classes)."""
         groups, logits = self._groups_and_logits(X, sensitive_features)
@@ -341,15 +382,37 @@ class Predictor:
             return self.rule.distribution(logits, groups)
         return label_probabilities(logits, self.inputs.people.n_classes).T
 
+    @without_array_sizes()
     def distribution(self, X: Any, sensitive_features: Any = None) -> NDArray[np.float64]:
         """Return the probability of each decision, shape (n, n_classes)."""
         groups, logits = self._groups_and_logits(X, sensitive_features)
         return self.rule.distribution(logits, groups)
 
+    def check(self) -> None:
+        """Refuse a model, a rule and a schema that do not fit together, by a decision about a row of missing cells."""
+        names = [*self.inputs.schema.columns, *(entry.column for entry in self.inputs.sensitive)]
+        row = pd.DataFrame({name: pd.Series([None], dtype=object) for name in names})
+        try:
+            groups, logits = self._groups_and_logits(row, None)
+            shares = self.rule.distribution(logits, groups)
+            (decision,) = self.rule.decide(logits, groups, np.zeros((2, 1))).tolist()
+            is_sound = shares.shape == (1, self.inputs.people.n_classes) and 0 <= decision < shares.size
+            is_sound = is_sound and bool(np.isfinite(shares).all())
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError):
+            is_sound = False
+        if not is_sound:
+            raise BadStructureError(
+                "Expected a model, a rule and a schema that fit together, got others; save the model again."
+            )
+
     def _groups_and_logits(self, X: Any, sensitive_features: Any) -> tuple[NDArray[np.integer], NDArray[Any]]:
         groups: NDArray[Any] = np.zeros(len(X), dtype=np.int64)
         if self.rule.reads_group or self.inputs.predicts == "decoupled":
             groups = self.inputs.groups(X, sensitive_features)
+        if len(groups) != len(X):
+            raise BadStructureError(
+                "Expected sensitive_features of the length of X, got another length; pass one group for each row."
+            )
         # In double precision a row's decision does not depend on how many rows are decided with it.
         params: Any = self.params.astype(np.float64)
         return groups, self.model.logits(params, self.inputs.rows(X, groups).astype(np.float64))
@@ -373,8 +436,4 @@ class Predictor:
         if record_ids is None:
             return uniforms
         persons = encoder.persons(record_ids)
-        if len(persons) != uniforms.shape[1]:
-            raise BadStructureError(
-                f"Expected one id for each of {uniforms.shape[1]} rows, got {len(persons)}; name every record."
-            )
         return np.where(persons >= 0, uniforms_of_rows(self.key, persons[:, None]), uniforms)

@@ -12,6 +12,9 @@ one record is an outer product of its input and its delta, so its squared norm i
   `clip_norm * (1 - (16 + w/8) u)`, about 2e-6 below `clip_norm` for a hundred columns.
 * *Underflow.* Squares below 2^-126 may be lost, so `SQUARE_SLACK`, which is larger than all of them together,
   is added: a norm is never under-estimated.
+* *Sums.* `sum_products` adds up the products of at most 32 rows in float32 and these sums in float64, so that the sum
+  over n rows of one block errs by at most 34 n u clip norms (up to 256 rows: n + 2 instead of 34), whatever the
+  kernel and the order in which it adds.
 * *Overflow, NaN, infinity.* A record whose squared norm is not a finite float32 (norm above 1.8e19) adds
   exactly zero: its rows are set to zero before the product, because zero times infinity is NaN.
 """
@@ -46,6 +49,22 @@ def multiply_by_class(left: Float32Array, right: Float32Array, out: Float32Array
             np.matmul(row, right, out=product)
 
 
+SUM_ROWS, FEW_ROWS = 32, 256
+"""Products of so many rows are added up in float32; a block of few rows in all is added up at once."""
+
+
+def sum_products(left: Float32Array, right: Float32Array, out: Float32Array) -> None:
+    """Write `left @ right`, a sum over rows, to `out`; `left` is (width, n_rows), `right` is (n_rows, width)."""
+    n_rows = len(right)
+    if n_rows <= FEW_ROWS:
+        multiply_by_class(left, right, out)
+        return
+    whole = n_rows - n_rows % SUM_ROWS
+    chunks = left[:, :whole].reshape(len(left), -1, SUM_ROWS).transpose(1, 0, 2)
+    sums = np.matmul(chunks, right[:whole].reshape(-1, SUM_ROWS, right.shape[1]))
+    out[...] = np.add.reduce(sums, axis=0, dtype=np.float64) + left[:, whole:] @ right[whole:]
+
+
 def clip_factors(squares: Float32Array, clip_norm: Bound, width: int) -> tuple[Float32Array, NDArray[np.bool_] | None]:
     """Return the factor of each record's gradient, and which records must be set to zero (None: none).
 
@@ -68,11 +87,6 @@ def clip_factors(squares: Float32Array, clip_norm: Bound, width: int) -> tuple[F
     if isinstance(bound, np.ndarray):
         np.maximum(norms, SMALLEST_CLIP, out=norms)
     return np.divide(bound, norms, out=norms), broken
-
-
-def without(broken: NDArray[np.bool_], rows: Float32Array) -> Float32Array:
-    """Return a copy of `rows`, shape (n_rows, width), with the broken records set to zero."""
-    return np.where(broken[:, None], np.float32(0), rows)
 
 
 @dataclass(frozen=True)
@@ -147,11 +161,12 @@ class LinearSoftmax:
             factors, broken = clip_factors(self._squares(X, dlogits, known.row_norms), bound, width)
             dlogits = dlogits * factors
             if broken is not None:
-                X, dlogits = without(broken, X), np.where(broken, np.float32(0), dlogits)
+                zero = np.float32(0)
+                X, dlogits = np.where(broken[:, None], zero, X), np.where(broken, zero, dlogits)
         gradient = np.empty(self.n_params, dtype=np.float32)
-        multiply_by_class(dlogits, X, gradient[:n_weights].reshape(self.n_classes, self.n_features))
+        sum_products(dlogits, X, gradient[:n_weights].reshape(self.n_classes, self.n_features))
         if self.bias:
-            np.add.reduce(dlogits, axis=1, out=gradient[n_weights:])
+            gradient[n_weights:] = np.add.reduce(dlogits, axis=1, dtype=np.float64)
         return gradient
 
     @ignore_float_warnings

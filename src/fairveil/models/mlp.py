@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array
 from fairveil._validation import check_choice, check_number
 from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings, with_higher_biases
-from fairveil.models.linear import SQUARE_SLACK, clip_factors, multiply_by_class, without
+from fairveil.models.linear import SQUARE_SLACK, clip_factors, multiply_by_class, sum_products
 
 Layer = tuple[Float32Array, Float32Array]
 
@@ -103,16 +103,16 @@ class Perceptron:
                 np.multiply(hidden, factors[:, None], out=hidden)
             deltas[-1] = deltas[-1] * factors  # a copy: the caller's own
             if broken is not None:
-                inputs = [without(broken, rows) for rows in inputs]
-                deltas = [*(without(broken, d) for d in deltas[:-1]), without(broken, deltas[-1].T).T]
+                zero, is_row = np.float32(0), broken[:, None]
+                inputs = [np.where(is_row, zero, rows) for rows in inputs]
+                deltas = [*(np.where(is_row, zero, d) for d in deltas[:-1]), np.where(broken, zero, deltas[-1])]
         gradient = np.empty(self.n_params, dtype=np.float32)
         *inner, (class_weights, class_biases) = self.layers(gradient)
-        ones = np.ones(len(X), dtype=np.float32)
         for (weights, biases), rows, delta in zip(inner, inputs, deltas, strict=False):
-            np.matmul(rows.T, delta, out=weights)
-            np.matmul(ones, delta, out=biases)
-        multiply_by_class(deltas[-1], inputs[-1], class_weights)
-        np.add.reduce(deltas[-1], axis=1, out=class_biases)
+            sum_products(rows.T, delta, weights)
+            biases[...] = np.add.reduce(delta, axis=0, dtype=np.float64)
+        sum_products(deltas[-1], inputs[-1], class_weights)
+        class_biases[...] = np.add.reduce(deltas[-1], axis=1, dtype=np.float64)
         return gradient
 
     @ignore_float_warnings

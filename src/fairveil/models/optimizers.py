@@ -60,6 +60,11 @@ class Sgd:
         return params - self.learning_rate * velocity, state
 
 
+GUESSABLE_STEPS = 2
+"""Adam divides its first gradient by its own size, so the parameters of its first two steps follow from the start and
+from the signs of the noise, which can be guessed where few weights matter. Later steps divide by other gradients."""
+
+
 @dataclass(frozen=True)
 class Adam:
     """Adam (Kingma and Ba 2015) with bias-corrected moments.

@@ -1,10 +1,13 @@
-"""Logits whose bits depend on their own row alone: for counts of a model that is known before the rows are chosen.
+"""Outputs of models whose bits depend on their own row alone: for a model that is known before the rows are chosen.
 
 A matrix product rounds a row by where it stands in the table. While parameters carry fresh noise nobody can aim a row
-at an edge of the rounding; at a released model one can, and one row more would then tip the decisions of others. Here
-sums are made term by term: each number is multiplied and added by itself, whatever its place.
+at an edge of the rounding; at a released model one can, and one row more would then tip the decisions of others, or the
+slopes of their hidden units. Here sums are made term by term: each number is multiplied and added by itself, whatever
+its place.
 """
 
+from collections import deque
+from collections.abc import Iterator
 from functools import singledispatch
 from typing import Any
 
@@ -81,6 +84,38 @@ def _(model: PrefittedProbabilities, params: Float32Array, X: Float32Array) -> F
 
 
 @ignore_float_warnings
+def row_stable_forward(model: Model, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+    """Return what `model.forward` returns, each row's activations and logits from that row alone.
+
+    So which side of its edge a hidden unit is on, and with it the slope of a gradient, depends on no other row.
+    """
+    chunks = [X[start : start + CHUNK] for start in range(0, len(X), CHUNK)] or [X]
+    *hidden, logits = zip(*(row_stable_activations(model, params, chunk) for chunk in chunks), strict=True)
+    return (*map(np.concatenate, hidden), np.concatenate(logits, axis=1))
+
+
+@singledispatch
+def row_stable_activations(model: Any, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+    """Return hidden activations and logits by kind of model; any other kind computes each row in a table of its own."""
+    rows = [model.forward(params, X[place : place + 1]) for place in range(len(X))] or [model.forward(params, X)]
+    *hidden, logits = zip(*rows, strict=True)
+    return (*map(np.concatenate, hidden), np.concatenate(logits, axis=1))
+
+
+@row_stable_activations.register
+def _(model: LinearSoftmax, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+    return (row_stable_answer(model, params, X).astype(np.float32),)
+
+
+@row_stable_activations.register
+def _(model: Perceptron, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+    layers = list(_layers(model, params, X))
+    class_weights, class_biases = model.layers(params)[-1]
+    logits = row_stable_product(class_weights, layers[-1]) + class_biases[:, None]
+    return (*(np.ascontiguousarray(layer.T, dtype=np.float32) for layer in layers[1:]), logits.astype(np.float32))
+
+
+@ignore_float_warnings
 def row_stable_inputs(model: LinearSoftmax | Perceptron, params: Float32Array, X: Float32Array) -> Float64Array:
     """Return what the last layer reads, (inputs, B) in double precision, each column from its own row alone.
 
@@ -94,10 +129,16 @@ def row_stable_inputs(model: LinearSoftmax | Perceptron, params: Float32Array, X
 
 
 def _inputs(model: LinearSoftmax | Perceptron, params: Float32Array, X: Float32Array) -> Float64Array:
+    return deque(_layers(model, params, X), maxlen=1)[0]
+
+
+def _layers(model: LinearSoftmax | Perceptron, params: Float32Array, X: Float32Array) -> Iterator[Float64Array]:
+    """Yield the features and each hidden layer, shape (width, B), in double precision."""
     columns: Float64Array = np.ascontiguousarray(X.T, dtype=np.float64)
+    yield columns
     if isinstance(model, LinearSoftmax):
-        return columns
+        return
     for weights, biases in model.layers(params)[:-1]:
         columns = row_stable_product(weights.T, columns) + biases[:, None]
         columns = np.tanh(columns) if model.activation == "tanh" else np.maximum(columns, 0.0)
-    return columns
+        yield columns

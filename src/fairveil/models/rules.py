@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fairveil.models.losses import softmax
 from fairveil.models.row_stable import row_stable_product
 
-Floats = NDArray[Any]
+FloatArray = NDArray[Any]
 Codes = NDArray[np.integer]
 
 
@@ -35,14 +35,14 @@ class DecisionRule(Protocol):
     def fits(self, n_groups: int, n_classes: int, n_outputs: int) -> bool:
         """Whether the rule can decide everyone among so many group codes, classes and outputs of a model."""
 
-    def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:
+    def decide(self, logits: FloatArray, groups: Codes, uniforms: FloatArray) -> Codes:
         """Return a class code for each record."""
 
-    def distribution(self, logits: Floats, groups: Codes) -> Floats:
+    def distribution(self, logits: FloatArray, groups: Codes) -> FloatArray:
         """Return the probability of each decision, shape (B, K)."""
 
 
-def label_probabilities(logits: Floats, n_classes: int) -> Floats:
+def label_probabilities(logits: FloatArray, n_classes: int) -> FloatArray:
     """Return P(label), shape (K, B); the outputs of a joint model are added up over its groups.
 
     Examples
@@ -66,11 +66,11 @@ class Argmax:
         """Return whether the rule can decide everyone: one output for each class."""
         return n_outputs == n_classes
 
-    def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:
+    def decide(self, logits: FloatArray, groups: Codes, uniforms: FloatArray) -> Codes:
         """Return a class code for each record."""
         return logits.argmax(axis=0)
 
-    def distribution(self, logits: Floats, groups: Codes) -> Floats:
+    def distribution(self, logits: FloatArray, groups: Codes) -> FloatArray:
         """Return the probability of each decision, shape (B, K)."""
         return np.eye(len(logits))[logits.argmax(axis=0)]
 
@@ -87,12 +87,12 @@ class RandomizedByKey:
         """Return whether the rule can decide everyone: one output for each class."""
         return n_outputs == n_classes
 
-    def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:
+    def decide(self, logits: FloatArray, groups: Codes, uniforms: FloatArray) -> Codes:
         """Return a class code for each record."""
         ends = np.cumsum(softmax(logits)[:-1], axis=0)
         return (uniforms[0] >= ends).sum(axis=0)
 
-    def distribution(self, logits: Floats, groups: Codes) -> Floats:
+    def distribution(self, logits: FloatArray, groups: Codes) -> FloatArray:
         """Return the probability of each decision, shape (B, K)."""
         return softmax(logits).T
 
@@ -112,8 +112,8 @@ class RandomizedThresholds:
         The width of a uniform number added to every margin, so that equal margins do not tie.
     """
 
-    thresholds: Floats
-    weights: Floats
+    thresholds: FloatArray
+    weights: FloatArray
     jitter: float = 0.0
 
     reads_group = True
@@ -128,7 +128,7 @@ class RandomizedThresholds:
         """Whether decisions depend on the uniform numbers."""
         return self.is_random or self.jitter > 0
 
-    def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:
+    def decide(self, logits: FloatArray, groups: Codes, uniforms: FloatArray) -> Codes:
         """Return a class code for each record."""
         ends = np.cumsum(self.weights, axis=1)[:, :-1]
         # rounding must not lead beyond the last threshold that has a weight
@@ -153,7 +153,7 @@ class RandomizedThresholds:
             and _is_width(self.jitter)
         )
 
-    def distribution(self, logits: Floats, groups: Codes) -> Floats:
+    def distribution(self, logits: FloatArray, groups: Codes) -> FloatArray:
         """Return the probability of each decision, shape (B, K)."""
         above = (logits[1] - logits[0]).astype(np.float64)[:, None] - self.thresholds[groups]
         passes = np.clip(above / self.jitter + 0.5, 0.0, 1.0) if self.jitter else above > 0
@@ -175,7 +175,7 @@ class TiltedArgmax:
         The width of a uniform number added to every class, so that equal sums do not tie.
     """
 
-    weights: Floats
+    weights: FloatArray
     jitter: float = 0.0
 
     is_random = False
@@ -196,7 +196,7 @@ class TiltedArgmax:
         shape = tables and np.shape(self.weights)[1:] == (n_classes, n_outputs)
         return bool(shape and np.isfinite(self.weights).all()) and _is_width(self.jitter)
 
-    def scores(self, logits: Floats, groups: Codes) -> Floats:
+    def scores(self, logits: FloatArray, groups: Codes) -> FloatArray:
         """Return the tilted sums, shape (K, B)."""
         outputs = softmax(logits)
         if len(self.weights) == 1:
@@ -207,7 +207,7 @@ class TiltedArgmax:
             np.copyto(scores, row_stable_product(table, outputs), where=codes == group)
         return scores
 
-    def decide(self, logits: Floats, groups: Codes, uniforms: Floats) -> Codes:
+    def decide(self, logits: FloatArray, groups: Codes, uniforms: FloatArray) -> Codes:
         """Return a class code for each record."""
         scores = self.scores(logits, groups)
         if self.jitter:
@@ -216,7 +216,7 @@ class TiltedArgmax:
             scores = scores + self.jitter * (own - 0.5)
         return scores.argmax(axis=0)
 
-    def distribution(self, logits: Floats, groups: Codes) -> Floats:
+    def distribution(self, logits: FloatArray, groups: Codes) -> FloatArray:
         """Return the probability of each decision with ties broken for the first, shape (B, K)."""
         scores = self.scores(logits, groups)
         return np.eye(len(scores))[scores.argmax(axis=0)]

@@ -9,8 +9,8 @@ import multiprocessing
 import os
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,8 +26,29 @@ from fairveil.accounting.events import (
     charge_from_dict,
     to_dict,
 )
-from fairveil.errors import BudgetExceededError, DamagedLedgerError, SealedLedgerError
-from fairveil.privacy.journal import Journal
+from fairveil.accounting.pricing import compositions_of
+from fairveil.errors import (
+    BudgetExceededError,
+    DamagedLedgerError,
+    InvalidParameterError,
+    MemoryLedgerWarning,
+    SealedLedgerError,
+    UnsupportedEventError,
+)
+from fairveil.privacy.journal import RESTORE, Contents, Head, Journal, Line, MakeLines, link, refused
+from fairveil.privacy.known_data import Fingerprint, content_of, hide_like, remember
+
+MAX_DEPTH = 40
+"""Lines nested more deeply than this are not read; events of real plans need less than 20."""
+
+SMALLEST_NUMBER, LARGEST_NUMBER = 1e-30, 1e15
+"""Numbers of events beyond these (but 0) are no plan's, and computations with them may fail."""
+
+MOST_USES = 1e12
+"""More uses than this have no price at any delta that matters."""
+
+TORN = "torn"
+"""The kind of a line that notes that an incomplete line was dropped before it."""
 
 ROUNDING = 1 + 1e-9
 
@@ -56,10 +77,32 @@ class Entry:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Proof that a release was debited; a veil cannot be opened without one."""
+    """Proof that a release was debited; a veil cannot be opened without one.
+
+    `head` is that of the ledger with the entry as its last line: a ledger that does not pass through it lost the entry.
+    """
 
     entry: Entry
     split: str
+    head: Head | None = None
+
+
+@dataclass(frozen=True)
+class LedgerState:
+    """What the lines of a ledger state at one moment.
+
+    `n_incomplete` is how many incomplete lines at the end of the file were dropped, or will be at the next debit.
+    """
+
+    entries: tuple[Entry, ...]
+    charges: list[Charge]
+    budgets: tuple[Budget, ...]
+    fingerprints: tuple[Fingerprint, ...]
+    n_incomplete: int
+    contents: Contents
+
+
+_Fact = Entry | Budget | Fingerprint | None
 
 
 class PublicPlan(Protocol):
@@ -82,28 +125,31 @@ class PublicPlan(Protocol):
 
 
 class _Store(Protocol):
-    def read(self) -> list[dict[str, Any]]: ...
+    def read(self) -> Contents: ...
 
-    def appending(self) -> AbstractContextManager[list[dict[str, Any]]]: ...
+    def append(self, make_lines: MakeLines) -> Head | None: ...
 
 
 class _Memory:
     """A journal that lives as long as its process, and only there: a copy elsewhere would lose its debits."""
 
     def __init__(self) -> None:
-        self._lines: list[dict[str, Any]] = []
+        self._lines: list[Line] = []
+        self._chains: list[str] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
 
-    def read(self) -> list[dict[str, Any]]:
-        return list(self._lines)
+    def read(self) -> Contents:
+        return Contents(tuple(self._lines), tuple(self._chains))
 
-    @contextmanager
-    def appending(self) -> Iterator[list[dict[str, Any]]]:
+    def append(self, make_lines: MakeLines) -> Head | None:
         if os.getpid() != self._process:
             raise SealedLedgerError(_sealed("a ledger in memory was carried into another process"))
         with self._lock:
-            yield self._lines
+            for line in make_lines(self.read()):
+                self._chains.append(link(self._chains, line))
+                self._lines.append(line)
+            return self.read().head
 
 
 def _sealed(what: str) -> str:
@@ -138,29 +184,73 @@ class Ledger:
         self.path = None if path is None else Path(path)
         self.is_sealed = False
         self._token = uuid.uuid4().hex
-        self._store: _Store = _Memory() if self.path is None else Journal(self.path)
+        self._store: _Store = _Memory()
+        if self.path is not None:
+            try:
+                self._store = Journal(Path(os.path.abspath(self.path)))  # also after the current folder changes
+            except OSError as problem:
+                raise refused(self.path, problem) from None
+        self._newest: Head | None = None  # after the last line that was appended by this object
+        self._facts: dict[str, _Fact] = {}  # by the hash of their line and all before it
         if budget is not None:
             self.set_budget(budget)
 
     @classmethod
     def sealed(cls) -> "Ledger":
         """Return an empty ledger that refuses to spend, for a model that was loaded without its ledger."""
-        return _sealed_copy(None, uuid.uuid4().hex)
+        return _sealed_copy(None, None, uuid.uuid4().hex)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All debits so far, oldest first."""
-        return tuple(_entry(line) for line in _debits(self._store.read()))
+        return self.state().entries
 
     @property
     def budget(self) -> Budget | None:
         """The budget in force, if one was ever set."""
-        budgets = [line for line in self._store.read() if line["kind"] == "budget"]
-        return Budget(budgets[-1]["epsilon"], budgets[-1]["delta"]) if budgets else None
+        return next(reversed(self.state().budgets), None)
+
+    @property
+    def head(self) -> Head | None:
+        """How far the ledger has come: the number of its lines and their hash; None if it is empty."""
+        return self.state().contents.head
+
+    @property
+    def has_head_file(self) -> bool:
+        """Whether a head is kept beside the file, so that lines removed at its end are noticed."""
+        return isinstance(self._store, Journal) and self._store.head is not None
+
+    @property
+    def n_incomplete(self) -> int:
+        """How many incomplete lines at the end of the file were dropped, or will be at the next debit."""
+        return self.state().n_incomplete
+
+    def passes(self, head: Head) -> bool:
+        """Say whether this ledger continues the one that the head was taken of."""
+        return self._store.read().passes(head)
 
     def set_budget(self, budget: Budget) -> None:
         """Put a budget in force; a later one replaces it, and both stay on the ledger."""
-        self._append({"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta})
+        self._append(lambda state: [{"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta}])
+
+    def record_data(self, data: str | Path) -> None:
+        """Note on a ledger file, before a debit, which data file it is about; a ledger in memory notes nothing.
+
+        The note is a salted fingerprint of the content, by which the command line recognizes copies of the file. It
+        is written once for each content.
+        """
+        if self.is_sealed or not isinstance(self._store, Journal) or (content := content_of(Path(data))) is None:
+            return
+        new, place = Fingerprint.of(content), self._store.path
+        line: Line = {"kind": "data", "salt": new.salt, "digest": new.digest}
+        self._append(lambda state: [] if _is_about(state, content) else [line])
+        hide_like(place, Path(data))
+        remember(place)
+
+    def is_about(self, data: str | Path) -> bool:
+        """Say whether the ledger notes this data file, or a copy of it."""
+        content = content_of(Path(data))
+        return content is not None and _is_about(self.state(), content)
 
     def debit_plan(self, plan: PublicPlan, coins: Coins, purpose: str) -> Receipt:
         """Debit a plan under a new split name; with coins that are not secret, it is debited as not private."""
@@ -180,8 +270,17 @@ class Ledger:
     ) -> Receipt:
         """Debit events before they happen, or refuse; on return they are on disk."""
         charges, details = tuple(charges), dict(details or {})
-        at = self._append({"kind": "debit", "purpose": purpose, "details": details}, charges)
-        return Receipt(Entry(at, purpose, charges, details), split)
+        line: Line = {"kind": "debit", "purpose": purpose, "details": details}
+        line["charges"] = [to_dict(charge) for charge in charges]
+        try:
+            _fact({**line, "at": ""})
+        except DamagedLedgerError:  # what is written must be readable
+            raise InvalidParameterError(
+                f"Expected events with numbers from {SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g} and at most "
+                f"{MOST_USES:g} uses, got others, which have no price; nothing was debited."
+            ) from None
+        at, head = self._append(lambda state: [line], charges)
+        return Receipt(Entry(at, purpose, charges, details), split, head)
 
     def debit_unpriced(self, reason: str) -> Receipt:
         """Record a choice that used private rows outside any accounting: no total can be stated after it."""
@@ -189,65 +288,84 @@ class Ledger:
 
     def epsilon(self, delta: float, relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE) -> float:
         """Return the composed total of everything ever released, at this delta."""
-        charges = [charge for entry in self.entries for charge in entry.charges]
-        return _total(charges, check_number("delta", delta, below=1), relation)
+        return total_epsilon(self.state().charges, check_number("delta", delta, below=1), relation)
 
     @property
     def units(self) -> tuple[str, ...]:
         """Whom the entries hide, "record" or "person by COLUMN"; with more than one, no total can be stated."""
-        return units_of(charge for entry in self.entries for charge in entry.charges)
+        return units_of(self.state().charges)
 
-    def _append(self, line: dict[str, Any], charges: Sequence[Charge] | None = None) -> str:
-        """Write a line with its charges, unless they exceed the budget, and return its time."""
+    def check(self, charges: Iterable[Charge]) -> None:
+        """Refuse now, before any data is read, what `debit` would refuse later."""
+        self.state(charges)
+
+    def _append(
+        self, make_lines: Callable[[LedgerState], list[Line]], charges: tuple[Charge, ...] = ()
+    ) -> tuple[str, Head | None]:
+        """Write the lines that fit what is on the ledger, and return their time and the head after them."""
         if self.is_sealed:
             raise SealedLedgerError(_sealed("this is a copy"))
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        with self._store.appending() as lines:
-            if charges:
-                self.check(charges, lines)
-            debited = {} if charges is None else {"charges": [to_dict(charge) for charge in charges]}
-            lines.append({**line, **debited, "at": at})
-        return at
+        head = self._store.append(
+            lambda past: [{**line, "at": at} for line in make_lines(self.state(charges, past))],
+        )
+        self._newest = head
+        return at, head
 
-    def check(self, charges: Iterable[Charge], lines: list[dict[str, Any]] | None = None) -> None:
-        """Refuse now, before any data is read, what `debit` would refuse later; `lines` are those of the journal."""
-        lines, charges = self._store.read() if lines is None else lines, tuple(charges)
-        budgets = [line for line in lines if line["kind"] == "budget"]
-        if not budgets:
-            return
-        budget = Budget(budgets[-1]["epsilon"], budgets[-1]["delta"])
-        past = [charge for line in _debits(lines) for charge in _entry(line).charges]
-        if len(units := units_of([*past, *charges])) > 1:
-            raise BudgetExceededError(
-                f"Expected one unit of protection on this ledger, got {' and '.join(units)}, which have no common "
-                "total; nothing was released: keep to one unit, or use a ledger without a budget."
+    def state(self, charges: Iterable[Charge] = (), locked: Contents | None = None) -> LedgerState:
+        """Return what the lines state, all of them read and checked; what was debited here must be among them.
+
+        Parameters
+        ----------
+        charges : iterable of Charge
+            Refused if the budget does not allow them after all that is on the ledger.
+        locked : Contents, optional
+            The lines, if they were read already and nobody can append meanwhile.
+        """
+        newest = self._newest  # before reading: another thread may append in between
+        contents = self._store.read() if locked is None else locked
+        if newest is not None and not contents.passes(newest):
+            raise DamagedLedgerError(
+                f"Expected all that was debited through the ledger {self.path}, got a file without it, which was "
+                f"removed, cut or replaced meanwhile, so no total can be stated and nothing is written; {RESTORE}."
             )
-        total = _total([*past, *charges], budget.delta)
-        if total > budget.epsilon * ROUNDING:
-            spent = _total(past, budget.delta)
-            raise BudgetExceededError(
-                f"Expected a total epsilon of at most {budget.epsilon:g} at delta {budget.delta:g}, got {total:.4g} "
-                f"({spent:.4g} is already spent); nothing was released: ask for less or raise the budget."
-            )
+        facts = []
+        for line, chain in zip(contents.lines, contents.chains, strict=True):
+            if chain not in self._facts:
+                self._facts[chain] = _fact(line)
+            facts.append(self._facts[chain])
+        entries = tuple(fact for fact in facts if isinstance(fact, Entry))
+        state = LedgerState(
+            entries,
+            [charge for entry in entries for charge in entry.charges],
+            tuple(fact for fact in facts if isinstance(fact, Budget)),
+            tuple(fact for fact in facts if isinstance(fact, Fingerprint)),
+            sum(line["kind"] == TORN for line in contents.lines) + contents.is_torn,
+            contents,
+        )
+        if state.budgets and (more := tuple(charges)):
+            _check(more, state.budgets[-1], state.charges)
+        return state
 
     def __sklearn_clone__(self) -> "Ledger":
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _sealed_copy, (None if self.path is None else str(self.path), self._token)
+        place = (None, None) if self.path is None else (str(self.path), self._newest)
+        return _sealed_copy, (*place, self._token)
 
     def __repr__(self) -> str:
         where = "in memory" if self.path is None else f"'{self.path}'"
         return f"Ledger({where}{', sealed' if self.is_sealed else ''})"
 
 
-def _sealed_copy(path: str | None, token: str) -> Ledger:
+def _sealed_copy(path: str | None, newest: Head | None, token: str) -> Ledger:
     ledger = Ledger(path)
-    ledger.is_sealed, ledger._token = True, token
+    ledger.is_sealed, ledger._newest, ledger._token = True, newest, token
     return ledger
 
 
-def _total(
+def total_epsilon(
     charges: list[Charge],
     delta: float,
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
@@ -262,25 +380,102 @@ def units_of(charges: Iterable[Charge]) -> tuple[str, ...]:
     return tuple(sorted({charge.unit for charge in hiding}))
 
 
-def _entry(line: Mapping[str, Any]) -> Entry:
+def _check(charges: tuple[Charge, ...], budget: Budget, past: list[Charge]) -> None:
+    """Refuse charges that a budget does not allow after those of the past."""
+    if len(units := units_of([*past, *charges])) > 1:
+        raise BudgetExceededError(
+            f"Expected one unit of protection on this ledger, got {' and '.join(units)}, which have no common "
+            "total; nothing was released: keep to one unit, or use a ledger without a budget."
+        )
+    total = total_epsilon([*past, *charges], budget.delta)
+    if total > budget.epsilon * ROUNDING:
+        spent = total_epsilon(past, budget.delta)
+        raise BudgetExceededError(
+            f"Expected a total epsilon of at most {budget.epsilon:g} at delta {budget.delta:g}, got {total:.4g} "
+            f"({spent:.4g} is already spent); nothing was released: ask for less or raise the budget."
+        )
+
+
+def _fact(line: Line) -> _Fact:
+    """Return what a line states, None if it only notes that a line was dropped; anything else is refused."""
+    kind = line.get("kind")
+    if kind == TORN:
+        return None
+    if kind not in ("debit", "budget", "data"):
+        raise DamagedLedgerError("Expected debits and budgets only, got a line of another kind; update fairveil.")
     try:
+        _check_size(line)
+        if kind == "budget":
+            return Budget(line["epsilon"], line["delta"])
+        if kind == "data":
+            return Fingerprint(str(line["salt"]), str(line["digest"]))
         charges = tuple(charge_from_dict(charge) for charge in line["charges"])
-        return Entry(line["at"], line["purpose"], charges, line["details"])
+        if compositions_of(charges).magnitude.n_uses > MOST_USES:
+            raise OverflowError
+        at, purpose, details = line["at"], line["purpose"], line["details"]
+        is_sound = isinstance(at, str) and isinstance(purpose, str) and isinstance(details, dict)
+        for name in ("epsilon", "delta") if is_sound else ():
+            if details.get(name) is not None:
+                check_number(name, details[name], at_most=math.inf)
     except KeyError as missing:
-        raise DamagedLedgerError(
-            f"Expected a ledger entry with {missing}, got one without; restore a backup."
-        ) from None
+        raise DamagedLedgerError(f"Expected a ledger entry with {missing}, got one without; {RESTORE}.") from None
+    except (InvalidParameterError, TypeError, ArithmeticError, RecursionError) as problem:
+        if isinstance(problem, UnsupportedEventError):
+            raise
+        is_sound = False
+    if not is_sound:
+        raise DamagedLedgerError(f"Expected a readable ledger entry, got one of another form; {RESTORE}.")
+    return Entry(at, purpose, charges, details)
 
 
-def _debits(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    strangers = {line.get("kind") for line in lines} - {"debit", "budget"}
-    if strangers:
-        raise DamagedLedgerError(f"Expected debits and budgets only, got {strangers.pop()!r}; update fairveil.")
-    return [line for line in lines if line["kind"] == "debit"]
+def _is_about(state: LedgerState, content: bytes) -> bool:
+    return any(fingerprint.fits(content) for fingerprint in state.fingerprints)
+
+
+def _check_size(line: Line) -> None:
+    """Refuse what is nested too deeply, or has numbers too large or too small, to be read and priced."""
+    level: list[Any] = [line.get("charges")]
+    for _ in range(MAX_DEPTH):
+        numbers = [abs(value) for value in level if isinstance(value, (int, float)) and value]
+        if not all(SMALLEST_NUMBER <= number <= LARGEST_NUMBER for number in numbers):
+            raise OverflowError
+        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
+        level = [value for values in inner for value in values]
+    if level:
+        raise RecursionError
 
 
 _FIRST_PROCESS = os.getpid()
 _PROCESS_LEDGER = Ledger()
+
+
+LedgerOrPath = Ledger | str | Path
+
+
+def open_ledger(ledger: LedgerOrPath | None, is_private: bool = True, depth: int = 2) -> Ledger:
+    """Return the ledger itself, that of a file, or the one of this process in memory.
+
+    The first private release that is recorded in memory alone is announced by a warning, `depth` calls above the
+    caller's.
+    """
+    if isinstance(ledger, Ledger):
+        return ledger
+    if isinstance(ledger, (str, Path)):
+        return Ledger(ledger)
+    if ledger is not None:
+        raise InvalidParameterError(
+            f"Expected ledger to be a Ledger or the path of its file, got {type(ledger).__name__}; write "
+            'ledger="people.ledger.jsonl".'
+        )
+    kept = session_ledger()
+    if is_private and not kept.entries:
+        warnings.warn(
+            "What is released here is recorded by a ledger in memory, which is lost when this process ends. Pass "
+            'ledger="people.ledger.jsonl" to keep the privacy ledger of these people in a file.',
+            MemoryLedgerWarning,
+            stacklevel=depth + 1,
+        )
+    return kept
 
 
 def session_ledger() -> Ledger:

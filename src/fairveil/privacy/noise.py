@@ -1,7 +1,7 @@
 """Noise distributions by name: what one use costs, which norm of a record must be bounded, how noise is added.
 
 Plan, ledger and veil know a distribution by its name only; `register_noise_distribution` adds a further one. It belongs
-to the trusted base: nothing checks that `add` draws what `event` charges for.
+to the trusted base: its draws are tried once (`probes.check_noise`), but nothing checks that `event` charges for them.
 
 Gaussian and Laplace noise is floating point from secret coins; the noisy sum is then rounded to a public grid, so that
 the low bits of the exact sum do not show. Counts can have exact discrete noise by integer arithmetic only (rejection
@@ -27,6 +27,7 @@ from fairveil.accounting.events import (
     LaplaceRelease,
 )
 from fairveil.errors import InvalidParameterError
+from fairveil.privacy.probes import check_noise
 
 Total = NDArray[np.floating] | NDArray[np.integer]
 
@@ -172,20 +173,29 @@ def noise_distribution(name: str) -> NoiseDistribution:
 
 
 def register_noise_distribution(law: NoiseDistribution) -> NoiseDistribution:
-    """Register a noise distribution for plans and veils; a name cannot be registered again for another one."""
+    """Register a noise distribution for plans and veils; a name cannot be registered again for another one.
+
+    It is refused if its draws show less noise than its spread states, or noise that does not come from the coins.
+    """
     if _laws.get(law.name, law) != law:
         raise InvalidParameterError(f"Expected a name that no other noise distribution has, got {law.name!r}.")
+    if law.name not in _laws:
+        check_noise(law.name, law.add, law.spread, law.is_whole)
     _laws[law.name] = law
     return law
 
 
-for _law in (
-    NoiseDistribution("gaussian", GaussianRelease, 2, add_gaussian),
-    NoiseDistribution("laplace", LaplaceRelease, 1, add_laplace, spread=2.0),
-    NoiseDistribution(
-        "discrete_laplace", DiscreteLaplaceRelease, 1, partial(add_integers, discrete_laplace), True, 2.0
-    ),
-    # A count moves by whole numbers, so the bound of a discrete Gaussian is meant in L1 (see its event).
-    NoiseDistribution("discrete_gaussian", DiscreteGaussianRelease, 1, partial(add_integers, discrete_gaussian), True),
-):
-    register_noise_distribution(_law)
+_laws |= {
+    law.name: law
+    for law in (
+        NoiseDistribution("gaussian", GaussianRelease, 2, add_gaussian),
+        NoiseDistribution("laplace", LaplaceRelease, 1, add_laplace, spread=2.0),
+        NoiseDistribution(
+            "discrete_laplace", DiscreteLaplaceRelease, 1, partial(add_integers, discrete_laplace), True, 2.0
+        ),
+        # A count moves by whole numbers, so the bound of a discrete Gaussian is meant in L1 (see its event).
+        NoiseDistribution(
+            "discrete_gaussian", DiscreteGaussianRelease, 1, partial(add_integers, discrete_gaussian), True
+        ),
+    )
+}

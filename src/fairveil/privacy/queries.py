@@ -12,7 +12,7 @@ rounding of another row's answer.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
@@ -24,6 +24,7 @@ from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import UnplannedReleaseError
 from fairveil.models.base import Bound, Known, Model
 from fairveil.models.last_layer import LayeredModel, last_inputs, margin_weights, positive_probability
+from fairveil.models.linear import LinearSoftmax
 from fairveil.models.losses import logits_pull, soft_decision_pull, softmax, tempered_softmax, tilted_pull
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.models.rules import DecisionRule, TiltedArgmax
@@ -45,7 +46,7 @@ PARTS: dict[type, tuple[str, ...]] = {}
 """The registered types; for each, the fields that must hold registered types as well. The veil accepts no others."""
 
 
-@dataclass_transform(frozen_default=True, eq_default=False)
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
 def row_function(cls: T) -> T:
     """Make a class a frozen dataclass, and register it as a query or a part of one that may pass the veil.
 
@@ -168,20 +169,28 @@ def _first_slots(n_values: int, n_slots: int) -> NDArray[np.int64]:
 
 @row_function
 class GradientSum(Query, OfModel):
-    """The sum of clipped gradients of an objective; an array of clip norms holds one for each group code."""
+    """The sum of clipped gradients of an objective; an array of clip norms holds one for each group code.
+
+    With `is_row_stable`, no row can change on which side of its edge a hidden unit is for another row.
+    """
 
     parts = ("objective",)
 
     objective: "Objective"
+    is_row_stable: bool = field(default=False, kw_only=True)
+
+    def activations(self, rows: Rows) -> tuple[Float32Array, ...]:
+        """Return the model's activations; a linear score has no edge at which its slope could turn."""
+        is_row_stable = self.is_row_stable and not isinstance(self.model, LinearSoftmax)
+        return rows.forward(self.model, self.params, is_row_stable)
 
     def total(self, rows: Rows, bound: Bound, norm: int = 2) -> NDArray[Any]:
         """Return the sum over a block of rows, shape (n_params,)."""
-        model, params, activations = self.model, self.params, rows.forward(self.model, self.params)
+        model, params, activations = self.model, self.params, self.activations(rows)
+        norms = None if isinstance(bound, float) and bound == math.inf else rows.norms
+        if not isinstance(bound, float):
+            bound = bound.take(rows.groups)
         dlogits = self.objective.dlogits(activations[-1], rows)
-        if isinstance(bound, float):
-            norms = None if bound == math.inf else rows.norms
-        else:
-            bound, norms = bound.take(rows.groups), rows.norms
         return model.clipped_gradient(params, rows.X, dlogits, bound, Known(activations, norms))
 
 
@@ -195,7 +204,7 @@ class GroupGradientSum(GradientSum):
         """Return the sums over a block of rows, shape (n_groups, n_params)."""
         model, params, rows = self.model, self.params, rows.by_group()
         totals = np.zeros((self.n_groups, len(params)))
-        *hidden, logits = rows.forward(model, params)
+        *hidden, logits = self.activations(rows)
         dlogits = self.objective.dlogits(logits, rows)
         ends = np.searchsorted(rows.groups, np.arange(self.n_groups + 1))
         for group in np.flatnonzero(np.diff(ends)).tolist():

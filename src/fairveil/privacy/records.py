@@ -23,6 +23,7 @@ from fairveil._typing import Float32Array
 from fairveil._validation import check_number
 from fairveil.errors import BadStructureError, InvalidParameterError, UnplannedReleaseError
 from fairveil.models.base import Model, ignore_float_warnings
+from fairveil.models.row_stable import row_stable_forward
 
 A = TypeVar("A", bound=NDArray[Any])
 Index = NDArray[np.int64]
@@ -95,6 +96,11 @@ class MemoryRecords:
     @cached_property
     def _by_person(self) -> "Persons":
         return Persons.of_codes(np.arange(len(self.y)) if self.persons is None else self.persons)
+
+    @property
+    def n_features(self) -> int:
+        """Columns of a row."""
+        return self.X.shape[1]
 
     @property
     def n_units(self) -> int:
@@ -194,21 +200,22 @@ class Rows:
     def __init__(self, records: MemoryRecords, index: Index) -> None:
         self.records = records
         self.index = index
-        self._forward: tuple[Model, Float32Array, tuple[Float32Array, ...]] | None = None
+        self._forward: tuple[Model, Float32Array, bool, tuple[Float32Array, ...]] | None = None
         self._joint: tuple[int, Index] | None = None
 
     def __len__(self) -> int:
         return len(self.index)
 
-    def forward(self, model: Model, params: Float32Array) -> tuple[Float32Array, ...]:
+    def forward(self, model: Model, params: Float32Array, is_row_stable: bool = False) -> tuple[Float32Array, ...]:
         """Return the model's activations, read-only; they are kept while model and parameters are the same objects."""
         kept = self._forward
-        if kept is None or kept[0] is not model or kept[1] is not params:
-            activations = model.forward(params, self.X)
+        if kept is None or kept[0] is not model or kept[1] is not params or kept[2] != is_row_stable:
+            compute = row_stable_forward if is_row_stable else type(model).forward
+            activations = compute(model, params, self.X)
             for array in activations:
                 array.setflags(write=False)
-            self._forward = kept = (model, params, activations)
-        return kept[2]
+            self._forward = kept = (model, params, is_row_stable, activations)
+        return kept[3]
 
     def joint(self, n_labels: int) -> Index:
         """Return group code * n_labels + label, read-only: the place of each row in a flat table.

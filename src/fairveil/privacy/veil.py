@@ -23,6 +23,7 @@ from fairveil.privacy.moments import Moments
 from fairveil.privacy.noise import noise_distribution
 from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.plan import Plan, Stage
+from fairveil.privacy.probes import check_query
 from fairveil.privacy.queries import (
     PARTS,
     Bound,
@@ -40,9 +41,13 @@ from fairveil.privacy.records import Query
 BLOCK_ROWS = 2048
 """About the largest number of rows that are multiplied and summed at once in single precision."""
 
+MAX_BLOCKS = 2**20
+"""No more blocks than this, which two billion rows would fill: a size that was declared too large costs no memory."""
+
 ROUNDING = 1.01
-"""Logits and gradients are summed in single precision, so one record can also change the rounding of its own block. The
-largest such change found with crafted rows is below 0.003 bounds in a block of this size; the noise covers 0.01."""
+"""One record can also change how the sum over its own block is rounded, by at most 0.0094 bounds in a block of this
+size and six standard deviations more (argued in docs/proofs/veil.md), and the logits of other rows of the block, by
+0.0005 bounds (measured with crafted rows). The noise covers 0.01."""
 
 
 class Records(Protocol):
@@ -50,6 +55,10 @@ class Records(Protocol):
 
     A batch is what `draw` yields, or what `blocks` makes of it.
     """
+
+    @property
+    def n_features(self) -> int:
+        """Columns of a row."""
 
     def split(self, shares: Mapping[str, float], coins: Coins) -> Mapping[str, "Records"]:
         """Return disjoint subsets, drawn by secret coins."""
@@ -123,13 +132,14 @@ class Veil:
         self._batches: Iterator[Any] | None = None
         self._n_left = stage.n_steps
         self._n_blocks = 1
+        self._tried: set[tuple[type, ...]] = set()
         self._planned = {release.name: release for release in stage.releases}
         # with everyone in the batch, keeping its rows would hold the data twice
         self._keeps = len(stage.releases) > 1 and stage.largest_rate < 1
 
     def expect(self, size: float) -> None:
         """Set the public number of units of the stage, which fixes into how many blocks a batch is divided."""
-        self._n_blocks = max(1, math.ceil(self.stage.largest_rate * size / BLOCK_ROWS - 1e-9))
+        self._n_blocks = max(1, math.ceil(min(self.stage.largest_rate * size / BLOCK_ROWS, MAX_BLOCKS) - 1e-9))
 
     def draw(self) -> "Batch":
         """Return the next Poisson batch, as often as the plan says."""
@@ -166,9 +176,15 @@ class Batch:
         objective: Objective,
         clip_norm: Bound,
         name: str = "gradient",
+        *,
+        is_row_stable: bool = False,
     ) -> NDArray[np.float64]:
-        """Return the noisy sum of clipped gradients; noise follows the largest clip norm."""
-        return self._release(GradientSum(model, params, objective), clip_norm, name, norm=2)
+        """Return the noisy sum of clipped gradients; noise follows the largest clip norm.
+
+        Parameters that may be known before the records are chosen need `is_row_stable`.
+        """
+        query = GradientSum(model, params, objective, is_row_stable=is_row_stable)
+        return self._release(query, clip_norm, name, norm=2)
 
     def release_group_gradients(
         self,
@@ -178,12 +194,15 @@ class Batch:
         clip_norm: float,
         n_groups: int,
         name: str = "gradients",
+        *,
+        is_row_stable: bool = False,
     ) -> NDArray[np.float64]:
         """Return a noisy sum of clipped gradients for each group, shape (n_groups, n_params).
 
         A record adds its gradient to one group at most, so all sums together move by at most the clip norm.
         """
-        return self._release(GroupGradientSum(model, params, objective, n_groups), clip_norm, name, norm=2)
+        query = GroupGradientSum(model, params, objective, n_groups, is_row_stable=is_row_stable)
+        return self._release(query, clip_norm, name, norm=2)
 
     def release_counts(self, query: Count, name: str = "counts") -> NDArray[np.float64]:
         """Return noisy counts: a record adds 1 to one count at most."""
@@ -229,7 +248,7 @@ class Batch:
         group, a release must be one: sums in cells, of vectors that no attribute changes.
         """
         veil = self._veil
-        check_registered(query)
+        kinds = check_registered(query)
         if veil.stage.by_group and not is_by_group:
             raise UnplannedReleaseError(f"Expected sums that keep groups apart, got others for {name!r}.")
         release = self._open.pop(name, None)
@@ -243,19 +262,27 @@ class Batch:
         largest = bound if isinstance(bound, float) else float(np.max(bound))
         what = "bound" if norm is None else "clip_norm"
         check_number(what, largest, at_most=math.inf if what == "clip_norm" and noise_multiplier == 0 else None)
+        if kinds not in veil._tried:
+            own = tuple(kind for kind in kinds if not kind.__module__.startswith("fairveil."))
+            if own:  # queries of fairveil itself are covered by its tests
+                check_query(query, kinds, own, bound, law.norm, veil._records.n_features)
+            veil._tried.add(kinds)
         total = veil._records.answer(self._drawn, query, bound, law.norm, veil._n_blocks)
         if noise_multiplier == 0:
             return total
         return law.add(total, noise_multiplier * largest * rounding, veil._coins)
 
 
-def check_registered(query: Any) -> None:
-    """Refuse a query whose type, or the type of a part of it, is not registered."""
-    if type(query) not in PARTS:
+def check_registered(query: Any) -> tuple[type, ...]:
+    """Refuse a query whose type, or the type of a part of it, is not registered; return all these types."""
+    kind = type(query)
+    if kind not in PARTS:
         raise UnplannedReleaseError(
-            f"Expected a registered query of fairveil.privacy.queries, got {type(query).__name__}; "
+            f"Expected a registered query of fairveil.privacy.queries, got {kind.__name__}; "
             "decorate its class with @row_function."
         )
-    for name in PARTS[type(query)]:
+    kinds: tuple[type, ...] = (kind,)
+    for name in PARTS[kind]:
         if (part := getattr(query, name)) is not None:
-            check_registered(part)
+            kinds += check_registered(part)
+    return kinds

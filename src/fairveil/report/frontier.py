@@ -106,8 +106,8 @@ def frontier_page(frontier: Mapping[str, Any]) -> str:
     frontier : mapping
         What `frontier_of` returns: facts common to all points, the composed epsilon, and `points`.
 
-    Guarantees
-    ----------
+    Notes
+    -----
     Everything on the page was released before, so the page costs no privacy. Text is shown as it is and cannot become
     markup; the page forbids itself any connection and any script but its own.
     """

@@ -84,8 +84,8 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
     trace : DataFrame, optional
         The bounds during training: step, bound, value, low, high, limit, multiplier.
 
-    Guarantees
-    ----------
+    Notes
+    -----
     Everything on the page was released before, so the page costs no privacy. Text of the summary is shown as it is and
     cannot become markup; the page forbids itself any connection and any script but its own.
     """
@@ -96,6 +96,17 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
     found = list(dict.fromkeys(name for group in facts["groups"] for name in group["rates"]))
     rates = [name for name in FIRST_RATES if name in found]
     rates += [name for name in found if name not in FIRST_RATES]
+    # the smallest selection rate over the largest, beside the four-fifths line
+    ratio = measurement(facts["ratio"])
+    words = UNKNOWN if ratio.value is None else compact(round(ratio.value, 3))
+    if ratio.ends is not None:
+        words += " ({} to {})".format(*(compact(round(end, 3)) for end in ratio.ends))
+    high = max(end for end in (ratio.high, 1.0) if end is not None)
+    scale = scale_over([ratio.low], include=(0.0, high), lowest=0.0, about=5)
+    ratio_chart = dot_chart(
+        "ratio", "Four-fifths ratio", f"Lowest selection rate divided by the highest: {words}; the line is at 0.8.",
+        [Dot("Lowest / highest", ratio, words)], scale, compact, rule=FOUR_FIFTHS,
+    )  # fmt: skip
     return render(
         "report.html.jinja",
         facts,
@@ -111,7 +122,7 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
         rate_charts=[_rate_charts(place, name, facts) for place, name in enumerate(rates)],
         n_drawn=MOST_GROUPS,
         n_claims=MOST_CLAIMS,
-        ratio_chart=_ratio_chart(facts),
+        ratio_chart=ratio_chart,
         trace=None if trace is None else trace_charts(trace),
         trace_wording=TRACE_WORDING[bool(facts["aims_at_zero"])],
         limits=ATTRIBUTE_LIMITS if facts["protects"] == "attribute" else LIMITS,
@@ -142,20 +153,6 @@ def _rate_charts(rate: int, name: str, facts: Mapping[str, Any]) -> RateCharts:
         description = f"Dot and whisker, value and interval. {words}."
         charts.append(dot_chart(f"rate-{rate}-{place}", title, description, part, scale, level, band=band))
     return RateCharts(name, heading, tuple(charts), note)
-
-
-def _ratio_chart(facts: Mapping[str, Any]) -> Markup:
-    """Return the smallest selection rate over the largest, beside the four-fifths line."""
-    ratio = measurement(facts["ratio"])
-    words = UNKNOWN if ratio.value is None else compact(round(ratio.value, 3))
-    if ratio.ends is not None:
-        words += " ({} to {})".format(*(compact(round(end, 3)) for end in ratio.ends))
-    high = max(end for end in (ratio.high, 1.0) if end is not None)
-    scale = scale_over([ratio.low], include=(0.0, high), lowest=0.0, about=5)
-    return dot_chart(
-        "ratio", "Four-fifths ratio", f"Lowest selection rate divided by the highest: {words}; the line is at 0.8.",
-        [Dot("Lowest / highest", ratio, words)], scale, compact, rule=FOUR_FIFTHS,
-    )  # fmt: skip
 
 
 # --- the trace of a training ------------------------------------------------------------------------------------------

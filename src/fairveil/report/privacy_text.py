@@ -6,6 +6,7 @@ Functions take plain facts, such as a summary, and return text. They import noth
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from fairveil.report.formatting import SPACE, compact, finite
@@ -14,8 +15,7 @@ WEAK_EPSILON = 10.0
 """From this epsilon on, a factor of e^epsilon excludes hardly any attack."""
 
 NO_BOUND = "no bound can be stated"
-INTERRUPTED = "Interrupted. The privacy budget already debited remains spent"
-TERMINATED = "Terminated. The privacy budget already debited remains spent"
+STAYS_SPENT = "any privacy budget already debited remains spent"
 UNKNOWN_TOTAL = "The ledger was not loaded with this model, so the cumulative epsilon is unknown."
 MIXED_UNITS = (
     "The ledger has entries that protect different units (records, persons, single attributes). They have no common "
@@ -26,7 +26,8 @@ NOT_COVERED = (
     "What follows about a person from the population as a whole, whether or not that person is in the data.",
     "How long anything took.",
     "Whatever was computed from the same rows outside fairveil, or recorded in another ledger.",
-    "Several people together: k of them are protected by a weaker bound, about k times epsilon.",
+    "Several people together: for k of them the bound is k times epsilon, and delta grows by the factor "
+    "(e^(k epsilon) - 1) / (e^epsilon - 1).",
     "What decisions about new people reveal about those people.",
 )
 PUBLIC_HERE = (
@@ -36,6 +37,10 @@ PUBLIC_HERE = (
 REVEALING = (
     "What features reveal about {name}: whoever knows a person's features can guess it as well as the two are "
     "correlated, whatever is released here."
+)
+WRAPPED = (
+    "What the {name} that was passed in reveals if its answer for a row depends on other rows. Before anything is "
+    "spent it is tried on rows made from the schema; that it treats real rows in the same way is assumed."
 )
 ACCOUNTANT = (
     "Privacy loss distributions, composed numerically in both directions and rounded to the safe side; everything "
@@ -88,6 +93,20 @@ def neighbor_wording(facts: Mapping[str, Any]) -> NeighborWording:
     )
 
 
+def wrapped_caution(prefitted: str) -> str:
+    """Return what a guarantee assumes of a classifier that was fitted elsewhere, for a summary.
+
+    Examples
+    --------
+    >>> wrapped_caution("Pipeline").split(".")[0]
+    'The guarantee assumes that the Pipeline that was passed in answers each row by itself'
+    """
+    return (
+        f"The guarantee assumes that the {prefitted} that was passed in answers each row by itself. It did so on rows "
+        "made from the schema; on real rows this cannot be checked."
+    )
+
+
 def privacy_statement(facts: Mapping[str, Any], prefitted: str | None = None) -> dict[str, Any]:
     """Return the sentences on a guarantee: ``covered not_covered accountant sampling``.
 
@@ -100,7 +119,8 @@ def privacy_statement(facts: Mapping[str, Any], prefitted: str | None = None) ->
     """
     not_covered = list(NOT_COVERED)
     if prefitted is not None:
-        not_covered.insert(0, f"How the {prefitted} that was passed in was trained, and errors it raises on a value.")
+        trained = f"How the {prefitted} that was passed in was trained, and errors it raises on a value."
+        not_covered[:0] = [trained, WRAPPED.format(name=prefitted)]
     if facts["epsilon"] is None:
         nothing = "Nothing is hidden: this was computed without noise and is not private."
         return {"covered": [nothing], "not_covered": not_covered, "accountant": "none", "sampling": "none"}
@@ -142,13 +162,27 @@ def privacy_statement(facts: Mapping[str, Any], prefitted: str | None = None) ->
     }
 
 
-def total_sentence(total: float | None, replaced: float | None, delta: float, neighbor: NeighborWording) -> str:
-    """Return the sentence on everything ever released from a data set."""
+def total_sentence(
+    total: float | None, replaced: float | None, delta: float, neighbor: NeighborWording, in_memory: bool = False
+) -> str:
+    """Return the sentence on everything released from a data set: ever, or by a process that keeps no ledger file."""
+    released = "ever released from these people by this ledger"
+    if in_memory:
+        released = "this process released, by a ledger in memory that ends with it"
     if total is None or replaced is None:
-        return "No bound can be stated on everything ever released from these people: see the ledger."
+        return f"No bound can be stated on everything {released}."
     return (
-        f"Everything ever released from these people by this ledger: epsilon {total:.4f} at delta {delta:g} for "
-        f"{neighbor.moved}, {replaced:.4f} for {neighbor.replaced}."
+        f"Everything {released}: epsilon {total:.4f} at delta {delta:g} for {neighbor.moved}, {replaced:.4f} for "
+        f"{neighbor.replaced}."
+    )
+
+
+def incomplete_lines_caution(n_lines: int) -> str:
+    """Return the caution that lines at the end of a ledger were incomplete; what they contain is never quoted."""
+    lines = "1 incomplete line" if n_lines == 1 else f"{n_lines} incomplete lines"
+    return (
+        f"The ledger dropped {lines} at its end. A crash during a debit leaves such a line, and nothing is released "
+        "before its line is complete. If the file may have been cut by anything else, restore it from a backup."
     )
 
 
@@ -211,12 +245,25 @@ def different_units_caution(ledger: str, past: Sequence[str], planned: Sequence[
     )
 
 
+def other_ledger_caution(other: str) -> str:
+    """Return the caution that the same people have entries on another ledger."""
+    return (
+        f"Another ledger has entries about the same data, which the total does not include. Pass --ledger "
+        f"{quote(other)} so that everything released from these people adds up."
+    )
+
+
+def caution_lines(cautions: Sequence[str]) -> list[str]:
+    """Return cautions as lines of the terminal."""
+    return [f"  caution    {sentence}" for sentence in cautions]
+
+
 def ledger_text(facts: Mapping[str, Any]) -> str:
     """Return every debit of a ledger and the composed total."""
     lines = [f"Debits in {facts['ledger']}: {len(facts['entries'])}"]
     for entry in facts["entries"]:
-        epsilon = entry["details"].get("epsilon")
-        cost = "" if epsilon is None else f"  (epsilon {epsilon:g}, delta {entry['details'].get('delta'):g})"
+        epsilon, delta = entry["details"].get("epsilon"), entry["details"].get("delta")
+        cost = "" if epsilon is None or delta is None else f"  (epsilon {epsilon:g}, delta {delta:g})"
         lines.append(f"  {entry['at']}  {entry['purpose']}{cost}")
     unit, total, budget = facts["unit"], facts["epsilon_spent_total"], facts["budget"]
     if total is None:
@@ -232,7 +279,29 @@ def ledger_text(facts: Mapping[str, Any]) -> str:
         )
     if budget is not None:
         lines.append(f"  budget: epsilon {budget['epsilon']:g} at delta {budget['delta']:g}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *caution_lines(facts["cautions"])])
+
+
+def verified_text(facts: Mapping[str, Any]) -> str:
+    """Return what was verified about a sound ledger."""
+    total, budget = epsilon_or_none(facts["epsilon_spent_total"]), facts["budget"]
+    lines = [
+        f"The ledger {facts['ledger']} is sound.",
+        f"  chain      {facts['n_lines']} lines, each with the hash of all before it; {facts['n_debits']} debits, all "
+        "readable and priced",
+    ]
+    if facts["has_head"]:
+        lines.append("  head       the ledger is complete up to the head that is kept beside it")
+    else:
+        lines.append(
+            "  head       none is kept beside it, so lines removed at its end cannot be noticed; the next debit writes "
+            "one"
+        )
+    lines.append(f"  total      epsilon {total} at delta {facts['delta']:g}, computed again from all debits")
+    if budget is not None:
+        lines.append(f"  budget     epsilon {budget['epsilon']:g} at delta {budget['delta']:g}")
+    lines += [f"  summary    {name} was written with this ledger" for name in facts["summaries"]]
+    return "\n".join([*lines, *caution_lines(facts["cautions"])])
 
 
 def budget_text(ledger: str, budget: Mapping[str, float], spent: float) -> str:

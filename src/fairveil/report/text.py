@@ -206,6 +206,43 @@ def certificate_text(facts: Facts, ledger: Path) -> str:
     return "\n".join(lines)
 
 
+AUDIT_LIMITS = (
+    (
+        "An audit shows leaks, never their absence.",
+        "A lower bound above the claim disproves it. One below the claim shows only that this attack, with so many "
+        "repeats, found nothing against it; the claim itself is proved in the documentation.",
+    ),
+    (
+        "It is about the releases, not about your rows.",
+        "All records are synthetic, so reading, encoding and labeling of real tables are not part of the game, nor are "
+        "timing, memory and files. It costs nobody any privacy.",
+    ),
+    (
+        "What the bound assumes.",
+        "The first bound assumes that the noise is that of the plan at some scale. Above the claim it needs no "
+        "assumption. The second bound never does, and is smaller.",
+    ),
+)
+"""What an audit can and cannot show: a heading and what it means."""
+
+
+def audit_text(facts: Facts) -> str:
+    """Return what an audit found: the claim, the lower bound, and what that means."""
+    level, reach = f"{100 * facts['confidence']:g} % confidence", facts["reach"]
+    verdict = "nothing was found against the claim" if facts["holds"] else "THE CLAIM IS BROKEN: do not release by this"
+    lines = [
+        f"Audit of {facts['audited']}: {verdict}.",
+        f"  claim        epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}",
+        f"  lower bound  epsilon {facts['lower_bound']:.4g} ({level}), {percent(facts['ratio'])} of the claim",
+        f"  without any assumption  epsilon {facts['lower_bound_free']:.4g}",
+        f"  game         {facts['game']}, {facts['repeats']} times each",
+    ]
+    if reach is not None:
+        lines.append(f"  canary       adds {percent(reach)} of what the plan lets one record add")
+    lines += [f"  note         {heading} {words}" for heading, words in AUDIT_LIMITS]
+    return "\n".join(lines)
+
+
 # --- train and explain ------------------------------------------------------------------------------------------------
 
 
@@ -279,7 +316,9 @@ def explanation(facts: Facts, command: str = "fit") -> str:
         )
     elif bounds and not facts["n_public"]:
         lines.append("  certifies  cannot be predicted: declare n_public in the schema, or --n-public, if it is public")
-    lines += [f"  size       {size}", *spending_lines(facts)]
+    if facts["certification_chance"] is not None:
+        lines.append(f"  chance     {percent(facts['certification_chance'], 0)} that the request will be certified")
+    lines += [f"  size       {size}; {percent(facts['holdout'], 0)} held out", *spending_lines(facts)]
     lines += [
         f"  chooses    the best of a secret number of runs (Poisson, {mean:g} on average), each by a random candidate; "
         "only the best is released"
@@ -373,8 +412,8 @@ def check_text(facts: Facts, next_step: str) -> str:
 
 def draft_text(facts: Facts, next_step: str) -> str:
     """Return what `fairveil schema draft` wrote: ``schema private_draft epsilon delta n_features classes``."""
-    classes = ", ".join(facts["classes"])
-    lines = [f"Wrote {facts['schema']}: {facts['n_features']} features, classes {classes}."]
+    contents = f": {facts['n_features']} features, classes {', '.join(facts['classes'])}"
+    lines = [f"Wrote {facts['schema']}{'' if facts['private_draft'] else contents}."]
     if facts["epsilon"] is not None:
         lines.insert(
             0,

@@ -30,7 +30,7 @@ from fairveil.models.last_layer import (
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.row_stable import row_stable_answer, row_stable_inputs
 from fairveil.models.rules import Argmax, RandomizedByKey
-from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.ledger import LedgerOrPath
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
@@ -289,7 +289,7 @@ class SmoothedClassifier(BasePrivateClassifier):
         schema: Schema | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
-        ledger: Ledger | None = None,
+        ledger: LedgerOrPath | None = None,
         random_state: Any = None,
     ) -> None:
         super().__init__(epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)

@@ -104,7 +104,8 @@ class DualAscent:
         integral = np.minimum(np.maximum(rates * braked + now.integral, low), high)
         values = integral
         if self.gain:
-            values = np.minimum(np.maximum(self.gain * gain_speeds * excess + integral, low), high)
+            gains = gain_speeds if self.gain == 1 else self.gain * gain_speeds
+            values = np.minimum(np.maximum(gains * excess + integral, low), high)
         return Multipliers(values, integral, excess, brakes, now.n_steps + 1)
 
 

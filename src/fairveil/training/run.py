@@ -4,7 +4,7 @@ A plan carried out: the debit, the noisy size, the training, the noisy outcomes 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,19 +16,22 @@ from threadpoolctl import threadpool_limits
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
 from fairveil.accounting.composition import calibrate
-from fairveil.accounting.events import Event
-from fairveil.errors import InvalidParameterError
+from fairveil.errors import InvalidParameterError, without_array_sizes
 from fairveil.models.base import Model
 from fairveil.models.rules import DecisionRule
 from fairveil.privacy.attribute import ATTRIBUTE
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
+from fairveil.privacy.probes import check_model
 from fairveil.privacy.queries import Count, Decision, all_cells, one_cell
 from fairveil.privacy.veil import AnyRecords, Veil, open_veils
 from fairveil.training.recipe import Fit, HoldoutReader, Progress, Recipe, Task, no_progress
 
 StagesAt = Callable[[float], tuple[Stage, ...]]
 """The stages of a plan, or of a part of it, at a level of noise."""
+
+Opener = Callable[[AnyRecords, Plan, Ledger, Coins, str], Mapping[str, Veil]]
+"""Debits a plan and returns its veils: `open_veils`, or a function that calls it."""
 
 SIZE_SHARE = 0.02
 """The share of epsilon spent on a noisy number of records where none is declared."""
@@ -50,7 +53,14 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
     for subset in dict.fromkeys(stage.subset for stage in stages_at(1.0 if task.is_private else 0.0)):
         noise = 0.0
         if task.is_private:
-            noise = calibrate(partial(_events_on, subset, size, stages_at), task.epsilon, task.delta)
+            # the people of a subset meet its own stages and the size
+            noise = calibrate(
+                lambda scale, own=subset: [  # type: ignore[misc]
+                    stage.event for stage in (*size, *(one for one in stages_at(scale) if one.subset == own))
+                ],
+                task.epsilon,
+                task.delta,
+            )
         stages += [stage for stage in stages_at(noise) if stage.subset == subset]
     return Plan(tuple(stages), task.epsilon, task.delta, task.unit)
 
@@ -75,12 +85,6 @@ def outcomes_stage(std: float, share: float, by_group: bool = False) -> Stage:
     """Return the one count of people held out: how the released rule decides, by group and label."""
     # Gaussian, because the outcomes of several runs on the same people then compose as gently as their trainings do.
     return Stage("holdout", (Release("outcomes", "discrete_gaussian", std),), share, by_group=by_group)
-
-
-def _events_on(subset: str, size: tuple[Stage, ...], stages_at: StagesAt, noise: float) -> list[Event]:
-    """Return what the people of one subset meet at this noise: its stages and the size."""
-    own = [stage for stage in stages_at(noise) if stage.subset == subset]
-    return [stage.event for stage in (*size, *own)]
 
 
 def make_counting_plan(epsilon: float, delta: float, unit: str) -> Plan:
@@ -116,16 +120,20 @@ def run_plan(
     rng: np.random.Generator,
     progress: Progress = no_progress,
     purpose: str = "training",
+    open_with: Opener = open_veils,
 ) -> Trained:
-    """Debit the plan and run it.
+    """Debit the plan and run it; an audit opens the veils itself (`open_with`), to see what passes them.
 
     Guarantees
     ----------
     (plan.epsilon, plan.delta)-differential privacy of everything returned, for neighbors that differ by one unit added
     or removed. Assumes that the coins are secret and the facts of `task` are public.
     """
-    with threadpool_limits(1, user_api="blas"):  # batches are small: threads would wait for each other
-        veils = open_veils(records, plan, ledger, coins, purpose)
+    # batches are small: threads would wait for each other
+    with threadpool_limits(1, user_api="blas"), without_array_sizes():
+        if plan.is_private:
+            check_model(recipe.model_for(task))
+        veils = open_with(records, plan, ledger, coins, purpose)
         if task.hides_attribute:  # then the number of units is public as it is
             subsets = {veil.stage.subset: veil.public.n_units for veil in veils.values() if veil.public is not None}
             everyone = float(max(1, sum(subsets.values())))

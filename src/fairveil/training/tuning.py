@@ -18,11 +18,12 @@ from fairveil._typing import Float64Array
 from fairveil._validation import check_number
 from fairveil.accounting.composition import calibrate, epsilon_of
 from fairveil.accounting.events import BestOfRuns, Event, GaussianRelease
-from fairveil.errors import InvalidParameterError
+from fairveil.errors import InvalidParameterError, without_array_sizes
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.rates import Population
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
+from fairveil.privacy.probes import check_model
 from fairveil.privacy.selection import FIT, HOLDOUT, TunedPlan, best_of_plans, open_selection
 from fairveil.privacy.veil import Records, Veil
 from fairveil.training.recipe import Fit, Recipe, Task, no_progress
@@ -198,7 +199,9 @@ def run_tuned_plan(
     measures time.
     """
     seed = int(rng.integers(2**63))  # one draw, whatever the number of runs
-    with threadpool_limits(1, user_api="blas"):
+    with threadpool_limits(1, user_api="blas"), without_array_sizes():
+        for recipe in tuning.candidates if plan.is_private else ():
+            check_model(recipe.model_for(task))
         veils, runs = open_selection(records, plan, ledger, coins, purpose)
         everyone = release_size(veils["size"], task) if task.n_public is None else float(task.n_public)
         for stage in plan.around:

@@ -346,7 +346,7 @@ def test_ties_of_a_small_tree_are_broken_by_key(everyone, tree):
     rule = parity(everyone, tree).fit(everyone.X, everyone.y).use_key(Key(bytes(16)))
     still = ParityTraining(jitter=0.0)
     without = parity(everyone, tree, training=still, epsilon=math.inf, random_state=0).fit(everyone.X, everyone.y)
-    with pytest.raises(InvalidParameterError, match="Expected a jitter"):
+    with pytest.raises(InvalidParameterError, match=r"Expected a jitter of at least 0\.0156.*, got 0:"):
         parity(everyone, tree, training=still).fit(everyone.X, everyone.y)
     assert len(np.unique(tree.predict_proba(everyone.X)[:, 1])) <= 8
     assert gap_of(rule, everyone.X) < 0.03 < gap_of(without, everyone.X)
@@ -355,6 +355,16 @@ def test_ties_of_a_small_tree_are_broken_by_key(everyone, tree):
     first = rule.predict(everyone.X)
     assert not np.array_equal(rule.use_key(Key(bytes(range(16)))).predict(everyone.X), first)
     assert gap_of(rule, everyone.X) < 0.03
+
+
+@pytest.mark.parametrize("width", [1e-300, 1e-12, 0.01])
+def test_a_jitter_near_the_rounding_of_scores_is_refused(everyone, tree, width):
+    """One of 1e-12 vanishes when it is added to a score in single precision: a histogram moved by 3 where 1 is paid."""
+    clf = parity(everyone, tree, training=ParityTraining(jitter=width))
+    with pytest.raises(InvalidParameterError, match="Expected a jitter of at least"):
+        clf.fit(everyone.X, everyone.y)
+    assert not clf.ledger.entries
+    parity(everyone, tree, training=ParityTraining(jitter=0.016)).planned()
 
 
 def test_what_is_not_covered_is_said(people, few, given):

@@ -387,3 +387,10 @@ def test_the_stated_error_holds_the_noise_of_sizes_and_sums(rng, constraint, rat
     assert np.std(gaps) < 1.1 * stated
     if isinstance(constraint, DemographicParity) and rates != (0.5, 0.5):
         assert math.hypot(np.std(gaps), people_part) == pytest.approx(stated, rel=0.1)
+
+
+@pytest.mark.parametrize("n_people", [1e4, 1e9, 1e16, 1e18, 1e300])
+def test_a_batch_of_any_number_of_people_has_a_bound(n_people):
+    """It is computed after the ledger is debited, from a size that may be declared far too large."""
+    mean = 0.01 * n_people
+    assert mean <= batch_bound(n_people, 0.01) <= mean + 6 * math.sqrt(mean) + 20 + 1e-6 * mean

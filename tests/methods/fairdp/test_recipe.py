@@ -532,3 +532,18 @@ def test_values_steer_nothing(rng, how, released, n_models, n_public, seeded):
     assert {veil._n_left for veil in veils.values()} == {0}
     assert np.isfinite(fit.params).all() and np.isfinite(fit.last_step.before).all()
     assert np.isfinite(fit.sizes if fit.sizes is not None else 0).all()
+
+
+@pytest.mark.parametrize("released", ["average", "groups"])
+def test_the_first_two_steps_decide_slopes_of_hidden_units_row_by_row(rng, monkeypatch, released):
+    """After Adam's first step parameters follow from the signs of the noise, which can be guessed."""
+    seen, answer = [], MemoryRecords.answer
+
+    def noted(records, batch, query, *words):
+        seen.append(getattr(query, "is_row_stable", None))
+        return answer(records, batch, query, *words)
+
+    monkeypatch.setattr(MemoryRecords, "answer", noted)
+    recipe = Groupwise(replace(FEW, model="mlp", hidden=(3,), n_steps=5), released=released)
+    trained_at(recipe, PRIVATE, make_records(rng), 1.0)
+    assert [one for one in seen if one is not None] == [True, True, False, False, False]

@@ -24,7 +24,7 @@ from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.inputs import InputSpec
 from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.models.base import Model, PrefittedProbabilities
-from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.ledger import LedgerOrPath
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.veil import Veil
 from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
@@ -32,6 +32,10 @@ from fairveil.training.run import Trained, make_plan
 
 CLASS_JITTER = 0.02
 """Width of the uniform number that breaks ties between more than two classes, in units of probability."""
+
+LEAST_JITTER = 0.1
+"""The least width for scores of a classifier fitted elsewhere, over the usual one. A change in the last bit of a score
+then moves it across an edge with a probability below 1e-4; a width near the rounding itself would protect nobody."""
 
 TYPICAL_SHARE, LARGEST_SHARE = 0.1, 0.15
 ENOUGH_SIGNAL = 2000.0
@@ -194,7 +198,8 @@ class ParityTraining:
         How many standard errors of the sample to stay below each limit (at most headroom / 2 of it).
     jitter : float, optional
         Width of the uniform number that breaks ties between equal scores: in logits for two classes, in probability
-        for more. None is 0 for a model trained here, one bin for a classifier that was fitted elsewhere.
+        for more. None is 0 for a model trained here, one bin for a classifier that was fitted elsewhere, whose scores
+        need a tenth of that at least.
     decoupled : bool
         Train one model per group.
     base : Descent or OutputPerturbation
@@ -225,9 +230,13 @@ class ParityTraining:
             solver = ScoreHistogram() if has_thresholds else DualSteps()
         jitter = self.jitter
         if jitter is None:
-            width = WIDTH if isinstance(solver, ScoreHistogram) else CLASS_JITTER
-            jitter = width if is_prefitted else 0.0
+            jitter = usual_jitter(solver) if is_prefitted else 0.0
         return Postprocessed(base, solver, constraint, self.rule_fraction, self.budget_share, self.headroom, jitter)
+
+
+def usual_jitter(solver: RuleSolver) -> float:
+    """Return the width of the number that is added to scores of a classifier fitted elsewhere."""
+    return WIDTH if isinstance(solver, ScoreHistogram) else CLASS_JITTER
 
 
 class BasePostprocessor(ConstrainedClassifier):
@@ -244,7 +253,7 @@ class BasePostprocessor(ConstrainedClassifier):
         schema: Schema | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
-        ledger: Ledger | None = None,
+        ledger: LedgerOrPath | None = None,
         random_state: Any = None,
         estimator: Any = None,
     ) -> None:
@@ -264,16 +273,18 @@ class BasePostprocessor(ConstrainedClassifier):
 
     @property
     def coverage_(self) -> str:
-        """What the guarantee covers and what it does not, in two sentences."""
+        """What the guarantee covers, what it does not, and what it assumes of a classifier fitted elsewhere."""
         inputs = self.inputs_
         if inputs.prefitted is None:
             return (
                 f"Covered: training and rule, for one {inputs.task.unit} of the rows passed to fit. Not covered: "
                 "timing."
             )
+        name = inputs.prefitted.name
         return (
-            f"Covered: the rule, for one {inputs.task.unit} of the rows passed to fit. Not covered: how the "
-            f"{type(inputs.prefitted.classifier).__name__} was trained, an error it raises on a value, and timing."
+            f"Covered: the rule, for one {inputs.task.unit} of the rows passed to fit. Not covered: how the {name} was "
+            f"trained, an error it raises on a value, and timing. Assumed: the {name} answers each row by itself, as "
+            "it did on rows made from the schema; on real rows this cannot be checked."
         )
 
 
@@ -341,13 +352,17 @@ class ParityPostprocessor(BasePostprocessor):
 
     def _recipe(self, inputs: InputSpec) -> Postprocessed:
         settings = self._settings(ParityTraining)
-        if inputs.prefitted is not None and inputs.task.is_private and settings.jitter == 0:
-            raise InvalidParameterError(
-                "Expected a jitter for a classifier fitted elsewhere, got 0: its scores are known to the last bit, and "
-                "one more row could move others across an edge; leave it open, or pass a width."
-            )
         constraint = DemographicParity() if self.constraint is None else self.constraint
-        return settings.recipe(inputs.prefitted is not None, constraint, inputs.people)
+        recipe = settings.recipe(inputs.prefitted is not None, constraint, inputs.people)
+        if inputs.prefitted is None or not inputs.task.is_private:
+            return recipe
+        least = LEAST_JITTER * usual_jitter(recipe.solver)
+        if recipe.jitter < least:
+            raise InvalidParameterError(
+                f"Expected a jitter of at least {least:g} for a classifier fitted elsewhere, got {recipe.jitter:g}: "
+                "its scores are known to the last bit, and one more row could move others across an edge; leave it out."
+            )
+        return recipe
 
     def _store(self, inputs: InputSpec, trained: Trained) -> None:
         super()._store(inputs, trained)

@@ -34,6 +34,9 @@ OVER_NOISE = "over the training noise, not for this model"
 FAILURE = 1e-6
 """How often a batch may exceed the public bound on its size."""
 
+MOST_PEOPLE = 1e12
+"""Of more people no exact quantile is computed: Bernstein's inequality stands in for it."""
+
 
 def worst_case_gap(
     norm_bound: float,
@@ -112,7 +115,11 @@ def batch_bound(n_people: float, sampling_rate: float, failure: float = FAILURE)
     151
     """
     check_number("sampling_rate", sampling_rate, at_most=1)
-    return int(binom.isf(check_number("failure", failure, at_most=1), math.ceil(n_people), sampling_rate))
+    check_number("failure", failure, at_most=1)
+    if n_people > MOST_PEOPLE:
+        mean, margin = n_people * sampling_rate, -math.log(failure)
+        return math.ceil(mean + math.sqrt(2 * mean * margin) + margin)
+    return int(binom.isf(failure, math.ceil(n_people), sampling_rate))
 
 
 def smooth_gap(

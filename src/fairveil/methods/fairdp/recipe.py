@@ -30,6 +30,7 @@ from fairveil.methods.fairdp.noise_certificate import (
 )
 from fairveil.models import Adam, Average, Model, Optimizer, OptimizerState, Sgd
 from fairveil.models.last_layer import LayeredModel, bounded_last_layer, check_layered
+from fairveil.models.optimizers import GUESSABLE_STEPS
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, CrossEntropy, all_cells
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
@@ -242,8 +243,8 @@ class Groupwise:
     ) -> Fit:
         """Return the parameters after the last step (Algorithm 1), or those of the last check that was passed.
 
-        Guarantees
-        ----------
+        Notes
+        -----
         Everything here is computed from noisy sums: the guarantee is that of the veils' plan.
         """
         model, cells = self.model_for(task), self._cell_sizes(veils, task)
@@ -262,7 +263,7 @@ class Groupwise:
             before, batch = params, veils[name].draw()
             if self.finish.n_models > 1 and step == self.length - 1:
                 return self._fit_of_several(batch, model, before, scale, veils, task, size)
-            gradient = self._average(batch, model, params, scale, task)
+            gradient = self._average(batch, model, params, scale, task, is_row_stable=step < GUESSABLE_STEPS)
             params, state = optimizer.step(params, gradient / divisors[name], state)
             params = bounded_last_layer(model, params, self.largest_norm)
             if step >= self.n_first // 2:
@@ -296,15 +297,25 @@ class Groupwise:
         return GroupScale.by_group(task, np.asarray(cells).sum(axis=1)[task.people.codes])
 
     def _average(
-        self, batch: Batch, model: Model, params: Float32Array, scale: GroupScale, task: Task
+        self,
+        batch: Batch,
+        model: Model,
+        params: Float32Array,
+        scale: GroupScale,
+        task: Task,
+        *,
+        is_row_stable: bool = False,
     ) -> NDArray[np.float64]:
         """Return the noisy weighted sum of clipped gradients over all groups (Algorithm 1, lines 6 to 14)."""
         clip_norm = self.descent.numbers_for(task).clip_norm
         if self.released == "average":
             bound = clip_norm if math.isinf(clip_norm) else clip_norm * scale.weights
-            return batch.release_gradient(model, params, CrossEntropy(scale.weights), bound)
+            objective = CrossEntropy(scale.weights)
+            return batch.release_gradient(model, params, objective, bound, is_row_stable=is_row_stable)
         n_groups = scale.n_known
-        sums = batch.release_group_gradients(model, params, CrossEntropy(), clip_norm, n_groups)
+        sums = batch.release_group_gradients(
+            model, params, CrossEntropy(), clip_norm, n_groups, is_row_stable=is_row_stable
+        )
         return scale.weights[:n_groups] @ sums
 
     def _divisor(self, phase: str, scale: GroupScale, task: Task) -> float:

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.evaluation import Evaluation
+from fairveil.forecast import SAMPLING_MARGIN
 from fairveil.methods.base import ConstrainedClassifier, Method, training_of
 from fairveil.methods.functional.recipe import Functional, FunctionalFit, ReleasedStatistics
 from fairveil.methods.inputs import InputSpec
@@ -124,8 +125,8 @@ class FunctionalClassifier(ConstrainedClassifier):
             As in `Functional`; None is the one that was fitted, for which decisions were counted. For any other, models
             are chosen by means and variances of scores, and nothing is measured (`counted` is False).
 
-        Guarantees
-        ----------
+        Notes
+        -----
         Reads released numbers only: it costs nothing, and the ledger stays as it is.
         """
         check_is_fitted(self, "params_")
@@ -178,7 +179,7 @@ def _with_headroom(training: Functional, request: Any) -> Functional:
     if not request.holdout or training.headroom is not None:
         return training
     # Half of its standard errors is the noise of its counts, which the hold-out does not repeat.
-    return replace(training, headroom=(request.certifiable_z + request.headroom) / 2)
+    return replace(training, headroom=SAMPLING_MARGIN + request.headroom / 2)
 
 
 FUNCTIONAL = Method(

@@ -234,8 +234,8 @@ class Functional:
     ) -> Fit:
         """Return the minimizer, or under a constraint the point of the line that keeps its limits.
 
-        Guarantees
-        ----------
+        Notes
+        -----
         Everything here is computed from noisy sums: the guarantee is that of the veils' plan. That the bounds hold is
         measured, not guaranteed.
         """

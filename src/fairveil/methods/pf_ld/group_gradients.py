@@ -24,6 +24,7 @@ from fairveil.errors import InvalidParameterError
 from fairveil.methods.pf_ld.membership import AgainstAll, basis_for, memberships, public_lengths
 from fairveil.models.base import Model
 from fairveil.models.losses import softmax
+from fairveil.models.optimizers import GUESSABLE_STEPS
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.queries import (
@@ -326,6 +327,7 @@ class NoisyGroupGradients:
     dual_bound: float | None
     batch: Batch | None
     smoothed: SmoothedCounts
+    step: int = 0
 
     @classmethod
     def start(
@@ -358,7 +360,7 @@ class NoisyGroupGradients:
     def before(self, step: int, params: Float32Array) -> "NoisyGroupGradients":
         """Draw the batch of the step, and count it, or everyone where a count is due."""
         known = self if not math.isnan(self.clip_norm) else replace(self, clip_norm=self._chosen(params))
-        known = replace(known, batch=self.veils["train"].draw())
+        known = replace(known, batch=self.veils["train"].draw(), step=step)
         if self.schedule.n_counts and not self.schedule.is_due(step):
             return known
         return known.count(params)
@@ -398,14 +400,18 @@ class NoisyGroupGradients:
         tails = Tails.from_counts(edges, counts)
         return best_clip_norm(tails, np.full(len(counts), 1 / len(counts)), noise, self.model.n_params)
 
+    @property
+    def _is_guessable(self) -> bool:
+        """Whether rows could be aimed at an edge of the parameters, which are public at first."""
+        return self.step < GUESSABLE_STEPS
+
     def _measured(self, batch: Batch, params: Float32Array) -> Float64Array:
         cells, n_cells = self.sides.groups.cells, self.sides.n_cells
         if self.dual_bound is not None:
             soft = Sum(cells, n_cells, SoftDecision(self.model, params, SHARPNESS))
             return batch.release_sums(soft, self.dual_bound, "decisions")
-        # the first parameters are public; later ones carry noise, so that nobody can aim a row at an edge of theirs
-        is_fresh = bool(self.smoothed.weight) and not self.schedule.n_counts
-        hard = Count(cells, n_cells, Decision(self.model, params, is_row_stable=not is_fresh))
+        is_row_stable = self._is_guessable or self.schedule.n_counts > 0
+        hard = Count(cells, n_cells, Decision(self.model, params, is_row_stable=is_row_stable))
         return batch.release_counts(hard, "decisions").reshape(self.smoothed.total.shape)
 
     def rates(self, decisions: NDArray[np.integer]) -> Rates:
@@ -434,7 +440,8 @@ class NoisyGroupGradients:
         )
         heaviest = max(float(np.ptp(weights, axis=1).max()), LIGHTEST)
         bound = max(heaviest * self.clip_norm, SHORTEST) if math.isfinite(self.clip_norm) else math.inf
-        return self.batch.release_gradient(self.model, params, objective, bound) / self.expected
+        stable = self._is_guessable
+        return self.batch.release_gradient(self.model, params, objective, bound, is_row_stable=stable) / self.expected
 
 
 def _at_least(sizes: Float64Array, noise: float) -> Float64Array:

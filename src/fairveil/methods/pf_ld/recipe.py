@@ -203,8 +203,8 @@ class LagrangianDual:
     ) -> Fit:
         """Return averaged parameters, and the course of all differences and multipliers.
 
-        Guarantees
-        ----------
+        Notes
+        -----
         What reads the attribute is computed from noisy sums: the guarantee is that of the veils' plan. Features and
         labels are used as they are.
         """

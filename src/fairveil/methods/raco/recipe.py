@@ -286,6 +286,10 @@ class RateAscent:
     headroom: float = 1.0
 
     @cached_property
+    def _minimum(self) -> float:
+        return minimum_size(self.expected_batch)
+
+    @cached_property
     def _ascent(self) -> DualAscent:
         return DualAscent(DUAL_TRAVEL / self.n_steps, gain=DUAL_GAIN, warm_up=WARM_UP * self.n_steps)
 
@@ -301,7 +305,7 @@ class RateAscent:
         """Return the state after the histogram of one more batch."""
         constraints, pace, pull = self.constraints, state.pace, state.pull
         smoothed = state.counts.add(counts, SMOOTHING)
-        average, minimum = smoothed.total / smoothed.weight, minimum_size(self.expected_batch)
+        average, minimum = smoothed.total / smoothed.weight, self._minimum
         if step % REFRESH == 0:
             found = constraints.estimate(average, 1.0, minimum)
             people = found.sampling_errors * np.sqrt(self.sampling_rate)
@@ -315,7 +319,7 @@ class RateAscent:
                 found.noise_errors,
             )
         ratios = constraints.ratios(average, minimum)
-        values = constraints.weights @ ratios.rates
+        values = constraints.weights.dot(ratios.rates)
         multipliers = self._ascent.step(state.multipliers, values - pace.aims, pace.speeds, pace.speeds, caps=pace.caps)
         if step % PULL_EVERY == 0:
             # of each atom's cell, for sums over a batch of the expected size; atoms that no rate counts feel none
@@ -439,8 +443,8 @@ class RateConstrained:
     ) -> Fit:
         """Return averaged parameters with an adjusted threshold, the trace of all bounds, and the final check.
 
-        Guarantees
-        ----------
+        Notes
+        -----
         Everything here is computed from noisy sums: the guarantee is that of the veils' plan. That the bounds hold is
         measured, not guaranteed.
         """

@@ -1,0 +1,93 @@
+"""What can probably be certified, by public numbers alone: how many people to hold out, how far below a limit to aim.
+
+A claim at confidence 95 % needs a measured gap that lies 1.645 standard errors of the held-out people below the limit.
+The measured gap differs from the gap that the rule was trained for, because both the people trained on and those held
+out are a sample. So training aims lower, and the more people are held out, the less it has to; but whoever is held out
+is not trained on. `holdout_share` weighs the two before any data is read.
+"""
+
+import math
+
+from scipy.special import ndtr, ndtri
+
+from fairveil._validation import check_number
+
+CERTIFICATE_LEVEL = 0.95
+SAMPLING_MARGIN = 1.3
+"""Standard errors of both samples together by which training aims below what could just be certified: a rule whose true
+gap is the one aimed at is then certified nine times out of ten."""
+
+SHARES = tuple(step / 100 for step in range(10, 55, 5))
+"""The shares that are compared."""
+
+DEFAULT_SHARE = 0.15
+"""The share if nothing can be certified or nothing was requested: enough to measure accuracy and gaps."""
+
+LEAST_CHANCE = 0.1
+"""With a smaller chance at every share the table is too small for the request."""
+
+CHANCE_PER_SHARE = 0.5
+"""What a larger share must gain: two more percent of the people are held out for one more percent of chance."""
+
+
+def headroom_for(share: float) -> float:
+    """Return how many standard errors of the people trained on a rule must stay below a limit to be certified.
+
+    Examples
+    --------
+    >>> round(headroom_for(0.15), 1), round(headroom_for(0.45), 1)
+    (7.3, 3.8)
+    """
+    if not share:
+        return 1.0
+    ratio = math.sqrt((1 - share) / share)  # the error of those held out over that of those trained on
+    return max(1.0, float(ndtri(CERTIFICATE_LEVEL)) * ratio + SAMPLING_MARGIN * math.hypot(ratio, 1.0))
+
+
+def certification_chance(tolerance: float, share: float, n_rows: float, n_groups: int, noise_std: float = 0.0) -> float:
+    """Return how probable it is that a tolerance will be certified, for groups of equal size selected half the time.
+
+    Parameters
+    ----------
+    tolerance : float
+        The largest allowed difference between two groups.
+    share : float
+        The share of the rows that is held out.
+    n_rows : float
+        The public number of rows that the compared rates are about.
+    n_groups : int
+    noise_std : float
+        Standard deviation of the noise on each count of people by label and decision.
+
+    Examples
+    --------
+    >>> [round(certification_chance(0.02, share, 48842, 2), 2) for share in (0.15, 0.3, 0.45)]
+    [0.05, 0.48, 0.67]
+    """
+    check_number("share", share, below=1)
+    held, trained = (n_groups / (2 * part * n_rows) for part in (share, 1 - share))  # variances of a difference
+    noise = 2 * (noise_std * n_groups / (share * n_rows)) ** 2
+    limit = tolerance - float(ndtri(CERTIFICATE_LEVEL)) * math.sqrt(held + noise)
+    if limit <= 0:
+        return 0.0
+    aim = max(0.0, tolerance - headroom_for(share) * math.sqrt(trained))
+    error = math.sqrt(held + trained + noise)
+    each = float(ndtr((limit - aim) / error) - ndtr((-limit - aim) / error))
+    return each ** (n_groups * (n_groups - 1) // 2)
+
+
+def holdout_share(tolerance: float, n_rows: float, n_groups: int, epsilon: float, delta: float) -> float:
+    """Return the share of the rows to hold out: the best chance of a certificate, weighed against rows to train on.
+
+    Examples
+    --------
+    >>> [holdout_share(tolerance, 48842, 2, 1.0, 1e-5) for tolerance in (0.0, 0.02, 0.05, 0.2)]
+    [0.15, 0.5, 0.1, 0.1]
+    """
+    if not tolerance or n_groups < 2:
+        return DEFAULT_SHARE
+    noise = math.sqrt(2 * math.log(1.25 / delta)) / epsilon  # about what a count costs; the plan calibrates it exactly
+    chances = {share: certification_chance(tolerance, share, n_rows, n_groups, noise) for share in SHARES}
+    if max(chances.values()) < LEAST_CHANCE:
+        return DEFAULT_SHARE
+    return max(chances, key=lambda share: chances[share] - CHANCE_PER_SHARE * share)
