@@ -20,7 +20,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder to copy."""
-    folder = tmp_path_factory.mktemp("template")
+    folder = tmp_path_factory.mktemp("template") / "folder"  # its index of ledgers lies beside it, not shared
+    folder.mkdir()
     make_folder(folder)
     return folder
 
