@@ -27,7 +27,8 @@ from fairveil.cli._files import (
     say,
     source_with_schema,
 )
-from fairveil.cli.app import STARTED, TrainOptions
+from fairveil.cli.app import STARTED
+from fairveil.cli.options import TrainOptions
 from fairveil.data.schema import Schema
 from fairveil.data.values import number_of
 from fairveil.errors import (
