@@ -48,7 +48,7 @@ def test_shares_follow_from_public_facts():
     assert holdout_share(0.02, 48_842, 2, 1.0, 1e-5) > holdout_share(0.05, 48_842, 2, 1.0, 1e-5)
     assert holdout_share(0.05, 48_842, 5, 1.0, 1e-5) > holdout_share(0.05, 48_842, 2, 1.0, 1e-5)
     assert holdout_share(0.02, 750, 2, 1.0, 1e-5) == DEFAULT_SHARE  # nothing can be shown with so few
-    assert holdout_share(0.05, 48_842, 2, math.inf, 1e-5) == SHARES[0]
+    assert holdout_share(0.1, 48_842, 2, math.inf, 1e-5) == SHARES[0]
 
 
 def test_the_front_door_chooses_the_share_and_says_so():
