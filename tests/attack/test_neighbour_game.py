@@ -191,6 +191,8 @@ def test_a_joint_laplace_step_keeps_its_claim_not_that_of_two_batches(seeded):
     histogram = Release("histogram", "laplace", 0.35)
     apart = [PoissonSampled(JOINT_RATE, release.event) for release in (histogram, JOINT_GRADIENT)]
     bound = joint_bound(histogram, laplace_loss, N_DRAWS)
+    assert epsilon_of(apart, JOINT_DELTA) == pytest.approx(1.49, abs=0.01)
+    assert bound == pytest.approx(1.96, abs=0.25)
     assert epsilon_of(apart, JOINT_DELTA) < bound <= joint_claim(histogram)
 
 

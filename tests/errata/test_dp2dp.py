@@ -246,9 +246,12 @@ def backward_renyi(order, rate, noise):
 
 
 def test_an_accountant_of_adding_does_not_serve_a_definition_by_replacing():
-    """Definition 2.2 replaces a record; the default of the accountant in use adds or removes one."""
-    assert spent(steps(0.064, 5.0)) == near(0.47)
+    """Priced at .47 by adding: .95 if noise is 5 times a record's vector, .45 if 5 times the change of replacing it."""
+    priced = spent(steps(0.064, 5.0))
+    assert priced == near(0.47)
     assert spent(steps(0.064, 5.0), REPLACE) == near(0.95)
+    assert spent(steps(0.064, 2 * 5.0), REPLACE) == near(0.45)  # replacing can change a sum by two vectors
+    assert spent(steps(0.064, 2 * 5.0), REPLACE) < priced
 
 
 # --- proportions ------------------------------------------------------------------------------------------------

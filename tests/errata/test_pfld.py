@@ -228,6 +228,7 @@ def test_what_a_change_of_group_costs():
     assert known == near(0.921, 3) and by_hand(1.0, 0.0) == near(0.921, 3)
     stated = spent(steps(), NeighboringRelation.REPLACE_ONE)
     assert stated == near(1.767, 3) and by_hand(1.0, -1.0) == near(1.767, 3)
+    assert by_hand(0.5, -0.5) == near(0.820, 3)  # noise over the whole change: Equation 11 is safe
     assert by_hand(1.0, 0.5) == near(0.477, 3)  # the same sign: less than unknown
     blocks = convolved(loss_law(1.0, 0.0, 0.02, 2.0), loss_law(0.0, 1.0, 0.02, 2.0))
     assert epsilon_from(power(blocks, 500)) == near(1.285, 3)  # a noisy block for each group: one out, one in

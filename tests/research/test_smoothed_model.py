@@ -174,6 +174,7 @@ def test_figures_of_the_gap():
     """Margin over noise of 1, .2 and .1: gaps of .68, .16 and .08, each answer between .46 and .54 at the last."""
     assert [round(smoothed_gap(x, 1.0), 2) for x in (1, 0.2, 0.1)] == [0.68, 0.16, 0.08]
     assert 0.5 + smoothed_gap(0.1, 1.0) / 2 == pytest.approx(0.54, abs=0.001)
+    assert 0.5 - smoothed_gap(0.1, 1.0) / 2 == pytest.approx(0.46, abs=0.001)
     assert smoothed_gap(0.0, 1.0) == 0
     for std in (0.0, -1.0, math.nan):
         with pytest.raises(InvalidParameterError, match="std"):
