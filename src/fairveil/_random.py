@@ -127,7 +127,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Key:
-    """Sixteen secret bytes that decide randomized answers and break ties; never written into a model folder.
+    """Sixteen secret bytes that determine randomized decisions and tie-breaks; never saved in a model folder.
 
     Examples
     --------

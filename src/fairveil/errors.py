@@ -31,7 +31,7 @@ LONGEST_MESSAGE = 3000
 
 
 class FairveilError(Exception):
-    """The root of the tree: catch this to catch everything fairveil raises on purpose."""
+    """Base class of all errors that fairveil raises on purpose."""
 
     def __init__(self, message: str = "") -> None:
         if len(message) > LONGEST_MESSAGE:
@@ -93,7 +93,7 @@ class UnsupportedEventError(FairveilError, TypeError):
 
 
 class MemoryLedgerWarning(UserWarning):
-    """The privacy ledger is kept in memory alone: it is lost when the process ends."""
+    """The privacy ledger is kept in memory only: it is lost when the process ends."""
 
 
 class ToleranceNotMetWarning(UserWarning):

@@ -59,7 +59,7 @@ MAX_CELLS = 2**18
 
 
 class NeighboringRelation(Enum):
-    """Which two data sets must be hard to distinguish."""
+    """How two data sets differ that must be hard to distinguish."""
 
     ADD_OR_REMOVE_ONE = "ADD_OR_REMOVE_ONE"
     REPLACE_ONE = "REPLACE_ONE"

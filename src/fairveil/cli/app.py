@@ -91,7 +91,7 @@ def _registry_options() -> dict[str, Any]:
             _choice(CONSTRAINT_TYPES, "Which gap to bound; methods without a tolerance reduce or only measure it."),
         ],
         "method": Annotated[str, _choice((AUTO, *METHODS), f"{AUTO} chooses by public facts. {lines}.")],
-        "model": Annotated[str | None, _choice(models, f"What to train [default: linear; {others}].")],
+        "model": Annotated[str | None, _choice(models, f"The model to train [default: linear; {others}].")],
     }
     for one in methods:
         if one.knob is not None:
@@ -193,7 +193,7 @@ def predict(
     delimiter: Delimiter = ",",
     as_json: Json = False,
 ) -> None:
-    """Decide for the people of a table: columns prediction and p_CLASS, in the order of its rows.
+    """Write a decision for every row of a table: columns prediction and p_CLASS, in the order of its rows.
 
     The table needs no target. Example: fairveil predict results/model new.csv --out decisions.parquet
     """
@@ -231,7 +231,7 @@ def audit(
     epsilon: Annotated[float, typer.Option(help="With a method: the claim to audit.")] = 1.0,
     delta: Annotated[float, typer.Option(help="With a method: the delta of the claim.")] = 1e-5,
     repeats: Annotated[
-        int, typer.Option(help="How often each world is played; more give a larger lower bound.")
+        int, typer.Option(help="How often the game is played in each world; more repeats give a tighter bound.")
     ] = 2000,
     confidence: Annotated[float, typer.Option(help="Confidence of the lower bound.")] = 0.999,
     adaptive: Annotated[

@@ -32,7 +32,7 @@ class Unit(StrEnum):
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Data = Annotated[str, typer.Argument(help="A known name (adult is bundled) or the path of a CSV or Parquet file.")]
-SchemaFile = Annotated[Path | None, typer.Option("--schema", help="The public facts, a TOML file.")]
+SchemaFile = Annotated[Path | None, typer.Option("--schema", help="TOML file with the public facts about the table.")]
 Delimiter = Annotated[str, typer.Option(help="The character that separates the cells of a CSV file.")]
 LedgerFile = Annotated[
     Path | None,
@@ -65,7 +65,7 @@ class TrainOptions:
     delta: Delta = 1e-5
     constraint: str = "demographic_parity"
     tolerance: Annotated[float | None, typer.Option(help="Maximum allowed gap (or rate, for caps), e.g. 0.02.")] = None
-    against: Annotated[Against, typer.Option(help="Compare a group with each other group, or with the rest.")] = (
+    against: Annotated[Against, typer.Option(help="Compare each group with every other, or with everyone else.")] = (
         Against.pairs
     )
     rule: Annotated[
@@ -83,13 +83,13 @@ class TrainOptions:
     model: str | None = None
     protects: Annotated[
         Protects,
-        typer.Option(help="Hide whole records, or the sensitive attribute alone: features and labels are then public."),
+        typer.Option(help="Hide whole records, or only the sensitive attribute: features and labels are then public."),
     ] = Protects.record
     schema: SchemaFile = None
     n_public: Annotated[int | None, typer.Option(help="The number of units, if it is public.")] = None
     ledger: LedgerFile = None
     unit: Annotated[
-        Unit | None, typer.Option(help="Whom to hide [default: a person if the schema names an id column].")
+        Unit | None, typer.Option(help="Hide rows or persons [default: person if the schema names an id column].")
     ] = None
     holdout: Annotated[
         str,

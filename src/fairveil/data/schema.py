@@ -172,7 +172,7 @@ class Category(Facts):
 
 
 class Target(Facts):
-    """The column to predict: its classes in a fixed order and how raw cells fall into them.
+    """The column to predict: its classes in a fixed order, and how cells map to them.
 
     Attributes
     ----------
@@ -216,7 +216,7 @@ class Target(Facts):
 
 
 class Sensitive(Facts):
-    """A column whose groups are to be treated alike: groups in a fixed order and how cells fall into them.
+    """A sensitive column: its groups in a fixed order, and how cells map to them.
 
     Cuts, values and unknown work as for the classes of a `Target`. With unknown = "ignore" a row without a known group
     still counts for the loss but belongs to no group. `sources` names other columns from which the group follows (an
@@ -239,7 +239,7 @@ class Sensitive(Facts):
 
 
 class Where(Facts):
-    """A rule every row must meet; a row that fails contributes nothing. All its conditions must hold.
+    """A rule that every row must meet in all its conditions; rows that fail it contribute nothing.
 
     A cell that is missing or no number fails every number condition and `one_of`, and passes `none_of`.
     """

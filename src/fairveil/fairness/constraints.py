@@ -31,7 +31,7 @@ class Parity:
         The largest allowed difference.
     against : {"pairs", "rest"}
         Whom a group is compared with: each other group (fairlearn's difference, the largest minus the smallest rate),
-        or everybody else together (paper 002).
+        or everybody else together (as in RaCO-DP).
     ratio : float, optional
         Bound ratios instead: each group's rate is at least `ratio` times the other's, less `tolerance`. 0.8 with
         tolerance 0 is the four-fifths rule.
@@ -135,7 +135,7 @@ class ErrorRateParity(Parity):
 
 
 class PrecisionParity(Parity):
-    """Selected people are rightly selected about equally often in each group; it depends on who is selected."""
+    """Among the selected people of each group, nearly the same share is truly positive."""
 
     name = "precision_parity"
     rates = ("precision",)
@@ -175,14 +175,14 @@ class Cap:
 
 
 class FalseNegativeRateCap(Cap):
-    """At most this share of the truly positive is missed."""
+    """Decisions miss at most a given share of the truly positive people."""
 
     name = "false_negative_rate_cap"
     rate = "false_negative_rate"
 
 
 class FalsePositiveRateCap(Cap):
-    """At most this share of the truly negative is selected."""
+    """Decisions select at most a given share of the truly negative people."""
 
     name = "false_positive_rate_cap"
     rate = "false_positive_rate"

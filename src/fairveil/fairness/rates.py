@@ -206,7 +206,7 @@ def rate_masks(name: str, n_classes: int, k: int) -> tuple[Mask, Mask]:
     """Return which entries of the (label x decision) table are summed above and below, for class `k`.
 
     The false negative rate of class k is 1 - P(decision k | label k); P(decision k | label not k) is its *false
-    positive* rate (paper 002 swaps the two).
+    positive* rate (RaCO-DP's formula swaps the two).
     """
     check_choice("rate", name, RATES)
     label, decision = np.indices((n_classes, n_classes))
@@ -226,7 +226,7 @@ def rate_masks(name: str, n_classes: int, k: int) -> tuple[Mask, Mask]:
 
 
 def smallest_partition(memberships: NDArray) -> NDArray[np.int64]:
-    """Return the cell of each atom in the coarsest partition that every subset is a union of (paper 002, Remark 1).
+    """Return each atom's cell in the coarsest partition whose cells make up every subset (RaCO-DP, Remark 1).
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ QUOTE = "quote names that hold other signs than letters, digits and _ . + / -"
 
 @dataclass(frozen=True)
 class Rule:
-    """A comparison of two sums of rates and numbers, written out.
+    """A bound on rates, written as text: two sums of rates and numbers compared by <= or >=.
 
     A rate is a name of `RATES`, then perhaps a class in round brackets (without one it is the positive of two), then
     perhaps people in square brackets: `[sex=Female, race=Black]` for those of both groups, `[not sex=Female]` for

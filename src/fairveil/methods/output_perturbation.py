@@ -23,7 +23,7 @@ RIDGE_PER_NOISE = 3.0
 
 @dataclass(frozen=True)
 class OutputPerturbation:
-    """The minimizer of the mean softmax loss of a linear model plus a ridge, with Gaussian noise on its weights.
+    """A regularized linear softmax model, fitted exactly, with Gaussian noise added to its weights once.
 
     Parameters
     ----------

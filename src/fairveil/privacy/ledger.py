@@ -55,7 +55,7 @@ ROUNDING = 1 + 1e-9
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that may ever be spent on these people."""
+    """The largest total cost that a ledger may reach."""
 
     epsilon: float
     delta: float

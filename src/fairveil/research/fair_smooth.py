@@ -143,7 +143,7 @@ def _(model: SmoothedModel, params: Float32Array, X: Float32Array) -> Float64Arr
 
 @dataclass(frozen=True)
 class Smoothing:
-    """How decisions are drawn; name a deviation or a gap.
+    """How `SmoothedClassifier` draws its weights: set their standard deviation or the largest gap.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ class Smoothed:
 
 
 class SmoothedClassifier(BasePrivateClassifier):
-    """Decisions drawn around a private model: FairSmooth (Jin et al. 2022), DPSGD-Smooth, FairFM-Smooth, FairDP.
+    """Decisions by random weights around a private model: FairSmooth (Jin et al. 2022), DPSGD-Smooth, FairFM-Smooth.
 
     Every decision is that of weights drawn anew around the released ones, by a key, so that the same record always gets
     the same answer. A small enough margin against the noise bounds the gap between any groups of any people, over the

@@ -247,7 +247,7 @@ def half_widths(
 def laplace_half_width(
     below: float, scale: float, n_above: int = 1, n_below: int = 2, confidence: float = 0.95
 ) -> float:
-    """Return how far Laplace noise may have moved one rate, without approximation: Lemma C.1 of paper 002 put right.
+    """Return how far Laplace noise may have moved one rate, without approximation: Lemma C.1 of RaCO-DP put right.
 
     With X and Y the noise above and below and r the true rate, the noisy rate is off by (X - r Y) / below, where
     `below` is the *noisy* denominator. X - r Y sums `n_above` noises times 1 - r and the rest times -r, so its variance
@@ -272,7 +272,7 @@ def laplace_half_width(
 
 
 def printed_half_width(below: float, scale: float, n_below: int = 2, confidence: float = 0.95) -> float:
-    """Return Lemma C.1 of paper 002 as printed, infinite where its condition fails; kept for comparison.
+    """Return Lemma C.1 of RaCO-DP as printed, infinite where its condition fails; kept for comparison.
 
     `below` is the *true* denominator, which nobody may know. The statement held in every simulation, but its proof
     takes P(Y <= -below/2) for exp(-below/scale)/2 where a Laplace noise has exp(-below/(2 scale))/2. The width exceeds

@@ -74,7 +74,7 @@ def accuracy_under_bounds(
 
 @dataclass(frozen=True)
 class Tuning:
-    """Recipes to choose from, and how.
+    """Candidate recipes, and how one of them is chosen privately.
 
     Parameters
     ----------

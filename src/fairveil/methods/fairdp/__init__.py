@@ -55,7 +55,7 @@ NO_CHECK_PASSED = (
 
 
 class GroupwiseClassifier(BasePrivateClassifier):
-    """A private classifier in which groups count alike and the last layer is bounded: FairDP (Tran et al. 2023).
+    """A private classifier with equally weighted groups and a bounded last layer: FairDP (Tran et al. 2023).
 
     The method has no tolerance: `Groupwise(norm_bound=...)` is its knob, and the gap is what comes out. Its noise
     certificates are averages over the training noise and say nothing of the one model that is released
@@ -199,7 +199,7 @@ FAIRDP = Method(
     recipe=Groupwise,
     bounds_gap=False,
     knob="norm_bound",
-    knob_help="the largest norm of the last layer; small is cautious [default: 10, mlp 1.5]",
+    knob_help="the largest norm of the last layer; small values select few people [default: 10, mlp 1.5]",
     default_model="mlp",
     color=4,
 )

@@ -77,7 +77,7 @@ REACH = 0.5
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """When to stop: at the first of `n_checks` noisy checks that finds a bound broken after one found it kept.
+    """Stop training at the first noisy check that finds a bound broken after an earlier check found it met.
 
     The smooth rates are those of Proposition 3.3 around released weights: how often the noise of a last step would
     decide for class 1. The parameters of the last check that was passed are kept; if none is, training goes on to its

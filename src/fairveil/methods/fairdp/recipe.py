@@ -54,7 +54,7 @@ SMALLEST_GROUP = 0.02
 
 @dataclass(frozen=True)
 class FinalSteps:
-    """The last steps, by plain gradient descent: what is certified over the training noise is about the very last.
+    """The last training steps, by plain gradient descent; `noise_certificate` is about the noise of the very last one.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class GroupScale:
 
 @dataclass(frozen=True)
 class Groupwise:
-    """Group-wise clipped sums in one noisy average, Adam and then plain descent, the last layer held to a norm.
+    """FairDP's training: noisy averages of group-wise gradients, Adam and then plain descent, a bounded last layer.
 
     Parameters
     ----------
@@ -125,8 +125,8 @@ class Groupwise:
         clip_norm are used; its learning_rate is Adam's (0.02 if open). Its momentum is not used, and group_clipping is
         refused.
     norm_bound : float, optional
-        The largest Euclidean norm M of the last layer, biases included: small is cautious, infinity is no bound. None
-        is 1.5 for an "mlp" and 10 for a linear model, whose only layer it is.
+        The largest Euclidean norm M of the last layer, biases included: small values select few people, infinity is no
+        bound. None is 1.5 for an "mlp" and 10 for a linear model, whose only layer it is.
     divisors : {"group", "common"}
         Whether every group counts the same, or every person.
     group_sizes : tuple of float, optional

@@ -54,7 +54,7 @@ CLEAR_DIFFERENCE_Z = 3.0
 
 
 def laplace_bound(n_values: int) -> float:
-    """Return the L1 sensitivity of paper 003, Algorithm 2: d^2 / 4 + 3 d for |x_j| <= 1."""
+    """Return the L1 sensitivity of FairFM (FairDP, Algorithm 2): d^2 / 4 + 3 d for |x_j| <= 1."""
     return n_values**2 / 4 + 3 * n_values
 
 

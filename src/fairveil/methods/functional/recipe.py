@@ -116,7 +116,7 @@ COUNT_SHARES = {"scores": 0.45, "counts 1": 0.2, "counts 2": 0.25, "released": 0
 
 @dataclass(frozen=True)
 class Functional:
-    """The functional mechanism: noisy coefficients of the expanded logistic loss, trimmed and solved.
+    """The functional mechanism: minimize the logistic loss by noisy coefficients of its second-order expansion.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class Functional:
     regularization : float
         Eigenvalues are trimmed from below at this multiple of half the edge of the noise's own spectrum.
     law : {"gaussian", "laplace"}
-        "laplace" is the scale of paper 003, d^2/4 + 3d, for comparison.
+        "laplace" is the scale of FairFM, d^2/4 + 3d, for comparison.
     headroom : float, optional
         How many standard errors, of noise and people, to stay below each limit, but by at most headroom / 2 of it. None
         is 1; in `FairClassifier` it is what a certificate needs.

@@ -213,7 +213,7 @@ RATE_OVER_STABLE = 4.0
 
 CLIP_PER_NORM = 0.8
 """The clip norm over the largest input norm. A smaller one holds back the people a constraint pulls at, most of all
-rare positives, and then no multiplier can move them (paper 002, Figure 8a)."""
+rare positives, and then no multiplier can move them (RaCO-DP, Figure 8a)."""
 
 DUAL_TRAVEL = 60.0
 """How far the integral of a bound moves over all steps if the bound is broken by 1 all the time."""
