@@ -11,7 +11,7 @@ certificate, report, decisions for new applicants.
 # The table
 # ---------
 # The table is made up: 20,000 applications of 19,000 people, with blanks, question marks and odd cells, as real tables
-# have them. Loan officers were harder on women, and the trade gives the sex away. Leaving out the column *sex* would
+# have them. Loan officers were harder on women, and the trade reveals the sex. Leaving out the column *sex* would
 # therefore not be enough.
 from pathlib import Path
 from tempfile import mkdtemp
@@ -60,7 +60,7 @@ applications.head()
 # %%
 # The schema: public facts only
 # -----------------------------
-# A schema lists what is known *before* anybody reads the rows. The choices and limits below stand on the application
+# A schema lists what is known *before* anybody reads the rows. The choices and limits below appear on the application
 # form, and the number of applicants in the annual report. Some people applied twice: with ``id_column``, all rows of a
 # person are protected together.
 from fairveil import Schema
@@ -74,11 +74,24 @@ missing_values = ["", "?", "n/a"]
 target = { column = "Approved", classes = ["no", "yes"] }
 sensitive = [{ column = "Sex", groups = ["F", "M"] }]
 
-[columns]
-"Annual income" = { type = "number", bounds = [0, 200000], cuts = [15000, 20000, 25000, 30000, 40000, 50000] }
-"Loan amount" = { type = "number", bounds = [500, 50000], cuts = [2500, 5000, 7500, 10000, 15000, 20000] }
-"Years at address" = { type = "number", bounds = [0, 60], cuts = [1, 2, 5, 10, 15, 20] }
-"Trade" = { type = "category", categories = ["building", "care", "office", "retail"] }
+[columns."Annual income"]
+type = "number"
+bounds = [0, 200000]
+cuts = [15000, 20000, 25000, 30000, 40000, 50000]
+
+[columns."Loan amount"]
+type = "number"
+bounds = [500, 50000]
+cuts = [2500, 5000, 7500, 10000, 15000, 20000]
+
+[columns."Years at address"]
+type = "number"
+bounds = [0, 60]
+cuts = [1, 2, 5, 10, 15, 20]
+
+[columns.Trade]
+type = "category"
+categories = ["building", "care", "office", "retail"]
 """
 )
 schema = Schema.read(folder / "schema.toml")
@@ -130,7 +143,7 @@ pd.DataFrame(
 # %%
 # The report
 # ----------
-# One page for people, without a network. The ledger now has one entry; a second training would add to it.
+# One HTML page that opens without a network. The ledger now has one entry; a second training would add to it.
 from fairveil import report_page
 
 (folder / "report.html").write_text(report_page(summary), encoding="utf-8")

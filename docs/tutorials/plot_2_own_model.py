@@ -10,7 +10,7 @@ has seen.
 # %%
 # Three groups of people
 # ----------------------
-# The model, the rule and the certificate each get people of their own. Each row is assigned by its own content, so that
+# The model, the rule and the certificate each get separate people. Each row is assigned by its own content, so that
 # no row changes the place of another: the guarantee then holds for the whole table. The size of a part is not public.
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ for_model, for_rule, for_certificate = (
 # %%
 # The model
 # ---------
-# An ordinary pipeline. It must answer every row, also one with a category that it never saw: an error on one record
+# An ordinary pipeline. It must answer every row, even one with a category that it never saw: an error on one record
 # would reveal that the record exists.
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -76,9 +76,9 @@ print("Covered:", *statement["covered"], sep="\n* ")
 print("\nNot covered:", *statement["not_covered"], sep="\n* ")
 
 # %%
-# A certificate on third people
-# -----------------------------
-# They pay for it with a budget of their own, on a ledger of their own.
+# A certificate on the third group
+# --------------------------------
+# The certificate is paid for from these people's own budget and debited to their own ledger.
 others = Ledger()
 certificate = clf.certify(
     for_certificate.X, for_certificate.y, epsilon=0.5, ledger=others

@@ -2,7 +2,7 @@
 Compare methods, and count what that costs
 ==========================================
 
-Which method is best for your table? Trying several of them is a release for each, from the same people. This tutorial
+Which method is best for your table? Each method you try is one more release from the same people. This tutorial
 compares methods and tolerances on Adult, and shows what the comparison costs as a whole.
 """
 
@@ -86,7 +86,7 @@ drawing.tight_layout()
 # %%
 # What it cost
 # ------------
-# Each training cost epsilon 1. Whoever chooses among them after seeing the table has spent the composed total:
+# Each training cost epsilon 1. If you choose among them after seeing this table, you have spent the composed total:
 from fairveil import frontier_of
 
 facts = frontier_of(points)
