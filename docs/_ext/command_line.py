@@ -14,8 +14,8 @@ from fairveil.cli.app import app as commands
 INTRODUCTION = """# Command line
 
 This page shows what `fairveil COMMAND --help` prints. Every command that prints results takes `--json`. Exit codes:
-0 for success, 2 for bad input (one sentence says what was expected, what was found and what to do), 130 after an
-interruption. `fairveil --install-completion` sets up completion for your shell.
+0 for success, 2 for bad input (one sentence says what was expected, what was found and what to do), 1 after an
+interruption or an audit that disproved a claim. `fairveil --install-completion` sets up completion for your shell.
 """
 PLAIN_TERMINAL = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
 
