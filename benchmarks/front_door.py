@@ -1,9 +1,9 @@
 """What the front door certifies on Adult, run by run: the smallest tolerance that holds at 95 %, beside the truth.
 
 Each run trains on all rows but a test part (share --test, seeded split), certifies on a secret hold-out whose share
-`holdout="auto"` chooses, and compares the certificate with exact counts on the test part (public data, for research). Adult's test part is
-a sample too: its own gap is off by `test_error`, so "above" counts runs whose test gap lies above the certified
-tolerance by more than two of them.
+`holdout="auto"` chooses, and compares the certificate with exact counts on the test part (public data, for research).
+Adult's test part is a sample too: its own gap is off by `test_error`, so "above" counts runs whose test gap lies above
+the certified tolerance by more than two of them.
 
     python benchmarks/front_door.py --runs 20 --json
 """
