@@ -113,6 +113,7 @@ def test_most_rows_to_test_on_were_seen_before(rng):
     """Of a quarter of the doubled rows, set apart at random, three quarters have their copy among the others."""
     rows = rng.permutation(np.tile(np.arange(N_COMPLETE), 2))
     seen, unseen = np.split(rows, [round(0.75 * len(rows))])
+    assert len(unseen) == 15_081  # of which the error rates stored in DP-FERMI's repository are fractions
     assert np.isin(unseen, seen).mean() == pytest.approx(0.75, abs=0.03)  # standard deviation .006
 
 

@@ -175,14 +175,14 @@ class Cap:
 
 
 class FalseNegativeRateCap(Cap):
-    """Decisions miss at most a given share of the truly positive people."""
+    """Decisions miss at most this share of the truly positive people."""
 
     name = "false_negative_rate_cap"
     rate = "false_negative_rate"
 
 
 class FalsePositiveRateCap(Cap):
-    """Decisions select at most a given share of the truly negative people."""
+    """Decisions select at most this share of the truly negative people."""
 
     name = "false_positive_rate_cap"
     rate = "false_positive_rate"
