@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from fairveil._durable import reading, stage_in, sync
-from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
+from fairveil.data.catalog import dataset_names, dataset_path, dataset_schema
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, MissingPublicFactError, printable
 from fairveil.fair_classifier import FairClassifier

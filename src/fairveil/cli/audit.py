@@ -14,7 +14,7 @@ from fairveil import __version__
 from fairveil._durable import replacing
 from fairveil.audit.games import Audit, Subject, audit_plan
 from fairveil.cli._files import SUMMARY, check_outputs, check_place, say
-from fairveil.data.datasets import dataset_schema
+from fairveil.data.catalog import dataset_schema
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError
 from fairveil.fair_classifier import FairClassifier
 from fairveil.fairness.constraints import DemographicParity

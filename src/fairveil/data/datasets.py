@@ -7,9 +7,7 @@ The synthetic rows belong to nobody; they come from a public seed.
 """
 
 import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,13 +17,11 @@ from scipy.special import ndtri
 
 from fairveil._random import public_coins
 from fairveil._validation import check_number
+from fairveil.data.catalog import dataset_path, dataset_schema
 from fairveil.data.encoding import Encoder
 from fairveil.data.readers import columns_needed, table_columns
-from fairveil.data.schema import Number, Schema, Sensitive, Target, close_match
+from fairveil.data.schema import Number, Schema, Sensitive, Target
 from fairveil.errors import BadStructureError
-
-DATA_FOLDER = "FAIRVEIL_DATA"
-_BUNDLED = Path(__file__).parent / "bundled"
 
 MIXTURE_BOUND = 5.0
 """Public bounds of every feature of the mixture: it has mean 0 and a standard deviation of about 1.5."""
@@ -66,42 +62,6 @@ class Dataset:
     def y(self) -> pd.Series:
         """The raw target."""
         return self.frame[self.schema.target.column]
-
-
-def dataset_names() -> tuple[str, ...]:
-    """Return the known names.
-
-    Examples
-    --------
-    >>> "adult" in dataset_names()
-    True
-    """
-    return tuple(sorted(path.stem for path in _BUNDLED.glob("*.toml")))
-
-
-def dataset_schema(name: str) -> Schema:
-    """Return the public schema of a known data set; no row is read."""
-    names = list(dataset_names())
-    if name not in names:
-        known = ", ".join(names)
-        raise BadStructureError(f'Expected a known data set ({known}), got "{name}"{close_match(name, names)}.')
-    return Schema.read(_BUNDLED / f"{name}.toml")
-
-
-def dataset_path(name: str) -> Path:
-    """Return the Parquet file of a known data set."""
-    source = dataset_schema(name).source
-    bundled = _BUNDLED / f"{name}.parquet"
-    if bundled.is_file():
-        return bundled
-    folder = os.environ.get(DATA_FOLDER)
-    path = Path(folder or ".") / f"{name}.parquet"
-    if folder and path.is_file():
-        return path
-    where = f"{path}, where there is none" if folder else f"the folder named by {DATA_FOLDER}, which is not set"
-    raise BadStructureError(
-        f'Expected "{name}" in {where}; get it from: {source}; then save it as {name}.parquet there.'
-    )
 
 
 def load_dataset(name: str) -> Dataset:

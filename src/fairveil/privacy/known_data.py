@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairveil.data.datasets import dataset_names, dataset_path
+from fairveil.data.catalog import dataset_names, dataset_path
 from fairveil.errors import BadStructureError
 from fairveil.privacy.journal import MAX_BYTES, read_regular
 
