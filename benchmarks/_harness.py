@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fairveil import Groupwise, GroupwiseClassifier, Schema
-from fairveil.data.catalog import dataset_path
+from fairveil.data.datasets import dataset_path
 from fairveil.data.encoding import Encoder
 from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import Constraint, constrain

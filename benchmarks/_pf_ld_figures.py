@@ -28,7 +28,7 @@ from _pf_ld import classifier, recipe_of, run_figures, summary
 from baselines import NOTIONS
 from baselines import figures_of as rival_figures
 from fairveil import LagrangianClassifier, LagrangianDual
-from fairveil.data.catalog import dataset_schema
+from fairveil.data.datasets import dataset_schema
 from fairveil.data.encoding import Encoder
 from fairveil.fairness.constraints import CONSTRAINT_TYPES
 

@@ -45,7 +45,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from _harness import FIRST_SEED, Answer, Bench, Splits, read_bench, rounded
-from fairveil.data.catalog import dataset_schema
+from fairveil.data.datasets import dataset_schema
 from fairveil.data.encoding import Encoder
 from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES

@@ -63,8 +63,7 @@ from _harness import (
     tau_of,
 )
 from fairveil import DemographicParity, Descent, EqualizedOdds, Ledger, Schema, TruePositiveRateParity
-from fairveil.data.catalog import dataset_schema
-from fairveil.data.datasets import make_separated_groups
+from fairveil.data.datasets import dataset_schema, make_separated_groups
 from fairveil.data.encoding import Encoder
 from fairveil.methods.fairdp.noise_certificate import worst_case_gap
 

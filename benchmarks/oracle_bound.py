@@ -27,7 +27,7 @@ from sklearn.linear_model import LogisticRegression
 
 from _harness import FIRST_SEED, Splits, numbers, read_bench, rounded
 from baselines import NOTIONS, TrainingRows, statistics_of
-from fairveil.data.catalog import dataset_schema
+from fairveil.data.datasets import dataset_schema
 from fairveil.data.encoding import Encoder
 from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES

@@ -72,7 +72,7 @@ from fairveil import (
     ScoreHistogram,
     ToleranceNotMetWarning,
 )
-from fairveil.data.catalog import dataset_schema
+from fairveil.data.datasets import dataset_schema
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 
 UNBOUNDED = {

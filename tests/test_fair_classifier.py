@@ -30,7 +30,7 @@ from fairveil import (
     Schema,
     make_biased_mixture,
 )
-from fairveil.data.catalog import dataset_schema
+from fairveil.data.datasets import dataset_schema
 from fairveil.data.schema import Category, Sensitive, Target
 from fairveil.errors import (
     BadStructureError,

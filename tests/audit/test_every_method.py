@@ -15,7 +15,7 @@ from _support.methods import NAMES, parameters_of
 from fairveil import Descent, FairClassifier, FairveilError, load_dataset
 from fairveil.audit.games import Subject, audit_plan, audit_training
 from fairveil.cli.audit import subject_of_method
-from fairveil.data.catalog import dataset_schema
+from fairveil.data.datasets import dataset_schema
 from fairveil.methods.registry import METHODS
 from fairveil.privacy.ledger import Ledger
 from fairveil.training.tuning import Tuning

@@ -18,7 +18,7 @@ from _support.benchmarking import last_line
 from fairveil import DemographicParity, EqualizedOdds, ErrorRateParity, LagrangianDual
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.pricing import NeighboringRelation
-from fairveil.data.catalog import dataset_schema
+from fairveil.data.datasets import dataset_schema
 from fairveil.errors import BadStructureError
 from fairveil.privacy.plan import Plan, Release, Stage
 

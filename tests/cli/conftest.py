@@ -17,8 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from _support.processes import Launched, forkserver
 from fairveil.cli import main
-from fairveil.data.catalog import dataset_schema
-from fairveil.data.datasets import load_dataset
+from fairveil.data.datasets import dataset_schema, load_dataset
 from fairveil.data.schema import Schema
 
 N_ROWS = 2000

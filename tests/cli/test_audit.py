@@ -6,7 +6,7 @@ import pytest
 
 from _support import twins
 from fairveil.cli.audit import plan_of_list
-from fairveil.data.catalog import dataset_schema
+from fairveil.data.datasets import dataset_schema
 from fairveil.fair_classifier import FairClassifier
 from fairveil.fairness.constraints import DemographicParity
 from fairveil.methods.dp_sgd import Descent

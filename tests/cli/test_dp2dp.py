@@ -8,7 +8,7 @@ import pytest
 
 from _support.answers import names_in, summary_in
 from fairveil import Key, ParityPostprocessor, RandomizedParityPostprocessor
-from fairveil.data.catalog import dataset_schema
+from fairveil.data.datasets import dataset_schema
 from fairveil.privacy.ledger import Ledger
 
 TABLE = ("people.csv", "--schema", "schema.toml")

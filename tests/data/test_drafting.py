@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairveil.data.catalog import dataset_path
+from fairveil.data.datasets import dataset_path
 from fairveil.data.drafting import (
     bounds_outward,
     categories_from_counts,

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fairveil.data.catalog import dataset_path, dataset_schema
-from fairveil.data.datasets import load_dataset
+from fairveil.data.datasets import dataset_path, dataset_schema, load_dataset
 from fairveil.data.inspection import SchemaMismatch, check_table
 from fairveil.data.schema import Schema, Target, Where
 from fairveil.errors import BadStructureError

@@ -1,6 +1,7 @@
 """What a person sees: answers with color and hanging indents on a terminal, plain text in a pipe; help; progress.
 
-Text is data to the terminal: nothing in it is read as markup, whatever a column or a file is called.
+Text is data to the terminal: nothing in it is read as markup, whatever a column or a file is called. The library that
+colors and wraps is loaded where there is a terminal.
 """
 
 import json
@@ -10,12 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 import typer
-from rich.console import Console
-from rich.progress import track
-from rich.text import Text
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from fairveil.cli.options import PANELS
+from fairveil.cli.options import GROUPS
 from fairveil.errors import BadStructureError, printable
 from fairveil.report.privacy_text import STAYS_SPENT
 from fairveil.report.text import VERDICT_BADGES
@@ -23,19 +21,19 @@ from fairveil.report.text import VERDICT_BADGES
 COLORS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow", "none": "bold"}
 """How a verdict is shown, by the kind that its badge in the report has."""
 
-LABELS = {"caution": "bold yellow", "broken": "bold red", "epsilon": "bold", "ever spent": "bold", "certified": "bold"}
+LABELS = {
+    "caution": "bold yellow", "broken": "bold red", "epsilon": "bold", "ever spent": "bold", "total": "bold",
+    "certified": "bold", "chance": "bold",
+}  # fmt: skip
 """Lines that stand out, by the label that they begin with."""
 
-LABEL_END = 12
-"""The column of the last blank after a label that fills its place."""
+LABEL = re.compile(r" +\S+(?: \S+)*? {2,}(?=\S)|  (?! ).{10} (?=\S)")
+"""Two blanks or more, a label, and either two blanks or one after a label that fills its place."""
 
-LABEL = re.compile(r" +\S+(?: \S+)*? {2,}(?=\S)")
-"""Blanks, a label, and at least two blanks."""
-
-UNBROKEN = re.compile(r"(?:Next|Report|Page|Written): | +fairveil ")
+UNBROKEN = re.compile(r"(?:Next|Report|Page|Written):| +fairveil ")
 """Commands and paths to copy: a terminal folds them by itself, and a line break would become part of them."""
 
-ALARMS = r"NON-PRIVATE|PRIVATE:|THE CLAIM IS BROKEN"
+ALARMS = "NON-PRIVATE|PRIVATE:|THE CLAIM IS BROKEN"
 """What a first line may have to say loudly."""
 
 WIDEST_HELP = 110
@@ -65,6 +63,8 @@ def dressed(text: str, stream: TextIO) -> str:
     """Return text as it is printed on a stream: as it is, or with color and wrapped to the width of a terminal."""
     if not stream.isatty():
         return text
+    from rich.console import Console
+
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
         for place, line in enumerate(text.split("\n")):
@@ -73,20 +73,17 @@ def dressed(text: str, stream: TextIO) -> str:
     return captured.get().removesuffix("\n")
 
 
-def _pieces(line: str, is_first: bool, console: Console) -> Iterable[Text]:
-    """Return a line in pieces that fit the width, all but the first indented to where the words began."""
-    if UNBROKEN.match(line):
-        return [Text.assemble((line[: line.find(":") + 1], "bold"), line[line.find(":") + 1 :])]
+def _pieces(line: str, is_first: bool, console: Any) -> Iterable[Any]:
+    """Return a line in pieces that fit the width, all but the first indented to where its words began."""
+    from rich.text import Text
+
+    unbroken = UNBROKEN.match(line)
+    if unbroken:
+        return [Text.assemble((unbroken[0], "bold"), line[unbroken.end() :])]
     found = LABEL.match(line)
     end = found.end() if found else len(line) - len(line.lstrip())
-    if found is None and end == 2 and line[LABEL_END : LABEL_END + 1] == " ":
-        end = LABEL_END + 1
-    if line.startswith("fairveil: "):
-        end = len("fairveil: ")
     label, words = line[:end].strip(), Text(line[end:])
     style = LABELS.get(label, "cyan")
-    if label == "fairveil:":
-        style = "bold red" if words.plain.startswith("Expected") else "bold yellow"
     if label in LABELS or is_first:
         words.stylize("bold")
     for verdict, (kind, _, _) in VERDICT_BADGES.items():
@@ -96,7 +93,8 @@ def _pieces(line: str, is_first: bool, console: Console) -> Iterable[Text]:
             words.stylize(COLORS[kind], 0, len(verdict))
     if is_first:
         words.highlight_regex(ALARMS, "bold red")
-    hang = end if label and end <= console.width // 2 and label != "fairveil:" else end - len(label) + 2 * (not label)
+        words.highlight_regex("^fairveil:", "bold red")
+    hang = end if label and end <= console.width // 2 else len(line) - len(line.lstrip()) + 2
     wrapped = words.wrap(console, max(console.width - max(end, hang), 20), overflow="ignore")
     first = Text.assemble((line[:end], style), wrapped[0] if wrapped else "")
     return [first, *(Text.assemble(" " * hang, piece) for piece in wrapped[1:])]
@@ -104,14 +102,64 @@ def _pieces(line: str, is_first: bool, console: Console) -> Iterable[Text]:
 
 def progress_over(what: str, is_quiet: bool) -> Callable[[range], Iterable[int]]:
     """Return what shows a bar on a terminal while it goes through steps, and nothing elsewhere."""
-    console = Console(stderr=True)
-    if is_quiet or not console.is_terminal:
+    if is_quiet or not sys.stderr.isatty():
         return iter
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
     return lambda steps: track(steps, description=what, console=console, transient=True)
 
 
 # --- help -------------------------------------------------------------------------------------------------------------
 
 
-class _Help(TyperCommand if False else object):  # type: ignore[misc]
-    pass
+class _Help:
+    """A help page with options in groups, and commands with their whole first sentence."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options of each group; what belongs to none comes last."""
+        owners = {name: group for group, names in GROUPS.items() for name in names}
+        records: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, "Options")}
+        for one in self.get_params(ctx):  # type: ignore[attr-defined]
+            knob_of = one.rich_help_panel if isinstance(one, TyperOption) else None
+            record = one.get_help_record(ctx)
+            if record is not None:
+                records[knob_of or owners.get(one.name, "Options")].append(record)
+        for group, lines in records.items():
+            if lines:
+                with formatter.section(group):
+                    formatter.write_dl(lines)
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first sentence, however long it is."""
+        return str(super().get_short_help_str(10**6))  # type: ignore[misc]
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the page, with headings that stand out on a terminal."""
+        ctx.max_content_width = WIDEST_HELP
+        page = str(super().get_help(ctx))  # type: ignore[misc]
+        if not sys.stdout.isatty():
+            return page
+        from rich.console import Console
+        from rich.text import Text
+
+        console, shown = Console(highlight=False), Text(page)
+        shown.highlight_regex(r"(?m)^(?:\S[^\n]*:$|Usage:)", "bold")
+        shown.highlight_regex(r"(?m)^  (?:-\S+|[a-z]+(?=  ))", "cyan")
+        with console.capture() as captured:
+            console.print(shown, soft_wrap=True)
+        return captured.get().rstrip("\n")
+
+
+class Command(_Help, TyperCommand):
+    """A command with such a page."""
+
+
+class Group(_Help, TyperGroup):
+    """Several commands with such a page."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, then the commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)

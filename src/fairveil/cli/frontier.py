@@ -17,7 +17,8 @@ import typer
 
 from fairveil._durable import recover, replace_together, replacing, stage_in
 from fairveil.accounting.composition import NeighboringRelation
-from fairveil.cli._files import SUMMARY, check_outputs, check_place, choose_ledger, made_folder, results_in, say
+from fairveil.cli._files import SUMMARY, check_outputs, check_place, choose_ledger, made_folder, results_in
+from fairveil.cli._terminal import say
 from fairveil.cli.options import PER_POINT, Grid, TrainOptions
 from fairveil.cli.train import RESULTS, Run, fit_run, keep_results, prepare_run
 from fairveil.errors import BadStructureError, InvalidParameterError

@@ -1,13 +1,10 @@
-"""Known names in, the public schema and the file of each out; no row is read, and no library of tables is loaded."""
+"""Known names in, their files out; nothing is read, and no library of tables or schemas is loaded."""
 
 import os
 from pathlib import Path
 
-from fairveil.data.schema import Schema, close_match
-from fairveil.errors import BadStructureError
-
 DATA_FOLDER = "FAIRVEIL_DATA"
-_BUNDLED = Path(__file__).parent / "bundled"
+BUNDLED = Path(__file__).parent / "bundled"
 
 
 def dataset_names() -> tuple[str, ...]:
@@ -18,29 +15,11 @@ def dataset_names() -> tuple[str, ...]:
     >>> "adult" in dataset_names()
     True
     """
-    return tuple(sorted(path.stem for path in _BUNDLED.glob("*.toml")))
+    return tuple(sorted(path.stem for path in BUNDLED.glob("*.toml")))
 
 
-def dataset_schema(name: str) -> Schema:
-    """Return the public schema of a known data set; no row is read."""
-    names = list(dataset_names())
-    if name not in names:
-        known = ", ".join(names)
-        raise BadStructureError(f'Expected a known data set ({known}), got "{name}"{close_match(name, names)}.')
-    return Schema.read(_BUNDLED / f"{name}.toml")
-
-
-def dataset_path(name: str) -> Path:
-    """Return the Parquet file of a known data set."""
-    source = dataset_schema(name).source
-    bundled = _BUNDLED / f"{name}.parquet"
-    if bundled.is_file():
-        return bundled
+def dataset_file(name: str) -> Path | None:
+    """Return the Parquet file of a known name, in the package or in the folder of data; None if there is none."""
     folder = os.environ.get(DATA_FOLDER)
-    path = Path(folder or ".") / f"{name}.parquet"
-    if folder and path.is_file():
-        return path
-    where = f"{path}, where there is none" if folder else f"the folder named by {DATA_FOLDER}, which is not set"
-    raise BadStructureError(
-        f'Expected "{name}" in {where}; get it from: {source}; then save it as {name}.parquet there.'
-    )
+    places = [BUNDLED, Path(folder)] if folder else [BUNDLED]
+    return next((file for place in places if (file := place / f"{name}.parquet").is_file()), None)

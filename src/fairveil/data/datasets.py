@@ -7,7 +7,9 @@ The synthetic rows belong to nobody; they come from a public seed.
 """
 
 import math
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,10 @@ from scipy.special import ndtri
 
 from fairveil._random import public_coins
 from fairveil._validation import check_number
-from fairveil.data.catalog import dataset_path, dataset_schema
+from fairveil.data.catalog import BUNDLED, DATA_FOLDER, dataset_file, dataset_names
 from fairveil.data.encoding import Encoder
 from fairveil.data.readers import columns_needed, table_columns
-from fairveil.data.schema import Number, Schema, Sensitive, Target
+from fairveil.data.schema import Number, Schema, Sensitive, Target, close_match
 from fairveil.errors import BadStructureError
 
 MIXTURE_BOUND = 5.0
@@ -62,6 +64,28 @@ class Dataset:
     def y(self) -> pd.Series:
         """The raw target."""
         return self.frame[self.schema.target.column]
+
+
+def dataset_schema(name: str) -> Schema:
+    """Return the public schema of a known data set; no row is read."""
+    names = list(dataset_names())
+    if name not in names:
+        known = ", ".join(names)
+        raise BadStructureError(f'Expected a known data set ({known}), got "{name}"{close_match(name, names)}.')
+    return Schema.read(BUNDLED / f"{name}.toml")
+
+
+def dataset_path(name: str) -> Path:
+    """Return the Parquet file of a known data set."""
+    source, file, folder = dataset_schema(name).source, dataset_file(name), os.environ.get(DATA_FOLDER)
+    if file is not None:
+        return file
+    where = f"the folder named by {DATA_FOLDER}, which is not set"
+    if folder:
+        where = f"{Path(folder) / name}.parquet, where there is none"
+    raise BadStructureError(
+        f'Expected "{name}" in {where}; get it from: {source}; then save it as {name}.parquet there.'
+    )
 
 
 def load_dataset(name: str) -> Dataset:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairveil.data.catalog import dataset_names, dataset_path
+from fairveil.data.catalog import dataset_file, dataset_names
 from fairveil.errors import BadStructureError
 from fairveil.privacy.journal import MAX_BYTES, read_regular
 
@@ -54,9 +54,9 @@ def content_of(data: Path) -> bytes | None:
     if not data.is_file():
         return None
     if data.suffix == ".parquet" and data.stem in dataset_names():
-        with suppress(BadStructureError):  # it is not on this machine
-            if dataset_path(data.stem).samefile(data):
-                return None
+        known = dataset_file(data.stem)
+        if known is not None and known.samefile(data):
+            return None
     with open(data, "rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
