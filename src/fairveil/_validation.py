@@ -70,13 +70,8 @@ def check_budget(epsilon: Any, delta: Any, n_public: int | None = None) -> None:
     """
     if check_number("epsilon", epsilon, at_most=math.inf) < SMALLEST_EPSILON:
         raise InvalidParameterError(f"Expected epsilon > 0 and at least {SMALLEST_EPSILON:g}, got {epsilon!r}.")
-    check_delta(delta, n_public if epsilon < math.inf else None)
-
-
-def check_delta(delta: Any, n_public: int | None = None) -> None:
-    """Refuse a delta that is not within 0 and 1, or so large that the guarantee means nothing."""
     check_number("delta", delta, below=1)
-    limit = LARGEST_DELTA if n_public is None else min(LARGEST_DELTA, 1 / n_public)
+    limit = LARGEST_DELTA if n_public is None or math.isinf(epsilon) else min(LARGEST_DELTA, 1 / n_public)
     if delta >= limit:
         words = f"1 / n_public = {limit:.3g}" if limit < LARGEST_DELTA else f"{limit:g}"
         raise InvalidParameterError(

@@ -7,8 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from fairveil.data import datasets
-from fairveil.data.catalog import dataset_names
-from fairveil.data.datasets import dataset_path, dataset_schema, load_dataset
+from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema, load_dataset
 from fairveil.data.encoding import Encoder
 from fairveil.data.readers import load_encoded
 from fairveil.data.schema import Schema

@@ -11,8 +11,7 @@ from shlex import quote
 from typing import Any
 
 from fairveil._durable import stage_in, sync
-from fairveil.data.catalog import dataset_names
-from fairveil.data.datasets import dataset_path, dataset_schema
+from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, MissingPublicFactError, printable
 from fairveil.persistence import FACTS, WEIGHTS

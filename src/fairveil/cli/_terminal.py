@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable
+from textwrap import wrap
 from typing import Any, TextIO
 
 import typer
@@ -36,6 +37,9 @@ UNBROKEN = re.compile(r"(?:Next|Report|Page|Written):| +fairveil ")
 ALARMS = "NON-PRIVATE|PRIVATE:|THE CLAIM IS BROKEN"
 """What a first line may have to say loudly."""
 
+AS_IT_IS: Any = dict.fromkeys(("break_long_words", "break_on_hyphens", "expand_tabs", "replace_whitespace"), False)
+"""Lines are broken between words, and nothing else is changed."""
+
 WIDEST_HELP = 110
 """Columns of a help page on a wide terminal: longer lines are hard to read."""
 
@@ -46,8 +50,9 @@ WIDEST_HELP = 110
 def say(as_json: bool, facts: dict[str, Any], text: str, is_paid: bool = False) -> None:
     """Print one JSON object for machines, or text for people; a paid answer that cannot be printed goes to stderr."""
     answer = json.dumps(facts, allow_nan=False) if as_json else printable(text, kept="\n\t")
+    is_plain = as_json or not sys.stdout.isatty()
     try:
-        typer.echo(answer if as_json else dressed(answer, sys.stdout), file=sys.stdout)
+        typer.echo(answer if is_plain else dressed(answer, sys.stdout), file=sys.stdout)
     except BrokenPipeError:
         raise
     except OSError as problem:
@@ -95,15 +100,17 @@ def _pieces(line: str, is_first: bool, console: Any) -> Iterable[Any]:
         words.highlight_regex(ALARMS, "bold red")
         words.highlight_regex("^fairveil:", "bold red")
     hang = end if label and end <= console.width // 2 else len(line) - len(line.lstrip()) + 2
-    wrapped = words.wrap(console, max(console.width - max(end, hang), 20), overflow="ignore")
-    first = Text.assemble((line[:end], style), wrapped[0] if wrapped else "")
-    return [first, *(Text.assemble(" " * hang, piece) for piece in wrapped[1:])]
+    pieces: list[Any] = []
+    width, at = max(console.width - max(end, hang), 20), 0
+    for piece in wrap(words.plain, width, **AS_IT_IS):
+        start = words.plain.index(piece, at)
+        at = start + len(piece)
+        pieces.append(Text.assemble(" " * hang if pieces else (line[:end], style), words[start:at]))
+    return pieces or [Text(line)]
 
 
-def progress_over(what: str, is_quiet: bool) -> Callable[[range], Iterable[int]]:
-    """Return what shows a bar on a terminal while it goes through steps, and nothing elsewhere."""
-    if is_quiet or not sys.stderr.isatty():
-        return iter
+def progress_over(what: str) -> Callable[[range], Iterable[int]]:
+    """Return what shows a bar on the terminal while it goes through steps."""
     from rich.console import Console
     from rich.progress import track
 

@@ -11,15 +11,16 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from functools import wraps
+from functools import partial, wraps
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
 
 from fairveil import __version__
-from fairveil.cli._loading import load_command
 from fairveil.cli._terminal import Command, Group, dressed
 from fairveil.cli.options import (
     PER_POINT,
@@ -44,11 +45,38 @@ STARTED = time.perf_counter()
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What ends a command in the usual way, so that nothing unfinished is left."""
 
+SELDOM_USED = ("scipy.stats", "scipy.optimize", "numpy.f2py", "numpy.testing")
+"""What scikit-learn and SciPy import for single functions that few commands call: a third of the start of `train`."""
+
 LONGEST_METAVAR = 40
 """Characters of the choices that fit beside the name of an option; more stand in its help."""
 
 INTERRUPTED_CODE = 130
 """What typer returns for a command that Ctrl-C ended."""
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+
+def load_command(module: str) -> Any:
+    """Return a module of the command line. What is seldom used gets a stand-in that loads it when it is read."""
+    for name in SELDOM_USED:
+        if name not in sys.modules:
+            stand_in: Any = ModuleType(name)
+            stand_in.__getattr__ = partial(_read_from, name, stand_in)
+            parent, _, child = name.rpartition(".")
+            setattr(import_module(parent), child, stand_in)
+            sys.modules[name] = stand_in
+    return import_module(f"fairveil.cli.{module}")
+
+
+def _read_from(name: str, stand_in: ModuleType, attribute: str) -> Any:
+    """Load a module, let its stand-in be like it, and return an attribute of it."""
+    if sys.modules.get(name) is stand_in:
+        del sys.modules[name]
+    loaded = import_module(name)
+    vars(stand_in).update(vars(loaded))
+    return getattr(loaded, attribute)
 
 
 # --- commands that train ----------------------------------------------------------------------------------------------
@@ -81,7 +109,7 @@ TRAINING_COMMANDS = {
 
 def _registry_options() -> dict[str, Any]:
     """Return the options that depend on what is registered: constraints, methods, models, and each method's knob."""
-    registered: Any = load_command("train")
+    registered = load_command("train")
     constraints, auto, known = registered.CONSTRAINT_TYPES, registered.AUTO, registered.METHODS
     methods = known.values()
     lines = "; ".join(f"{one.name}: {one.help}" for one in methods)
@@ -358,9 +386,11 @@ def main() -> None:
         sentence = ""
     if sentence:
         sentence = printable(" ".join(sentence.split())).rstrip(".") + "."
-        shown = json.dumps({"error": sentence}) if "--json" in sys.argv else f"fairveil: {sentence}"
+        shown = (
+            json.dumps({"error": sentence}) if "--json" in sys.argv else dressed(f"fairveil: {sentence}", sys.stderr)
+        )
         with suppress(OSError):  # nobody is there to read it
-            typer.echo(dressed(shown, sys.stderr), file=sys.stderr)
+            typer.echo(shown, file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,6 +1,7 @@
 """`fairveil audit`: a lower bound on epsilon, by games on synthetic records, beside the claim."""
 
 import json
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,7 +59,8 @@ def audit(
         raise InvalidParameterError(
             f"Expected a method ({names}) or a folder that 'fairveil train' wrote, got {subject!r}, which is neither."
         )
-    found = audit_plan(audited, repeats, confidence, adaptive, progress_over("auditing", as_json))
+    progress = iter if as_json or not sys.stderr.isatty() else progress_over("auditing")
+    found = audit_plan(audited, repeats, confidence, adaptive, progress)
     facts = _facts(name, audited, found)
     if out is not None:
         with replacing(out) as staged:

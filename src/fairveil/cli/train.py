@@ -176,7 +176,7 @@ def fit_run(run: Run, file: Path, ledger: Ledger) -> None:
     """Fit the classifier of a run to the file of its table, at the cost of this ledger."""
     run.classifier.ledger = ledger
     options = run.options
-    progress = progress_over("training", options.as_json)
+    progress = iter if options.as_json or not sys.stderr.isatty() else progress_over("training")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the summary says it
         run.classifier.fit_file(file, delimiter=options.delimiter, progress=progress)

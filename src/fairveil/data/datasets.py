@@ -19,7 +19,7 @@ from scipy.special import ndtri
 
 from fairveil._random import public_coins
 from fairveil._validation import check_number
-from fairveil.data.catalog import BUNDLED, DATA_FOLDER, dataset_file, dataset_names
+from fairveil.data import BUNDLED, DATA_FOLDER
 from fairveil.data.encoding import Encoder
 from fairveil.data.readers import columns_needed, table_columns
 from fairveil.data.schema import Number, Schema, Sensitive, Target, close_match
@@ -66,6 +66,17 @@ class Dataset:
         return self.frame[self.schema.target.column]
 
 
+def dataset_names() -> tuple[str, ...]:
+    """Return the known names.
+
+    Examples
+    --------
+    >>> "adult" in dataset_names()
+    True
+    """
+    return tuple(sorted(path.stem for path in BUNDLED.glob("*.toml")))
+
+
 def dataset_schema(name: str) -> Schema:
     """Return the public schema of a known data set; no row is read."""
     names = list(dataset_names())
@@ -77,12 +88,15 @@ def dataset_schema(name: str) -> Schema:
 
 def dataset_path(name: str) -> Path:
     """Return the Parquet file of a known data set."""
-    source, file, folder = dataset_schema(name).source, dataset_file(name), os.environ.get(DATA_FOLDER)
-    if file is not None:
-        return file
-    where = f"the folder named by {DATA_FOLDER}, which is not set"
-    if folder:
-        where = f"{Path(folder) / name}.parquet, where there is none"
+    source = dataset_schema(name).source
+    bundled = BUNDLED / f"{name}.parquet"
+    if bundled.is_file():
+        return bundled
+    folder = os.environ.get(DATA_FOLDER)
+    path = Path(folder or ".") / f"{name}.parquet"
+    if folder and path.is_file():
+        return path
+    where = f"{path}, where there is none" if folder else f"the folder named by {DATA_FOLDER}, which is not set"
     raise BadStructureError(
         f'Expected "{name}" in {where}; get it from: {source}; then save it as {name}.parquet there.'
     )
