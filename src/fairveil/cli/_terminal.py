@@ -7,9 +7,9 @@ colors and wraps is loaded where there is a terminal.
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import wrap
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -19,12 +19,14 @@ from fairveil.errors import BadStructureError, printable
 from fairveil.report.privacy_text import STAYS_SPENT
 from fairveil.report.text import VERDICT_BADGES
 
+Step = TypeVar("Step")
+
 COLORS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow", "none": "bold"}
 """How a verdict is shown, by the kind that its badge in the report has."""
 
 LABELS = {
-    "caution": "bold yellow", "broken": "bold red", "epsilon": "bold", "ever spent": "bold", "total": "bold",
-    "certified": "bold", "chance": "bold",
+    "caution": "bold yellow", "broken": "bold red", "epsilon": "bold", "ever spent": "bold", "this sweep": "bold",
+    "total": "bold",    "certified": "bold", "chance": "bold",
 }  # fmt: skip
 """Lines that stand out, by the label that they begin with."""
 
@@ -116,6 +118,21 @@ def progress_over(what: str) -> Callable[[range], Iterable[int]]:
 
     console = Console(stderr=True)
     return lambda steps: track(steps, description=what, console=console, transient=True)
+
+
+def named_progress(steps: Sequence[Step], names: Sequence[str], sizes: Sequence[int]) -> Iterator[Step]:
+    """Return steps one by one, under a bar on the terminal that shows the name of the running one."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    words = TextColumn("{task.description}", markup=False)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), words)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=sum(sizes))
+        for step, name, size in zip(steps, names, sizes, strict=True):
+            bar.update(task, description=name)
+            yield step
+            bar.advance(task, size)
 
 
 # --- help -------------------------------------------------------------------------------------------------------------
