@@ -11,6 +11,9 @@ from fairveil.errors import InvalidParameterError
 SMALLEST_EPSILON = 1e-3
 """Below it noise drowns everything and calibration takes long."""
 
+LARGEST_DELTA = 0.01
+"""From it on, a guarantee may fail for one data set in a hundred, whatever its size."""
+
 NUMBERS = (int, float, np.integer, np.floating)
 """Types of numbers; truth values are refused although Python counts them among the integers."""
 
@@ -54,11 +57,27 @@ def check_number(
     raise InvalidParameterError(f"Expected {expected}, got {value!r}.")
 
 
-def check_budget(epsilon: Any, delta: Any) -> None:
-    """Refuse a privacy budget unless epsilon is positive (infinity means not private) and delta within 0 and 1."""
+def check_budget(epsilon: Any, delta: Any, n_public: int | None = None) -> None:
+    """Refuse a privacy budget unless epsilon is positive (infinity means not private) and delta small enough.
+
+    A delta of 1 over the number of people permits publishing the record of one of them, chosen at random.
+
+    Examples
+    --------
+    >>> check_budget(1.0, 1e-3, n_public=2000)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    fairveil.errors.InvalidParameterError: Expected delta below 1 / n_public = 0.0005, got 0.001; ...
+    """
     if check_number("epsilon", epsilon, at_most=math.inf) < SMALLEST_EPSILON:
         raise InvalidParameterError(f"Expected epsilon > 0 and at least {SMALLEST_EPSILON:g}, got {epsilon!r}.")
     check_number("delta", delta, below=1)
+    limit = LARGEST_DELTA if n_public is None or math.isinf(epsilon) else min(LARGEST_DELTA, 1 / n_public)
+    if delta >= limit:
+        words = f"1 / n_public = {limit:.3g}" if limit < LARGEST_DELTA else f"{limit:g}"
+        raise InvalidParameterError(
+            f"Expected delta below {words}, got {delta:g}; a delta so large permits publishing somebody's whole "
+            f"record, so choose one far below it, such as {min(1e-5, float(f'{limit / 10:.0e}')):g}."
+        )
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:

@@ -136,6 +136,7 @@ class FitRequest:
                 "groups too; let decisions read the group, or leave the classifier out."
             )
         schema = self.prepared_schema()
+        check_budget(self.epsilon, self.delta, None if schema is None else schema.n_public)
         hidden = [name for name in self.sensitive if schema is not None and name not in schema.columns]
         if self.aware and hidden and not method.reads_group:
             raise InvalidParameterError(

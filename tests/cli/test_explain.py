@@ -87,7 +87,7 @@ def test_the_words_say_noise_rates_steps_neighbours_and_limits(say):
 def test_no_row_is_needed(folder, say, contents):
     before = contents(folder)
     assert say("train", "acs_income", *PLAIN, "--out", "results").code == 2
-    said = say("explain", "acs_income", *PLAIN)
+    said = say("explain", "acs_income", *PLAIN, "--delta", "1e-7")
     assert (said.code, said.err) == (0, "")
     assert "898610 records, declared public" in said.out
     assert contents(folder) == before
@@ -108,9 +108,24 @@ def test_a_noisy_size_is_named_where_none_is_declared(folder, facts, say):
     assert "releases size: discrete_laplace noise" in said.out
 
 
-def test_a_delta_that_lets_whole_records_leak_is_cautioned(say):
-    assert "caution" in say("explain", "adult", *PLAIN, "--delta", "0.001").out
-    assert "caution" not in say("explain", "adult", *PLAIN, "--delta", "1e-5").out
+@pytest.mark.parametrize("command", ["explain", "train"])
+@pytest.mark.parametrize("delta, limit", [("0.0005", "1 / n_public"), ("0.01", "0.01"), ("0.3", "0.01")])
+def test_a_delta_that_lets_whole_records_leak_is_refused(folder, is_refused, command, delta, limit):
+    words = (command, "people.csv", "--schema", "schema.toml", *PLAIN, "--out", "results", "--delta", delta)
+    sentence = is_refused(folder, words)
+    assert f"delta below {limit}" in sentence and "such as 1e-05" in sentence
+
+
+def test_without_a_size_a_delta_of_one_in_a_hundred_is_refused(folder, facts, say, is_refused):
+    facts.model_copy(update={"n_public": None}).write("schema.toml")
+    words = ("explain", "people.csv", "--schema", "schema.toml", *PLAIN, "--delta")
+    assert "delta below 0.01, got 0.01;" in is_refused(folder, (*words, "0.01"))
+    assert say(*words, "0.009").code == 0
+
+
+def test_what_is_not_private_needs_no_small_delta(folder, say):
+    words = ("explain", "people.csv", "--schema", "schema.toml", *PLAIN, "--epsilon", "inf", "--delta", "0.001")
+    assert say(*words).code == 0
 
 
 def test_an_infinite_epsilon_claims_nothing(say):
@@ -122,3 +137,8 @@ def test_an_infinite_epsilon_claims_nothing(say):
 def test_what_train_refuses_explain_refuses(folder, is_refused):
     for options in (("--epsilon", "0"), ("--delta", "1"), ("--tolerance", "0.1"), ("--target", "age")):
         is_refused(folder, ("explain", "people.csv", "--schema", "schema.toml", *PLAIN, *options))
+
+
+def test_a_table_of_many_people_needs_a_smaller_delta_than_the_default(folder, is_refused):
+    sentence = is_refused(folder, ("explain", "acs_income", *PLAIN))
+    assert "delta below 1 / n_public = 1.11e-06, got 1e-05;" in sentence and "such as 1e-07" in sentence

@@ -77,6 +77,29 @@ def test_the_table_has_one_row_for_each_point(swept):
         assert float(row["accuracy"]) == point["accuracy"]["value"]
         assert float(row["gap_low"]) <= float(row["gap"]) <= float(row["gap_high"])
         assert row["command"] == point["command"]
+        (place,) = Path("sweep/points").glob(f"{row['method']}-epsilon-{row['epsilon'][0]}-*/summary.json")
+        summary = json.loads(place.read_text())
+        assert row["verdict"] == point["verdict"] == summary["certificate"]["verdict"]
+
+
+def test_what_the_sweep_cost_stands_apart_from_what_was_spent_before(folder, say):
+    grid = ("--epsilons", "1", "--tolerances", "0.2", "--methods", "dp2dp,functional", "--out", "sweep", "--json")
+    alone = ("train", *TABLE, "--epsilon", "2", "--tolerance", "0.2", "--out", "first", "--json")
+    assert say(*alone).code == 0
+    before = Ledger(BOOKS).epsilon(1e-5)
+    facts = json.loads(say("frontier", *TABLE, *grid).out)
+    assert facts["epsilon_besides_sweep"] == before
+    assert 1.0 < facts["epsilon_sweep"] < 2.0  # two trainings at 1, composed
+    assert max(before, facts["epsilon_sweep"]) < facts["epsilon_spent_total"] < before + facts["epsilon_sweep"]
+    assert facts["epsilon_spent_total"] == Ledger(BOOKS).epsilon(1e-5)
+    assert say("train", *TABLE, "--epsilon", "1", "--tolerance", "0.2", "--out", "last").code == 0
+    text = say("frontier", *TABLE, *grid[:-1]).out
+    after = json.loads(say("frontier", *TABLE, *grid).out)
+    assert after["epsilon_sweep"] == facts["epsilon_sweep"]
+    assert after["epsilon_besides_sweep"] > before
+    assert (
+        f"this sweep {facts['epsilon_sweep']:.4f}" in text and f"{after['epsilon_besides_sweep']:.4f} was spent" in text
+    )
 
 
 def test_every_point_is_a_whole_result(swept, people):

@@ -1,11 +1,13 @@
 """Help and version: every command explains itself."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
 import fairveil
+from fairveil.cli.options import GROUPS
 from fairveil.fairness.constraints import CONSTRAINT_TYPES
 from fairveil.methods.registry import METHODS
 
@@ -45,6 +47,35 @@ def test_every_option_of_the_contract_is_there(say):
     options = "target sensitive epsilon delta constraint tolerance aware unaware method model schema n-public ledger"
     for option in [*options.split(), "unit", "confidence", "out", "json"]:
         assert f"--{option}" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "fairveil")
+def test_help_fits_eighty_columns_and_any_encoding(say, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = say(*command, "--help").out
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.isascii()
+
+
+def test_summaries_are_not_cut(say):
+    for command in ((), ("ledger",), ("schema",)):
+        assert "..." not in say(*command, "--help").out.split("Commands:")[1]
+    text = " ".join(say("--help").out.split())
+    assert "Train a private and fair classifier, certify it on held-out people, and write the evidence." in text
+
+
+@pytest.mark.parametrize(
+    "command", [one for one in COMMANDS if one not in {(), ("ledger",), ("schema",)}], ids=" ".join
+)
+def test_every_option_stands_in_a_group(say, command):
+    sections = dict(re.findall(r"(?ms)^(\w+):\n(.*?)(?=^\w|\Z)", say(*command, "--help").out))
+    assert set(sections) <= {*GROUPS, "Options"}
+    assert re.findall(r"(?m)^  (--[\w-]+)", sections["Options"]) == ["--help"]
+
+
+def test_groups_come_in_the_order_of_a_first_decision(say):
+    found = re.findall(r"(?m)^(\w+):$", say("train", "--help").out)
+    assert found == ["Data", "Privacy", "Fairness", "Model", "Evidence", "Output", "Options"]
 
 
 def test_version(say):

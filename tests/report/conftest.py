@@ -191,12 +191,16 @@ def usual_trace(n_bounds=2, n_steps=300):
     return pd.concat(parts, ignore_index=True).sort_values("step", kind="stable", ignore_index=True)
 
 
+VERDICTS = ("holds", "not enough data", "does not hold")
+
+
 def frontier_point(method, epsilon, tolerance, accuracy, gap):
     asked = "inf" if epsilon is None else f"{epsilon:g}"
     return {
         "method": method, "model": "linear", "epsilon": epsilon, "tolerance": tolerance,
         "accuracy": interval(accuracy, 0.008), "gap": interval(gap, 0.012), "smallest_tolerance_that_holds": 0.03,
         "epsilon_spent": None if epsilon is None else epsilon * 0.99997, "seconds": 1.1,
+        "verdict": "nothing was asked" if tolerance is None else VERDICTS[round(100 * tolerance) % 3],
         "command": f"fairveil train adult --method {method} --epsilon {asked} --tolerance {tolerance} --out chosen",
     }  # fmt: skip
 
@@ -215,8 +219,8 @@ def usual_frontier():
         "data": "adult", "created": "2026-11-16T12:00:00+00:00", "version": "0.1.0",
         "constraint": "demographic_parity", "delta": 1e-05, "protects": "record", "unit": "record",
         "sensitive": ["sex"], "aware": True, "confidence": 0.95, "n_planned": len(given) + 2,
-        "epsilon_spent_total": 5.2,
-        "epsilon_spent_total_replace_one": 11.0, "points": given,
+        "epsilon_spent_total": 5.2, "epsilon_spent_total_replace_one": 11.0,
+        "epsilon_sweep": 4.7, "epsilon_sweep_replace_one": 10.1, "epsilon_besides_sweep": 1.9, "points": given,
     }  # fmt: skip
 
 

@@ -14,6 +14,26 @@ NUMBERS = """
 return [...document.querySelectorAll('#points tbody tr')].map((row) => [...row.querySelectorAll('[data-rate] data')]
   .map((one) => Number(one.value)))
 """
+BESIDE = """
+return [...document.querySelectorAll('.point')].map((one) =>
+  [one.dataset.index, one.querySelector('.beside').textContent])
+"""
+OVERLAPS = """
+const found = [];
+for (const svg of document.querySelectorAll('.panel svg')) {
+  const boxes = [...svg.querySelectorAll('.beside, .point .shape')].map((one) => {
+    const box = one.getBoundingClientRect();
+    const slack = one.classList.contains('beside') ? 2 : 1;  // letters are smaller than their line
+    return {is_label: slack == 2, words: one.textContent, left: box.left + slack, right: box.right - slack,
+            top: box.top + slack, bottom: box.bottom - slack};
+  });
+  boxes.forEach((one, i) => boxes.slice(i + 1).forEach((other) => {
+    const touch = one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
+    if (touch && (one.is_label || other.is_label)) { found.push([one.words, other.words]); }
+  }));
+}
+return found
+"""
 COUNTS = """
 const counts = {};
 for (const one of document.querySelectorAll('*')) { counts[one.localName] = (counts[one.localName] || 0) + 1; }
@@ -96,6 +116,82 @@ def test_the_composed_epsilon_stands_on_top_and_is_the_largest_text(open_page, m
     n_open = sum(point["epsilon"] is None for point in made.frontier()["points"])
     assert f"{n_open} points are not private" in browser.find_element("id", "open").text
     assert "2 are missing" in browser.find_element("id", "missing").text
+
+
+def test_the_sweep_and_everything_ever_spent_are_two_numbers(open_page, made):
+    browser = open_page(frontier_page(made.frontier()))
+    number = "return Number(document.querySelector(arguments[0] + ' data').value)"
+    assert [browser.execute_script(number, name) for name in ("#sweep", "#total", "#besides")] == [4.7, 5.2, 1.9]
+    sizes = [browser.find_element("id", name).value_of_css_property("font-size") for name in ("sweep", "total")]
+    assert sizes[0] == sizes[1]
+    facts = made.frontier()
+    for name in ("epsilon_sweep", "epsilon_sweep_replace_one", "epsilon_besides_sweep"):
+        del facts[name]  # as earlier versions wrote them
+    browser = open_page(frontier_page(facts))
+    assert not browser.find_elements("id", "sweep") and not browser.find_elements("id", "besides")
+
+
+def test_every_point_shows_its_tolerance_and_verdict(open_page, made):
+    frontier = made.frontier()
+    shown = open_page(frontier_page(frontier)).execute_script(BESIDE)
+    signs = {"holds": "✓", "does not hold": "✕", "not enough data": "?"}
+    assert len(shown) == sum(map(is_drawn, frontier["points"]))
+    for index, text in shown:
+        point = frontier["points"][int(index)]
+        asked = point["tolerance"]
+        assert text == ("none" if asked is None else f"{asked:g} {signs[point['verdict']]}")
+
+
+def test_a_point_that_another_surpasses_is_pale_and_says_so(open_page, made):
+    frontier = made.frontier()
+    browser = open_page(frontier_page(frontier))
+    pale = set(browser.execute_script(
+        "return [...document.querySelectorAll('.point.pale')].map((one) => Number(one.dataset.index))"
+    ))  # fmt: skip
+
+    def is_surpassed(point):
+        return any(
+            other["epsilon"] == point["epsilon"] and other is not point
+            and other["accuracy"]["value"] >= point["accuracy"]["value"]
+            and other["gap"]["value"] <= point["gap"]["value"]
+            for other in frontier["points"] if is_drawn(other)
+        )  # fmt: skip
+
+    assert pale == {i for i, one in enumerate(frontier["points"]) if is_drawn(one) and is_surpassed(one)} != set()
+    for mark in browser.find_elements("css selector", ".point.pale"):
+        assert mark.get_attribute("aria-label").endswith("another point is better in both")
+    assert "Pale points" in browser.find_element("id", "signs").text
+
+
+@pytest.mark.parametrize("width", [390, 700, 1000, 1200])
+def test_no_label_touches_a_label_or_a_mark(open_page, made, width):
+    assert open_page(frontier_page(made.frontier()), width).execute_script(OVERLAPS) == []
+    assert open_page(frontier_page(crowded(made.frontier())), width).execute_script(OVERLAPS) == []
+
+
+def crowded(frontier):
+    """Ten points of two methods at one epsilon, some of them in nearly one place."""
+    point = frontier["points"][0]
+    values = [(0.012 * (i % 5), 0.83 + 0.004 * (i // 2)) for i in range(10)]
+    points = [
+        point | {"method": ("dp2dp", "raco")[i % 2], "tolerance": 0.01 * i,
+                 "gap": {"value": gap, "low": 0.0, "high": 0.08},
+                 "accuracy": {"value": accuracy, "low": 0.82, "high": 0.87}}
+        for i, (gap, accuracy) in enumerate(values)
+    ]  # fmt: skip
+    return frontier | {"points": points}
+
+
+def test_charts_use_the_width(open_page, made):
+    widths = (
+        "return [document.querySelector('main'), ...document.querySelectorAll('.panel svg')].map((e) => e.clientWidth)"
+    )
+    page, *charts = open_page(frontier_page(made.frontier())).execute_script(widths)
+    assert min(charts) > 0.45 * page  # two beside each other
+    page, chart = open_page(frontier_page(crowded(made.frontier()))).execute_script(widths)
+    assert chart > 0.95 * page
+    page, *charts = open_page(frontier_page(made.frontier()), 390).execute_script(widths)
+    assert min(charts) > 0.95 * page
 
 
 def test_without_a_bound_for_all_no_number_is_shown(open_page, made):

@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-from scipy import fft, signal
+from scipy import fft
+from scipy.linalg import blas
 
 from fairveil._typing import Float64Array
 
@@ -90,7 +91,10 @@ class LossDistribution:
 
         H(l_{k-1}) - H(l_k) = (1 - e^-grid) A_k: sums of positive terms only, nothing cancels or overflows.
         """
-        falling: Float64Array = signal.lfilter([1.0], [1.0, -math.exp(-self.grid)], self.masses[::-1])[::-1]
+        # A_k = mass_k + e^-grid A_{k+1}, as the solution of a system of two bands; scipy.signal would load for as long
+        bands = np.empty((2, len(self.masses)), order="F")
+        bands[0], bands[1] = 1.0, -math.exp(-self.grid)
+        falling: Float64Array = blas.dtbsv(1, bands, self.masses[::-1], lower=1, diag=1)[::-1]
         steps = np.append(falling[1:], 0.0)[::-1]
         return self.infinite - math.expm1(-self.grid) * np.cumsum(steps)[::-1], falling
 
@@ -215,7 +219,9 @@ def compose(first: Losses, second: Losses) -> Losses:
     is_symmetric = first.add is first.remove and second.add is second.remove
     directions: list[LossDistribution] = []
     for one, other in pairs[:1] if is_symmetric else pairs:
-        masses = np.maximum(signal.fftconvolve(one.masses, other.masses), 0.0)
+        size = len(one.masses) + len(other.masses) - 1
+        n = fft.next_fast_len(size, real=True)
+        masses = np.maximum(fft.irfft(fft.rfft(one.masses, n) * fft.rfft(other.masses, n), n)[:size], 0.0)
         infinite = one.infinite + other.infinite - one.infinite * other.infinite
         directions.append(_trim(LossDistribution(one.grid, one.first + other.first, masses, infinite), TAIL_MASS))
     return Losses(directions[0], directions[-1])

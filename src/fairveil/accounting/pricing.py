@@ -15,7 +15,6 @@ from functools import lru_cache, partial, singledispatch
 from itertools import chain
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from fairveil._typing import Float64Array
@@ -500,7 +499,11 @@ def normal_epsilon(shift: float, delta: float) -> float:
         return bound
     if 2 * ndtr(shift / 2) - 1 <= delta:
         return 0.0
-    return float(brentq(lambda epsilon: float(normal_delta(shift, epsilon)) - delta, 0.0, bound, rtol=1e-12))
+    low = 0.0
+    while bound - low > 1e-12 * bound:
+        middle = (low + bound) / 2
+        low, bound = (low, middle) if normal_delta(shift, middle) <= delta else (middle, bound)
+    return bound  # the private side
 
 
 def normal_delta(shift: float, epsilon: Float64Array | float) -> Float64Array:

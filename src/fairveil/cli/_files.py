@@ -2,27 +2,22 @@
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import typer
-
-from fairveil._durable import reading, stage_in, sync
+from fairveil._durable import stage_in, sync
 from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, MissingPublicFactError, printable
-from fairveil.fair_classifier import FairClassifier
-from fairveil.methods.registry import estimator_named
-from fairveil.persistence import FACTS, WEIGHTS, read_facts
+from fairveil.persistence import FACTS, WEIGHTS
 from fairveil.privacy.known_data import ledgers_about
 from fairveil.privacy.ledger import Ledger
-from fairveil.report.privacy_text import STAYS_SPENT, other_ledger_caution
+from fairveil.report.privacy_text import other_ledger_caution
 
 LEDGER_NAME = "ledger.jsonl"
 LEDGER_SIGN = b'{"fairveil_ledger"'
@@ -105,16 +100,6 @@ def source_with_schema(data: str, file: Path | None) -> tuple[Source, Schema]:
         f"schema draft {quote(str(source.path))} --target COLUMN --sensitive COLUMN --out schema.toml', edit and "
         "approve it."
     )
-
-
-def open_model(folder: Path, key: Path | None) -> FairClassifier:
-    """Return the saved classifier; a randomized one takes the key beside its folder unless another one is named."""
-    beside = Path(os.path.realpath(folder)).parent / "key"
-    with reading(beside.parent) if beside.parent.is_dir() else nullcontext():
-        if key is None and beside.is_file():
-            kind = estimator_named(str(read_facts(folder).get("estimator")))
-            key = beside if kind is not None and (kind.postprocesses or kind.is_randomized) else None
-        return FairClassifier.load(folder, key=key)
 
 
 # --- what is written --------------------------------------------------------------------------------------------------
@@ -235,19 +220,3 @@ def rescue(what: str, write: Callable[[Path], None]) -> str:
     except (OSError, BadStructureError):
         return f"the privacy budget is spent and {what} is lost: free some space, and run the command again"
     return f"the privacy budget is spent, and {what} is kept in {folder}: move it to a safe place"
-
-
-def say(as_json: bool, facts: dict[str, Any], text: str, is_paid: bool = False) -> None:
-    """Print one JSON object for machines, or text for people; a paid answer that cannot be printed goes to stderr."""
-    answer = json.dumps(facts, allow_nan=False) if as_json else printable(text, kept="\n\t")
-    try:
-        typer.echo(answer, file=sys.stdout)
-    except BrokenPipeError:
-        raise
-    except OSError as problem:
-        if is_paid:
-            typer.echo(answer, err=True)
-        raise BadStructureError(
-            f"Expected to print the answer, got {problem.strerror} on standard output; all files are written, and "
-            f"{STAYS_SPENT}."
-        ) from None

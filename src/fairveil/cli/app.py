@@ -11,16 +11,17 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from fairveil import __version__
+from fairveil.cli._terminal import Command, Group, dressed
 from fairveil.cli.options import (
     PER_POINT,
     Confidence,
@@ -44,21 +45,51 @@ STARTED = time.perf_counter()
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What ends a command in the usual way, so that nothing unfinished is left."""
 
+SELDOM_USED = ("scipy.stats", "scipy.optimize", "numpy.f2py", "numpy.testing")
+"""What scikit-learn and SciPy import for single functions that few commands call: a third of the start of `train`."""
+
+LONGEST_METAVAR = 40
+"""Characters of the choices that fit beside the name of an option; more stand in its help."""
+
 INTERRUPTED_CODE = 130
 """What typer returns for a command that Ctrl-C ended."""
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+
+def load_command(module: str) -> Any:
+    """Return a module of the command line. What is seldom used gets a stand-in that loads it when it is read."""
+    for name in SELDOM_USED:
+        if name not in sys.modules:
+            stand_in: Any = ModuleType(name)
+            stand_in.__getattr__ = partial(_read_from, name, stand_in)
+            parent, _, child = name.rpartition(".")
+            setattr(import_module(parent), child, stand_in)
+            sys.modules[name] = stand_in
+    return import_module(f"fairveil.cli.{module}")
+
+
+def _read_from(name: str, stand_in: ModuleType, attribute: str) -> Any:
+    """Load a module, let its stand-in be like it, and return an attribute of it."""
+    if sys.modules.get(name) is stand_in:
+        del sys.modules[name]
+    loaded = import_module(name)
+    vars(stand_in).update(vars(loaded))
+    return getattr(loaded, attribute)
 
 
 # --- commands that train ----------------------------------------------------------------------------------------------
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     """All commands; those that train get their options for methods when one of them is used: methods load slowly."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
         if name in TRAINING_COMMANDS:
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-            alone.command(name, help=TRAINING_COMMANDS[name])(_training_command(name, _registry_options()))
+            alone.command(name, cls=Command, help=TRAINING_COMMANDS[name])(_training_command(name, _registry_options()))
             command = typer.main.get_command(alone)
         return name, command, rest
 
@@ -78,25 +109,25 @@ TRAINING_COMMANDS = {
 
 def _registry_options() -> dict[str, Any]:
     """Return the options that depend on what is registered: constraints, methods, models, and each method's knob."""
-    from fairveil.fairness.constraints import CONSTRAINT_TYPES
-    from fairveil.methods.registry import AUTO, METHODS
-
-    methods = METHODS.values()
+    registered = load_command("train")
+    constraints, auto, known = registered.CONSTRAINT_TYPES, registered.AUTO, registered.METHODS
+    methods = known.values()
     lines = "; ".join(f"{one.name}: {one.help}" for one in methods)
     others = ", ".join(f"{one.name}: {one.default_model}" for one in methods if one.default_model != "linear")
     models = tuple(dict.fromkeys(kind for one in methods for kind in one.models))
     options: dict[str, Any] = {
         "constraint": Annotated[
             str,
-            _choice(CONSTRAINT_TYPES, "Which gap to bound; methods without a tolerance reduce or only measure it."),
+            _choice(constraints, "Which gap to bound (methods without a tolerance reduce or only measure it):"),
         ],
-        "method": Annotated[str, _choice((AUTO, *METHODS), f"{AUTO} chooses by public facts. {lines}.")],
+        "method": Annotated[str, _choice((auto, *known), f"{auto} chooses by public facts. {lines}.")],
         "model": Annotated[str | None, _choice(models, f"The model to train [default: linear; {others}].")],
     }
     for one in methods:
         if one.knob is not None:
             owners = " or ".join(each.name for each in methods if each.knob == one.knob)
-            option = typer.Option(f"--{one.knob.replace('_', '-')}", help=f"With {owners}: {one.knob_help}")
+            words = f"With {owners}: {one.knob_help}"
+            option = typer.Option(f"--{one.knob.replace('_', '-')}", help=words, rich_help_panel="Model")
             options[one.knob] = Annotated[float | None, option]
     return options
 
@@ -107,7 +138,10 @@ def _choice(values: Iterable[str], words: str) -> Any:
     def complete(incomplete: str) -> list[str]:
         return [value for value in values if value.startswith(incomplete)]
 
-    return typer.Option(metavar=f"[{'|'.join(values)}]", help=words, autocompletion=complete)
+    metavar = f"[{'|'.join(values)}]"
+    if len(metavar) > LONGEST_METAVAR:
+        metavar, words = "NAME", words if all(value in words for value in values) else f"{words} {', '.join(values)}."
+    return typer.Option(metavar=metavar, help=words, autocompletion=complete)
 
 
 def _training_command(name: str, completed: Mapping[str, Any]) -> Callable[..., None]:
@@ -118,15 +152,10 @@ def _training_command(name: str, completed: Mapping[str, Any]) -> Callable[..., 
         knobs = {option: values.pop(option) for option in completed if option not in known and option in values}
         set_knobs = {option: value for option, value in knobs.items() if value is not None}
         if name == "frontier":
-            from fairveil.cli.frontier import frontier
-
             grid = Grid(**{one.name: values.pop(one.name) for one in fields(Grid)})
-            frontier(TrainOptions(**values, out=grid.out), grid)
-            return
-        from fairveil.cli.train import explain, train
-
-        run = train if name == "train" else explain
-        run(TrainOptions(**values, knobs=set_knobs))
+            load_command("frontier").frontier(TrainOptions(**values, out=grid.out), grid)
+        else:
+            getattr(load_command("train"), name)(TrainOptions(**values, knobs=set_knobs))
 
     parameters = dict(inspect.signature(TrainOptions).parameters)
     if name == "frontier":
@@ -159,10 +188,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-ledger_app = typer.Typer(help="The ledger: what was ever released from a data set.", no_args_is_help=True)
-schema_app = typer.Typer(help="The public facts about a table.", no_args_is_help=True)
+ledger_app = typer.Typer(
+    cls=Group, help="The ledger: what was ever released from a data set.", no_args_is_help=True, rich_markup_mode=None
+)
+schema_app = typer.Typer(cls=Group, help="The public facts about a table.", no_args_is_help=True, rich_markup_mode=None)
 for _name, _help in TRAINING_COMMANDS.items():
-    app.command(_name, help=_help)(_training_command(_name, {}))
+    app.command(_name, cls=Command, help=_help)(_training_command(_name, {}))
 
 
 # --- other commands ---------------------------------------------------------------------------------------------------
@@ -174,14 +205,14 @@ def _implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[...
     def decorate(declared: Callable[..., None]) -> Callable[..., None]:
         @wraps(declared)
         def command(**values: Any) -> None:
-            getattr(import_module(f"fairveil.cli.{module}"), declared.__name__)(**values)
+            getattr(load_command(module), declared.__name__)(**values)
 
         return command
 
     return decorate
 
 
-@app.command()
+@app.command(cls=Command)
 @_implemented_in("predict")
 def predict(
     model: ModelFolder,
@@ -199,7 +230,7 @@ def predict(
     """
 
 
-@app.command()
+@app.command(cls=Command)
 @_implemented_in("certify")
 def certify(
     model: ModelFolder,
@@ -221,7 +252,7 @@ def certify(
     """
 
 
-@app.command()
+@app.command(cls=Command)
 @_implemented_in("audit")
 def audit(
     subject: Annotated[
@@ -246,13 +277,13 @@ def audit(
     """
 
 
-@app.command()
+@app.command(cls=Command)
 @_implemented_in("schema")
 def check(data: Data, schema: SchemaFile = None, delimiter: Delimiter = ",", as_json: Json = False) -> None:
     """Show the data holder, and only them, which values do not match the schema. The output is private."""
 
 
-@ledger_app.command()
+@ledger_app.command(cls=Command)
 @_implemented_in("ledger")
 def show(
     file: Annotated[Path, typer.Argument(help="The ledger.")],
@@ -262,7 +293,7 @@ def show(
     """List every debit and the composed total."""
 
 
-@ledger_app.command()
+@ledger_app.command(cls=Command)
 @_implemented_in("ledger")
 def verify(
     file: Annotated[Path, typer.Argument(help="The ledger.")],
@@ -275,7 +306,7 @@ def verify(
     """Check that a ledger is complete and unbroken, and that these summaries were written with it."""
 
 
-@ledger_app.command()
+@ledger_app.command(cls=Command)
 @_implemented_in("ledger")
 def budget(
     file: Annotated[Path, typer.Argument(help="The ledger; it is created if there is none.")],
@@ -286,7 +317,7 @@ def budget(
     """Put a budget in force: whatever would exceed it is refused before any data is read."""
 
 
-@schema_app.command()
+@schema_app.command(cls=Command)
 @_implemented_in("schema")
 def draft(
     data: Data,
@@ -305,8 +336,8 @@ def draft(
     """Write a first schema from a table, for a person to edit and approve."""
 
 
-@schema_app.command()
-@_implemented_in("schema")
+@schema_app.command(cls=Command)
+@_implemented_in("approve")
 def approve(
     file: Annotated[Path, typer.Argument(help="The schema.")],
     yes: Annotated[bool, typer.Option("--yes", help="Yes, every fact in this file is public knowledge.")] = False,
@@ -355,7 +386,9 @@ def main() -> None:
         sentence = ""
     if sentence:
         sentence = printable(" ".join(sentence.split())).rstrip(".") + "."
-        shown = json.dumps({"error": sentence}) if "--json" in sys.argv else f"fairveil: {sentence}"
+        shown = (
+            json.dumps({"error": sentence}) if "--json" in sys.argv else dressed(f"fairveil: {sentence}", sys.stderr)
+        )
         with suppress(OSError):  # nobody is there to read it
             typer.echo(shown, file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
@@ -411,7 +444,7 @@ def _prepare_streams() -> None:
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print a warning of fairveil in a sentence; those of other packages may quote what they have read."""
     if category.__module__.startswith("fairveil"):
-        typer.echo(f"fairveil: {printable(str(message))}", file=sys.stderr)
+        typer.echo(dressed(f"fairveil: {printable(str(message))}", sys.stderr), file=sys.stderr)
 
 
 class _TerminatedError(BaseException):

@@ -1,19 +1,19 @@
 """`fairveil audit`: a lower bound on epsilon, by games on synthetic records, beside the claim."""
 
 import json
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from fairveil import __version__
 from fairveil._durable import replacing
 from fairveil.audit.games import Audit, Subject, audit_plan
-from fairveil.cli._files import SUMMARY, check_outputs, check_place, say
+from fairveil.cli._files import SUMMARY, check_outputs, check_place
+from fairveil.cli._terminal import progress_over, say
 from fairveil.data.datasets import dataset_schema
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError
 from fairveil.fair_classifier import FairClassifier
@@ -23,7 +23,6 @@ from fairveil.privacy.plan import Plan, Stage
 from fairveil.privacy.selection import TunedPlan
 from fairveil.report.audit import audit_page
 from fairveil.report.text import audit_text
-from fairveil.training.recipe import no_progress
 
 SCHEMA = "adult"
 """The public facts of this bundled table stand for those of a table; none of its rows is read."""
@@ -60,7 +59,9 @@ def audit(
         raise InvalidParameterError(
             f"Expected a method ({names}) or a folder that 'fairveil train' wrote, got {subject!r}, which is neither."
         )
-    facts = _facts(name, audited, _played(audited, repeats, confidence, adaptive, as_json))
+    progress = iter if as_json or not sys.stderr.isatty() else progress_over("auditing")
+    found = audit_plan(audited, repeats, confidence, adaptive, progress)
+    facts = _facts(name, audited, found)
     if out is not None:
         with replacing(out) as staged:
             text = audit_page(facts) if out.suffix == ".html" else json.dumps(facts, indent=2, allow_nan=False) + "\n"
@@ -68,16 +69,6 @@ def audit(
     say(as_json, facts, audit_text(facts) + ("" if out is None else f"\nWritten: {out}"))
     if not facts["holds"]:
         raise typer.Exit(1)
-
-
-def _played(subject: Subject, repeats: int, confidence: float, is_adaptive: bool, is_quiet: bool) -> Audit:
-    console = Console(stderr=True)
-
-    def progress_bar(steps: range) -> Iterable[int]:
-        return track(steps, description="auditing", console=console, transient=True)
-
-    progress = no_progress if is_quiet or not console.is_terminal else progress_bar
-    return audit_plan(subject, repeats, confidence, is_adaptive, progress)
 
 
 def _facts(name: str, subject: Subject, found: Audit) -> dict[str, Any]:

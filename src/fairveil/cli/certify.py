@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
-from fairveil.cli._files import choose_ledger, open_model, say, source_of
+from fairveil.cli._files import choose_ledger, source_of
+from fairveil.cli._models import open_model
+from fairveil.cli._terminal import say
 from fairveil.errors import BadStructureError
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.formatting import finite

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,14 +18,15 @@ import typer
 
 from fairveil._durable import recover, replace_together, replacing, stage_in
 from fairveil.accounting.composition import NeighboringRelation
-from fairveil.cli._files import SUMMARY, check_outputs, check_place, choose_ledger, made_folder, results_in, say
+from fairveil.cli._files import SUMMARY, check_outputs, check_place, choose_ledger, made_folder, results_in
+from fairveil.cli._terminal import named_progress, say
 from fairveil.cli.options import PER_POINT, Grid, TrainOptions
 from fairveil.cli.train import RESULTS, Run, fit_run, keep_results, prepare_run
 from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.methods.registry import AUTO, method_named
-from fairveil.privacy.ledger import Ledger
+from fairveil.privacy.ledger import Ledger, total_epsilon
 from fairveil.report.formatting import finite
-from fairveil.report.frontier import TOTALS, frontier_of, frontier_page
+from fairveil.report.frontier import SWEEP, TOTALS, frontier_of, frontier_page
 from fairveil.report.privacy_text import caution_lines
 from fairveil.report.text import frontier_text, sweep_notice
 from fairveil.summary import guarantee_of
@@ -32,7 +34,7 @@ from fairveil.summary import guarantee_of
 POINTS, SETTINGS, TABLE, PAGE = OUTPUTS = ("points", "settings.json", "frontier.csv", "frontier.html")
 COLUMNS = (
     "method", "model", "epsilon", "tolerance", "accuracy", "accuracy_low", "accuracy_high", "gap", "gap_low",
-    "gap_high", "smallest_tolerance_that_holds", "epsilon_spent", "seconds", "command",
+    "gap_high", "verdict", "smallest_tolerance_that_holds", "epsilon_spent", "seconds", "command",
 )  # fmt: skip
 TEXTS = ("data", "created", "version", "method", "model", "command")
 NUMBERS = ("confidence", "smallest_tolerance_that_holds", "epsilon_spent", "seconds")
@@ -81,8 +83,9 @@ def frontier(options: TrainOptions, grid: Grid) -> None:
         typer.echo(sweep_notice(len(points), len(left), _repeated(done, left)), err=True)
     with _begun(options.out, settings, points):
         facts = {} if left else _draw(options, points, ledger)
-        for training in trainings:
-            _train(training, ledger)
+        is_quiet = options.as_json or not sys.stderr.isatty()
+        for several in trainings if is_quiet else _shown(trainings):
+            _train(several, ledger)
             facts = _draw(options, points, ledger)
     text = frontier_text(facts, options.out, points[0].folder / "model", path)
     say(options.as_json, facts | {"cautions": cautions}, "\n".join([text, *caution_lines(cautions)]))
@@ -149,6 +152,17 @@ def _trainings(points: Sequence[Point]) -> list[list[Point]]:
             recipe = run.method.make_training(run.options.model)
             run.classifier.training = replace(recipe, announced=announced)
     return list(groups.values())
+
+
+def _shown(trainings: Sequence[Sequence[Point]]) -> Iterator[Sequence[Point]]:
+    """Return the trainings one by one, under a bar that names the running one and counts points."""
+    names = []
+    for training in trainings:
+        options = training[0].options
+        limits = [f"{one.options.tolerance:g}" for one in training if one.options.tolerance is not None]
+        requested = f", tolerance {', '.join(limits)}" if limits else ""
+        names.append(f"{training[0].run.method.name}, epsilon {options.epsilon:g}{requested}")
+    return named_progress(trainings, names, [len(training) for training in trainings])
 
 
 def _train(points: Sequence[Point], ledger: Ledger) -> None:
@@ -271,6 +285,12 @@ def _draw(options: TrainOptions, points: Sequence[Point], ledger: Ledger) -> dic
     total, replaced = (finite(ledger.epsilon(options.delta, each)) for each in NeighboringRelation)
     facts = frontier_of(summaries, len(points))
     facts |= {"epsilon_spent_total": total, "epsilon_spent_total_replace_one": replaced}
+    # a summary lists the ledger up to its own debit, which several points of one training share
+    ours = {len(summary["ledger"]["entries"]) - 1 for summary in summaries}
+    parts = {is_ours: [charge for place, entry in enumerate(ledger.entries) for charge in entry.charges
+                       if (place in ours) is is_ours] for is_ours in (True, False)}  # fmt: skip
+    costs = [finite(total_epsilon(parts[True], options.delta, each)) for each in NeighboringRelation]
+    facts |= dict(zip(SWEEP, [*costs, finite(total_epsilon(parts[False], options.delta))], strict=True))
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore")
     writer.writeheader()

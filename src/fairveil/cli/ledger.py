@@ -8,7 +8,7 @@ from typing import Any
 from fairveil._validation import check_number
 from fairveil.accounting.composition import NeighboringRelation
 from fairveil.accounting.events import to_dict
-from fairveil.cli._files import say
+from fairveil.cli._terminal import say
 from fairveil.errors import BadStructureError, DamagedLedgerError
 from fairveil.privacy.journal import Head
 from fairveil.privacy.ledger import Budget, Ledger

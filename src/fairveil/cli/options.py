@@ -8,6 +8,18 @@ from typing import Annotated
 
 import typer
 
+GROUPS = {
+    "Data": ("data", "file", "target", "schema", "n_public", "delimiter", "encoding"),
+    "Privacy": ("epsilon", "epsilons", "delta", "unit", "protects", "ledger"),
+    "Fairness": ("sensitive", "aware", "constraint", "tolerance", "tolerances", "against", "rule"),
+    "Model": ("subject", "method", "methods", "model", "key"),
+    "Evidence": (
+        "holdout", "confidence", "repeats", "adaptive", "summary", "yes", "owner", "purpose", "card", "reasons",
+    ),
+    "Output": ("out", "as_json"),
+}  # fmt: skip
+"""The parameters of all commands by the heading that help pages show them under."""
+
 
 class Against(StrEnum):
     """What a group is compared with."""

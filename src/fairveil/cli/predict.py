@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairveil._durable import replacing
-from fairveil.cli._files import check_outputs, check_place, open_model, say, source_of
+from fairveil.cli._files import check_outputs, check_place, source_of
+from fairveil.cli._models import open_model
+from fairveil.cli._terminal import say
 from fairveil.data.readers import read_table, table_columns
 from fairveil.errors import BadStructureError
 from fairveil.report.text import prediction_text

@@ -1,16 +1,16 @@
-"""`fairveil check`, `fairveil schema draft` and `fairveil schema approve`."""
+"""`fairveil check` and `fairveil schema draft`."""
 
 from dataclasses import asdict
 from pathlib import Path
 
-from fairveil.cli._files import check_outputs, check_place, choose_ledger, rescue, say, source_of, source_with_schema
+from fairveil.cli._files import check_outputs, check_place, choose_ledger, rescue, source_of, source_with_schema
+from fairveil.cli._terminal import say
 from fairveil.data.drafting import draft_privately, draft_schema
 from fairveil.data.inspection import check_table
-from fairveil.data.schema import Schema
-from fairveil.errors import BadStructureError, InvalidParameterError
+from fairveil.errors import BadStructureError
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.privacy_text import caution_lines
-from fairveil.report.text import approval_text, check_text, draft_text, explain_step
+from fairveil.report.text import check_text, draft_text, explain_step
 
 
 def check(data: str, schema: Path | None, delimiter: str, as_json: bool) -> None:
@@ -58,16 +58,3 @@ def draft(
     step = explain_step(data, str(out), delimiter)
     known = facts | {"delta": delta, "n_features": len(schema.columns), "classes": schema.target.classes}
     say(as_json, facts, "\n".join([draft_text(known, step), *caution_lines(cautions)]))
-
-
-def approve(file: Path, yes: bool, as_json: bool) -> None:
-    """Mark a draft as public knowledge."""
-    schema = Schema.read(file)
-    if not yes:
-        raise InvalidParameterError(
-            f"Expected --yes to confirm that every fact in {file} is public knowledge, got no answer."
-        )
-    check_outputs([file], {})
-    schema.model_copy(update={"private_draft": False}).write(file)
-    facts = {"schema": str(file), "private_draft": False}
-    say(as_json, facts, approval_text(facts))

@@ -5,14 +5,11 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.progress import track
 
 from fairveil._durable import replace_together
 from fairveil._random import Key
@@ -24,9 +21,9 @@ from fairveil.cli._files import (
     choose_ledger,
     rescue,
     results_in,
-    say,
     source_with_schema,
 )
+from fairveil.cli._terminal import progress_over, say
 from fairveil.cli.app import STARTED
 from fairveil.cli.options import TrainOptions
 from fairveil.data.schema import Schema
@@ -47,7 +44,6 @@ from fairveil.report.page import report_page
 from fairveil.report.privacy_text import different_units_caution
 from fairveil.report.text import explanation, training_text
 from fairveil.summary import guarantee_of
-from fairveil.training.recipe import no_progress
 
 TRACE, KEY, REPORT = "constraint_trace.csv", "key", "report.html"
 RESULTS = {"model": "folder", SUMMARY: "file", REPORT: "file", TRACE: "file", KEY: "file"}
@@ -179,12 +175,8 @@ def explain(options: TrainOptions) -> None:
 def fit_run(run: Run, file: Path, ledger: Ledger) -> None:
     """Fit the classifier of a run to the file of its table, at the cost of this ledger."""
     run.classifier.ledger = ledger
-    console, options = Console(stderr=True), run.options
-
-    def progress_bar(steps: range) -> Iterable[int]:
-        return track(steps, description="training", console=console, transient=True)
-
-    progress = no_progress if options.as_json or not console.is_terminal else progress_bar
+    options = run.options
+    progress = iter if options.as_json or not sys.stderr.isatty() else progress_over("training")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the summary says it
         run.classifier.fit_file(file, delimiter=options.delimiter, progress=progress)

@@ -13,3 +13,11 @@ drafting    rows -> a first schema, exact (not private) or from noisy counts
 Nothing public may depend on the rows: encoding follows from the schema alone, a bad value follows a stated
 rule silently, and only bad structure or a missing public fact is an error.
 """
+
+from pathlib import Path
+
+DATA_FOLDER = "FAIRVEIL_DATA"
+"""The environment variable that names the folder of known data sets that are not bundled."""
+
+BUNDLED = Path(__file__).parent / "bundled"
+"""The schemas of all known data sets, and the rows of those that may be redistributed."""

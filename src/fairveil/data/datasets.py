@@ -19,13 +19,11 @@ from scipy.special import ndtri
 
 from fairveil._random import public_coins
 from fairveil._validation import check_number
+from fairveil.data import BUNDLED, DATA_FOLDER
 from fairveil.data.encoding import Encoder
 from fairveil.data.readers import columns_needed, table_columns
 from fairveil.data.schema import Number, Schema, Sensitive, Target, close_match
 from fairveil.errors import BadStructureError
-
-DATA_FOLDER = "FAIRVEIL_DATA"
-_BUNDLED = Path(__file__).parent / "bundled"
 
 MIXTURE_BOUND = 5.0
 """Public bounds of every feature of the mixture: it has mean 0 and a standard deviation of about 1.5."""
@@ -76,7 +74,7 @@ def dataset_names() -> tuple[str, ...]:
     >>> "adult" in dataset_names()
     True
     """
-    return tuple(sorted(path.stem for path in _BUNDLED.glob("*.toml")))
+    return tuple(sorted(path.stem for path in BUNDLED.glob("*.toml")))
 
 
 def dataset_schema(name: str) -> Schema:
@@ -85,13 +83,13 @@ def dataset_schema(name: str) -> Schema:
     if name not in names:
         known = ", ".join(names)
         raise BadStructureError(f'Expected a known data set ({known}), got "{name}"{close_match(name, names)}.')
-    return Schema.read(_BUNDLED / f"{name}.toml")
+    return Schema.read(BUNDLED / f"{name}.toml")
 
 
 def dataset_path(name: str) -> Path:
     """Return the Parquet file of a known data set."""
     source = dataset_schema(name).source
-    bundled = _BUNDLED / f"{name}.parquet"
+    bundled = BUNDLED / f"{name}.parquet"
     if bundled.is_file():
         return bundled
     folder = os.environ.get(DATA_FOLDER)

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fairveil._random import secret_coins
-from fairveil._validation import check_number
+from fairveil._validation import check_budget, check_number
 from fairveil.accounting.events import ApproximateDP, Charge
 from fairveil.data.encoding import MissingCells, canonical_texts, numbers_of
 from fairveil.data.readers import read_table, table_columns
@@ -181,7 +181,7 @@ def draft_privately(
     (epsilon, delta)-differential privacy of the schema, one row added or removed. Column names count as public.
     """
     check_number("epsilon", epsilon)
-    check_number("delta", delta, below=1)
+    check_budget(epsilon, delta)
     names = table_columns(path, delimiter, [target, sensitive])
     ledger.check([Charge(ApproximateDP(epsilon, delta))])
     columns = _raw_columns(path, names, delimiter)

@@ -10,12 +10,14 @@ import re
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 # A leading zero marks a code ("01234"); an exponent without a sign may be one too ("12e4").
 _NUMERAL = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-][0-9]+)?")
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 _TRUTH = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}  # as pandas reads them, if all are such
+
+_NULLS = frozenset({"NAType", "NaTType"})
+"""The types of pandas' NA and NaT, by name: schemas are read where pandas is not loaded."""
 
 MAX_CELL = 2**20
 """A cell of more characters holds nothing."""
@@ -32,7 +34,7 @@ def canonical_text(value: Any) -> str | None:
     >>> [canonical_text(v) for v in (1, 1.0, " 1 ", "1.0", True, "true", "01", float("nan"))]
     ['1', '1', '1', '1', 'True', 'True', '01', None]
     """
-    if value is None or value is pd.NA or value is pd.NaT:
+    if value is None or type(value).__name__ in _NULLS:
         return None
     if isinstance(value, (bool, np.bool_)):
         return str(bool(value))
@@ -63,7 +65,7 @@ def number_of(value: Any) -> float:
     >>> [number_of(v) for v in ("40", " 4e1 ", True, "forty", None, "-inf")]
     [40.0, 40.0, 1.0, nan, nan, -inf]
     """
-    if value is None or value is pd.NA or value is pd.NaT:
+    if value is None or type(value).__name__ in _NULLS:
         return math.nan
     if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
         try:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairveil.data.datasets import dataset_names, dataset_path
+from fairveil.data import BUNDLED, DATA_FOLDER
 from fairveil.errors import BadStructureError
 from fairveil.privacy.journal import MAX_BYTES, read_regular
 
@@ -53,10 +53,10 @@ def content_of(data: Path) -> bytes | None:
     """Return the hash of a data file; None for a known data set, whose people everybody has, and for no file."""
     if not data.is_file():
         return None
-    if data.suffix == ".parquet" and data.stem in dataset_names():
-        with suppress(BadStructureError):  # it is not on this machine
-            if dataset_path(data.stem).samefile(data):
-                return None
+    if data.suffix == ".parquet" and (BUNDLED / f"{data.stem}.toml").is_file():
+        places = (Path(folder, data.name) for folder in (BUNDLED, os.environ.get(DATA_FOLDER)) if folder)
+        if any(place.is_file() and place.samefile(data) for place in places):
+            return None
     with open(data, "rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fairveil._random import Coins
-from fairveil._validation import check_number
+from fairveil._validation import check_budget, check_number
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.accounting.events import (
     Charge,
@@ -231,6 +231,7 @@ class Ledger:
 
     def set_budget(self, budget: Budget) -> None:
         """Put a budget in force; a later one replaces it, and both stay on the ledger."""
+        check_budget(budget.epsilon, budget.delta)
         self._append(lambda state: [{"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta}])
 
     def record_data(self, data: str | Path) -> None:

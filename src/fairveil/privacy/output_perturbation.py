@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy import optimize
 
 from fairveil._typing import Float64Array
 from fairveil._validation import check_number
@@ -107,7 +107,7 @@ def minimize_loss(ridge: RidgeSoftmax, design: Float64Array, y: NDArray[np.integ
         return value, slope / ridge.size + ridge.regularization * weights
 
     options = {"gtol": ridge.tolerance / math.sqrt(ridge.n_params), "ftol": 0.0, "maxiter": N_WARM_STEPS}
-    start = minimize(objective, np.zeros(ridge.n_params), jac=True, method="L-BFGS-B", options=options).x
+    start = optimize.minimize(objective, np.zeros(ridge.n_params), jac=True, method="L-BFGS-B", options=options).x
     return _descend(lambda weights: objective(weights)[1], start, ridge, len(y))
 
 

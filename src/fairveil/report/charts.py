@@ -36,6 +36,13 @@ ROW = 42.0
 LEFT = 15.0
 SHORT_NAME, LONG_NAME = 20, 34
 PLOT_TOP, PLOT_HEIGHT = 12.0, 190.0
+SCATTER_LEFT, SCATTER_HEIGHT = 10.0, 320.0
+LABEL_HEIGHT, LETTER = 14.0, 7.0
+"""The height of a label at a point, and the width of a letter of it, rounded up."""
+MARK = 7.5
+"""Half the side of the box that a mark fills."""
+DRAWN_WIDTHS = (300.0, 380.0, 480.0, 620.0, 800.0, 1100.0)
+"""Chart widths at which no label may touch another label or a mark."""
 Words = Callable[[float], str]
 
 
@@ -75,23 +82,26 @@ def in_words(one: Measurement, words: Callable[[float], str] = percent) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """A straight map from values to 0..1, with the ticks to draw.
+    """A map from values to 0..1, with the ticks to draw: straight, or by a root that spreads small values.
 
     Examples
     --------
     >>> Scale(0.0, 2.0, (0.0, 1.0, 2.0)).at(0.5)
     0.25
+    >>> Scale(0.0, 1.0, power=0.5).at(0.25)
+    0.5
     """
 
     low: float
     high: float
     ticks: tuple[float, ...] = ()
+    power: float = 1.0
 
     def at(self, value: float) -> float:
         """Return the position of a value, 0 at the low end and 1 at the high end; values outside are clipped."""
         if self.high <= self.low:
             return 0.5
-        return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
+        return float(min(max((value - self.low) / (self.high - self.low), 0.0), 1.0) ** self.power)
 
 
 def ticks(low: float, high: float, about: int = 5) -> tuple[float, ...]:
@@ -260,13 +270,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Point:
-    """A point with error bars both ways; `index` names it among all points of a page."""
+    """A point with error bars both ways; `index` names it among all points of a page.
+
+    `short` is written beside the point. A pale point is one that another point surpasses.
+    """
 
     index: int
     label: str
     x: Measurement
     y: Measurement
     series: int = 0
+    short: str = ""
+    is_pale: bool = False
 
 
 def dot_chart(
@@ -371,21 +386,23 @@ def line_chart(
     )  # fmt: skip
 
 
-def _down(fraction: float) -> float:
-    return PLOT_TOP + PLOT_HEIGHT * (1 - fraction)
+def _down(fraction: float, height: float = PLOT_HEIGHT) -> float:
+    return PLOT_TOP + height * (1 - fraction)
 
 
-def _axes(x: Scale, y: Scale, x_words: Words, y_words: Words) -> list[Markup]:
+def _axes(
+    x: Scale, y: Scale, x_words: Words, y_words: Words, left: float = LEFT, tall: float = PLOT_HEIGHT
+) -> list[Markup]:
     """Return grid lines and the words at ticks."""
     parts = []
     for tick in y.ticks:
-        height = _down(y.at(tick))
-        parts.append(line(along(0, LEFT), height, along(1, LEFT), height, class_="grid"))
-        parts.append(tag("text", y_words(tick), x=f"{LEFT - 2}%", y=height + 4, class_="tick end", aria_hidden="true"))
+        height = _down(y.at(tick), tall)
+        parts.append(line(along(0, left), height, along(1, left), height, class_="grid"))
+        parts.append(tag("text", y_words(tick), x=f"{left - 2}%", y=height + 4, class_="tick end", aria_hidden="true"))
     for tick in x.ticks:
-        place, base = along(x.at(tick), LEFT), PLOT_TOP + PLOT_HEIGHT
+        place, base = along(x.at(tick), left), PLOT_TOP + tall
         parts.append(line(place, base, place, base + 4, class_="grid"))
-        parts.append(_tick(x_words(tick), x.at(tick), base + 18, LEFT))
+        parts.append(_tick(x_words(tick), x.at(tick), base + 18, left))
     return parts
 
 
@@ -444,46 +461,112 @@ def scatter_chart(
     x_words: Words,
     y_words: Words,
 ) -> Markup:
-    """Return points with error bars both ways; those of a series are joined in their order."""
+    """Return points with error bars both ways and labels; those of a series are joined in their order."""
     placed = [point for point in points if point.x.value is not None and point.y.value is not None]
-    joins = []
+    spots = [(along(x.at(one.x.value or 0.0), SCATTER_LEFT), _down(y.at(one.y.value or 0.0), SCATTER_HEIGHT))
+             for one in placed]  # fmt: skip
+    joins, bars = [], []
     for series in dict.fromkeys(point.series for point in placed):
-        ours = [point for point in placed if point.series == series]
-        joins += [_join(one, other, x, y) for one, other in pairwise(ours)]
+        ours = [spot for point, spot in zip(placed, spots, strict=True) if point.series == series]
+        name = f"join color-{series % N_COLORS}"
+        joins += [line(*one, *other, class_=name) for one, other in pairwise(ours)]
+    for point, (place, height) in zip(placed, spots, strict=True):
+        name = f"error color-{point.series % N_COLORS}"
+        if point.x.ends is not None:
+            start, end = (along(x.at(value), SCATTER_LEFT) for value in point.x.ends)
+            bars.append(line(start, height, end, height, class_=name))
+        if point.y.ends is not None:
+            low, high = (_down(y.at(value), SCATTER_HEIGHT) for value in point.y.ends)
+            bars.append(line(place, low, place, high, class_=name))
+    offsets = label_offsets(
+        [(float(place.rstrip("%")), height) for place, height in spots], [point.short for point in placed]
+    )
+    marks = [_point_mark(*each) for each in zip(placed, spots, offsets, strict=True)]
     return chart(
-        identity, title, description, PLOT_TOP + PLOT_HEIGHT + 26,
-        *_axes(x, y, x_words, y_words), *joins, *(_error_bars(point, x, y) for point in placed),
-        *(_point_mark(point, x, y) for point in placed),
+        identity, title, description, PLOT_TOP + SCATTER_HEIGHT + 26,
+        *_axes(x, y, x_words, y_words, SCATTER_LEFT, SCATTER_HEIGHT), *joins, *bars, *marks,
     )  # fmt: skip
 
 
-def _place(point: Point, x: Scale, y: Scale) -> tuple[str, float]:
-    return along(x.at(point.x.value or 0.0), LEFT), _down(y.at(point.y.value or 0.0))
+Offset = tuple[float, float]
+Box = tuple[float, float, float, float]
 
 
-def _join(one: Point, other: Point, x: Scale, y: Scale) -> Markup:
-    return line(
-        *_place(one, x, y), *_place(other, x, y), class_=f"join color-{one.series % N_COLORS}"
-    )  # fmt: skip
+def label_offsets(spots: Sequence[tuple[float, float]], texts: Sequence[str]) -> list[Offset]:
+    """Return how far from its point the left end of each label's base line stands, so that no two things overlap.
+
+    Each label takes the nearest free place: between the error bars of its point, beside it, or farther up and down. A
+    place is free if it is so at every width in `DRAWN_WIDTHS`, because marks move apart when a chart gets wider.
+
+    Parameters
+    ----------
+    spots : sequence of (percent of the width, pixels from the top)
+    texts : sequence of str
+        Empty where there is no label.
+
+    Examples
+    --------
+    >>> label_offsets([(50.0, 100.0), (50.0, 100.0)], ["0.02", "0.05"])
+    [(5.5, -7.5), (-33.5, -7.5)]
+    """
+    found: list[Offset] = [(0.0, 0.0)] * len(spots)
+    taken = [(spot, (-MARK, MARK), 2 * MARK, 2 * MARK) for spot in spots]
+    boxes = [[_box(width, *one) for one in taken] for width in DRAWN_WIDTHS]
+    for place in sorted(range(len(spots)), key=lambda one: (spots[one][1], spots[one][0])):
+        if not texts[place]:
+            continue
+        wide = LETTER * len(texts[place])
+        fewest = math.inf
+        for offset in _places(wide):
+            own = [_box(width, spots[place], offset, wide, LABEL_HEIGHT) for width in DRAWN_WIDTHS]
+            n_hits = sum(map(_hits, own, DRAWN_WIDTHS, boxes))
+            if n_hits < fewest:
+                fewest, found[place], kept = n_hits, offset, own
+            if not n_hits:
+                break
+        for known, box in zip(boxes, kept, strict=True):
+            known.append(box)
+    return found
 
 
-def _error_bars(point: Point, x: Scale, y: Scale) -> Markup:
-    """Return the error bars of a point as far as they are known."""
-    (place, height), bars, name = _place(point, x, y), [], f"error color-{point.series % N_COLORS}"
-    if point.x.ends is not None:
-        start, end = (along(x.at(value), LEFT) for value in point.x.ends)
-        bars.append(line(start, height, end, height, class_=name))
-    if point.y.ends is not None:
-        low, high = (_down(y.at(value)) for value in point.y.ends)
-        bars.append(line(place, low, place, high, class_=name))
-    return Markup("").join(bars)
+def _places(wide: float) -> list[Offset]:
+    """Return where a label may stand, the best place first."""
+    right, left, up, down = MARK - 2, 2 - MARK - wide, -MARK, MARK + 9
+    sides = [(right, up), (left, up), (right, down), (left, down), (MARK + 3, 4.0), (-MARK - 3 - wide, 4.0)]
+    heights = [sign * step * LABEL_HEIGHT + 4 for step in range(1, 12) for sign in (-1, 1)]
+    return sides + [(across, height) for height in heights for across in (right, left, -wide / 2)]
 
 
-def _point_mark(point: Point, x: Scale, y: Scale) -> Markup:
-    place, height = _place(point, x, y)
+def _box(width: float, spot: tuple[float, float], offset: Offset, wide: float, tall: float) -> Box:
+    """Return left, right, top and bottom of what stands this far from a point in a chart of this width."""
+    left, bottom = spot[0] * width / 100 + offset[0], spot[1] + offset[1]
+    return left, left + wide, bottom - tall, bottom
+
+
+def _hits(own: Box, width: float, others: Sequence[Box]) -> int:
+    """Return how many boxes one overlaps; a place outside of the chart counts like many."""
+    is_inside = (
+        own[0] >= SCATTER_LEFT * width / 100 - 4
+        and own[1] <= width
+        and own[2] >= 0
+        and own[3] <= PLOT_TOP + SCATTER_HEIGHT
+    )
+    hits = sum(own[0] < one[1] and one[0] < own[1] and own[2] < one[3] and one[2] < own[3] for one in others)
+    return hits if is_inside else hits + 100
+
+
+def _point_mark(point: Point, spot: tuple[str, float], offset: Offset) -> Markup:
+    (place, height), name = spot, f"mark point color-{point.series % N_COLORS}"
+    parts = [tag("circle", cx=place, cy=height, r=11, class_="hit"), shape(point.series, place, height)]
+    if point.short and abs(offset[1]) > MARK + LABEL_HEIGHT:  # so far that only a line shows what it is about
+        end = height + offset[1] + (3.0 if offset[1] < 0 else 3.0 - LABEL_HEIGHT)
+        parts.insert(0, line(place, height, place, end, class_="leader"))
+    if point.short:
+        parts.append(
+            tag("text", point.short, x=place, y=height + offset[1], dx=offset[0], class_="beside", aria_hidden="true")
+        )
     return tag(
-        "g", tag("circle", cx=place, cy=height, r=11, class_="hit"), shape(point.series, place, height),
-        class_=f"mark point color-{point.series % N_COLORS}", tabindex=0, role="button", aria_pressed="false",
+        "g", *parts, class_=f"{name} pale" if point.is_pale else name, tabindex=0, role="button", aria_pressed="false",
         aria_label=point.label or UNKNOWN, data_index=point.index,
         **_data(point.x, "gap_"), **_data(point.y, "accuracy_"),
     )  # fmt: skip

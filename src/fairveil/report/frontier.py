@@ -19,16 +19,22 @@ from fairveil.report.charts import (
     scatter_chart,
     shape_of,
 )
-from fairveil.report.formatting import compact, level, points
+from fairveil.report.formatting import compact, points
 from fairveil.report.page import plain_facts, render
 from fairveil.report.privacy_text import neighbor_wording, privacy_promise
-from fairveil.report.text import awareness, gap_name
+from fairveil.report.text import VERDICT_BADGES, awareness, gap_name
 
 SHARED = (
     "data", "created", "version", "constraint", "delta", "protects", "unit", "sensitive", "aware", "confidence",
 )  # fmt: skip
 TOTALS = ("epsilon_spent_total", "epsilon_spent_total_replace_one")
+SWEEP = ("epsilon_sweep", "epsilon_sweep_replace_one", "epsilon_besides_sweep")
+"""What the points cost together, and what was spent on the same people besides; None where it is not known."""
+
 NEEDED = (*SHARED, *TOTALS, "n_planned", "points")
+GAP_TICKS = (0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+"""Where the axis of gaps has ticks; it is drawn by the square root, because small gaps are compared most."""
+
 OF_POINT = (
     "method", "model", "epsilon", "tolerance", "accuracy", "gap", "smallest_tolerance_that_holds", "epsilon_spent",
     "seconds", "command",
@@ -52,7 +58,11 @@ def frontier_of(summaries: Sequence[Mapping[str, Any]], n_planned: int | None = 
         **{name: newest[name] for name in SHARED},
         **{name: newest["ledger"][name] for name in TOTALS},
         "n_planned": len(summaries) if n_planned is None else n_planned,
-        "points": [{name: summary[name] for name in OF_POINT} for summary in summaries],
+        **dict.fromkeys(SWEEP),
+        "points": [
+            {name: summary[name] for name in OF_POINT} | {"verdict": (summary["certificate"] or {}).get("verdict")}
+            for summary in summaries
+        ],
     }
 
 
@@ -85,6 +95,22 @@ class Row:
     gap: Measurement
 
     @property
+    def short(self) -> str:
+        """What stands beside the point: its tolerance and the sign of its verdict."""
+        tolerance, verdict = self.point["tolerance"], self.point.get("verdict")
+        if tolerance is None:
+            return "none"
+        sign = VERDICT_BADGES[verdict][1] if verdict in VERDICT_BADGES else ""
+        return f"{compact(tolerance)} {sign}".rstrip()
+
+    def surpasses(self, other: "Row") -> bool:
+        """Whether the measured values are at least as good in both, and better in one, at the same epsilon."""
+        if self.point["epsilon"] != other.point["epsilon"] or not (self.is_drawn and other.is_drawn):
+            return False
+        ours, theirs = ((one.gap.value or 0.0, -(one.accuracy.value or 0.0)) for one in (self, other))
+        return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]
+
+    @property
     def is_drawn(self) -> bool:
         """Whether both values are known."""
         return self.accuracy.value is not None and self.gap.value is not None
@@ -111,7 +137,7 @@ def frontier_page(frontier: Mapping[str, Any]) -> str:
     Everything on the page was released before, so the page costs no privacy. Text is shown as it is and cannot become
     markup; the page forbids itself any connection and any script but its own.
     """
-    facts = plain_facts("frontier", frontier, NEEDED)
+    facts = plain_facts("frontier", dict.fromkeys(SWEEP) | dict(frontier), NEEDED)
     series, neighbor = _series(facts["points"]), neighbor_wording(facts)
     rows = [
         Row(
@@ -133,6 +159,7 @@ def frontier_page(frontier: Mapping[str, Any]) -> str:
         series=list(series.values()),
         panels=_panels([row for row in rows if row.is_drawn]),
         rows=rows,
+        surpassed={row.index for row in rows if any(one.surpasses(row) for one in rows)},
         n_missing=max(facts["n_planned"] - len(rows), 0),
         n_undrawn=sum(not row.is_drawn for row in rows),
         n_open=sum(row.point["epsilon"] is None for row in rows),
@@ -157,8 +184,10 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
     """Return one panel for each epsilon, smallest first and not private last, all on the same axes."""
     gaps = [end for row in rows for end in (row.gap.value, *(row.gap.ends or ()))]
     accuracies = [end for row in rows for end in (row.accuracy.value, *(row.accuracy.ends or ()))]
-    x = scale_over(gaps, include=(0.0,), lowest=0.0, highest=1.0, about=4)
-    y = scale_over(accuracies, lowest=0.0, highest=1.0, about=4)
+    largest = max((gap for gap in gaps if gap is not None), default=0.0)
+    n_ticks = next((place for place, tick in enumerate(GAP_TICKS, 1) if tick >= largest), len(GAP_TICKS))
+    x = Scale(0.0, GAP_TICKS[n_ticks - 1], GAP_TICKS[:n_ticks], power=0.5)
+    y = scale_over(accuracies, lowest=0.0, highest=1.0, about=6)
     budgets = sorted({row.point["epsilon"] for row in rows}, key=lambda each: (each is None, each or 0.0))
     return [
         _panel(place, epsilon, [row for row in rows if row.point["epsilon"] == epsilon], x, y)
@@ -171,15 +200,17 @@ def _panel(place: int, epsilon: float | None, rows: Sequence[Row], x: Scale, y: 
     for row in sorted(rows, key=_order):
         tolerance = row.point["tolerance"]
         requested = "no tolerance requested" if tolerance is None else f"tolerance {compact(tolerance)}"
+        is_pale, verdict = any(one.surpasses(row) for one in rows), row.point.get("verdict")
+        requested += f" ({VERDICT_BADGES[verdict][2]})" if verdict in VERDICT_BADGES and tolerance is not None else ""
         label = (
             f"{row.series.name}, {heading}, {requested}: accuracy {in_words(row.accuracy)}, "
-            f"gap {in_words(row.gap, points)}"
+            f"gap {in_words(row.gap, points)}{'; another point is better in both' if is_pale else ''}"
         )
-        marks.append(Point(row.index, label, row.gap, row.accuracy, row.series.place))
+        marks.append(Point(row.index, label, row.gap, row.accuracy, row.series.place, row.short, is_pale))
     description = f"{len(marks)} points. " + "; ".join(mark.label for mark in marks) + "."
     chart = scatter_chart(
         f"panel-{place}", f"Accuracy against gap: {heading}", description, marks, x, y,
-        lambda tick: compact(100 * tick, 6), level,
+        lambda tick: compact(100 * tick, 6), lambda tick: compact(100 * tick, 6),
     )  # fmt: skip
     return Panel(heading, chart)
 

@@ -200,7 +200,7 @@ def privacy_promise(epsilon: Any, delta: Any, neighbor: NeighborWording) -> str:
 
 
 def spending_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Return terminal lines on what a run costs, on the total if it is known, and on a delta that is too large."""
+    """Return terminal lines on what a run costs, and on the total if it is known."""
     if facts["epsilon"] is None:
         return ["  epsilon    infinite: no privacy is claimed"]
     neighbor, delta = neighbor_wording(facts), facts["delta"]
@@ -211,12 +211,6 @@ def spending_lines(facts: Mapping[str, Any]) -> list[str]:
     if "epsilon_spent_total" in facts:
         total = epsilon_or_none(facts["epsilon_spent_total"])
         lines.append(f"  ever spent {total} on these people, at delta {delta:g}")
-    size = facts.get("n_public")
-    if size and delta >= 1 / size:
-        lines.append(
-            f"  caution    delta {delta:g} is not below 1 / {size}, which permits releasing whole records with small "
-            "probability; choose a smaller delta"
-        )
     return lines
 
 

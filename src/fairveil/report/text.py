@@ -366,13 +366,18 @@ def prediction_text(facts: Facts, probabilities: Sequence[str], delimiter: str) 
 def frontier_text(facts: Facts, out: Path, model: Path, ledger: Path) -> str:
     """Return every point of a sweep, what all of them cost together, and what to do next."""
     lines = [f"{len(facts['points'])} points on {facts['data']}, accuracy and gap on held-out rows:"]
+    width = max((len(point["method"]) for point in facts["points"]), default=0)
     for point in facts["points"]:
         epsilon = "inf" if point["epsilon"] is None else f"{point['epsilon']:.3g}"
         tolerance = "   -" if point["tolerance"] is None else f"{point['tolerance']:.2f}"
         lines.append(
-            f"  {point['method']:8} epsilon {epsilon:5} tolerance {tolerance}   accuracy "
-            f"{number(point['accuracy']['value'])}   gap {number(point['gap']['value'])}"
+            f"  {point['method']:{width}}  epsilon {epsilon:5} tolerance {tolerance}   accuracy "
+            f"{number(point['accuracy']['value'])}   gap {number(point['gap']['value'])}   "
+            f"{VERDICT_BADGES[point['verdict']][2] if point['verdict'] in VERDICT_BADGES else 'not certified'}"
         )
+    if facts["epsilon_sweep"] is not None:
+        besides = f"; {epsilon_or_none(facts['epsilon_besides_sweep'])} was spent on these people before or besides it"
+        lines.append(f"  this sweep {epsilon_or_none(facts['epsilon_sweep'])}, its points together{besides}")
     lines += [
         f"  ever spent {epsilon_or_none(facts['epsilon_spent_total'])} on these people, all points together (delta "
         f"{facts['delta']:g}): choosing one after seeing all costs that, not its own epsilon",

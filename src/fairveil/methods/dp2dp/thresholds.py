@@ -25,7 +25,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
+from scipy import optimize
 from scipy.special import expit
 
 from fairveil._typing import Float32Array, Float64Array
@@ -257,7 +257,7 @@ class ScoreCurves:
         slopes, fixed = self._left_sides(start, groups, minimum)
         n_known = int(is_known.sum())
         no_excess = np.zeros((len(groups), n_known))
-        answer = linprog(
+        answer = optimize.linprog(
             np.concatenate([errors.ravel(), np.full(n_known, PRICE)]),
             A_ub=np.hstack([slopes[is_known], -np.eye(n_known)]) if n_known else None,
             b_ub=(aims - fixed)[is_known] if n_known else None,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
+from scipy import stats
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_number
@@ -119,7 +119,7 @@ def batch_bound(n_people: float, sampling_rate: float, failure: float = FAILURE)
     if n_people > MOST_PEOPLE:
         mean, margin = n_people * sampling_rate, -math.log(failure)
         return math.ceil(mean + math.sqrt(2 * mean * margin) + margin)
-    return int(binom.isf(failure, math.ceil(n_people), sampling_rate))
+    return int(stats.binom.isf(failure, math.ceil(n_people), sampling_rate))
 
 
 def smooth_gap(
