@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fairveil._random import Key
 from fairveil.certificates import Certificate, certify, certify_measured, check_confidence
-from fairveil.data.schema import Schema
+from fairveil.data.schema import SchemaOrPath, open_schema
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity, Parity
 from fairveil.fairness.evaluation import Evaluation
@@ -49,9 +49,9 @@ class FairClassifier(SearchAwareEstimator):
     method : str
         The name of a method (`fairveil.methods.registry.METHODS`), or "auto", which chooses by public facts: a rule on
         top of scores if that can reach the constraint ("dp2dp"), training under bounds otherwise ("raco").
-    schema : Schema
-        Public facts about the table: bounds, categories, classes, optionally the number of records. Required if
-        epsilon is finite.
+    schema : Schema, str or Path
+        Public facts about the table: bounds, categories, classes, optionally the number of records; or the TOML file
+        that states them: ``schema="people.toml"``. Required if epsilon is finite.
     holdout : "auto" or float
         Share of the units held out, chosen by secret random numbers, for the certificate. "auto" decides by public
         facts (number of records, groups, tolerance, budget): as many as it probably takes to certify the tolerance,
@@ -109,7 +109,7 @@ class FairClassifier(SearchAwareEstimator):
         sensitive: str | Sequence[str] | None = None,
         aware: bool | None = None,
         method: str = "auto",
-        schema: Schema | None = None,
+        schema: SchemaOrPath | None = None,
         holdout: float | str = "auto",
         tune: Tuning | None = None,
         ledger: LedgerOrPath | None = None,
@@ -182,9 +182,10 @@ class FairClassifier(SearchAwareEstimator):
                 "Expected one way to train or candidates to choose among, got both; name it among the candidates of "
                 "tune."
             )
+        schema = open_schema(self.schema)
         sensitive = (self.sensitive,) if isinstance(self.sensitive, str) else tuple(self.sensitive or ())
-        if self.sensitive is None and self.schema is not None:
-            sensitive = tuple(entry.column for entry in self.schema.sensitive[:1])
+        if self.sensitive is None and schema is not None:
+            sensitive = tuple(entry.column for entry in schema.sensitive[:1])
         return FitRequest(
             constraints=DemographicParity() if self.constraint is None else self.constraint,  # type: ignore[arg-type]
             epsilon=self.epsilon,
@@ -192,7 +193,7 @@ class FairClassifier(SearchAwareEstimator):
             sensitive=sensitive,
             aware=self.aware,  # type: ignore[arg-type]
             method=self.method,  # type: ignore[arg-type]
-            schema=self.schema,
+            schema=schema,
             holdout=self.holdout,  # type: ignore[arg-type]
             training=self.training,
             estimator=self.estimator,

@@ -20,6 +20,7 @@ from fairveil.accounting.composition import NeighboringRelation
 from fairveil.cli._files import SUMMARY, check_outputs, check_place, choose_ledger, made_folder, results_in, say
 from fairveil.cli.options import PER_POINT, Grid, TrainOptions
 from fairveil.cli.train import RESULTS, Run, fit_run, keep_results, prepare_run
+from fairveil.data.schema import open_schema
 from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.methods.registry import AUTO, method_named
 from fairveil.privacy.ledger import Ledger
@@ -181,7 +182,7 @@ def _repeated(done: Sequence[Point], left: Sequence[Point]) -> list[tuple[str, f
 
 def _settings(options: TrainOptions, run: Run) -> str:
     """Return what all points of a sweep share, as JSON."""
-    schema, names = run.classifier.schema, [one.name for one in fields(TrainOptions)]
+    schema, names = open_schema(run.classifier.schema), [one.name for one in fields(TrainOptions)]
     settings = {name: getattr(options, name) for name in names if name not in {*PER_POINT, "as_json"}}
     settings["schema"] = None if schema is None else schema.fingerprint()
     return json.dumps(settings, indent=2, default=str) + "\n"

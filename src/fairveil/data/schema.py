@@ -33,7 +33,7 @@ from pydantic import (
 from fairveil._durable import replacing
 from fairveil._reading import read_bounded
 from fairveil.data.values import canonical_text, number_of
-from fairveil.errors import BadStructureError, FairveilError, MissingPublicFactError
+from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError, MissingPublicFactError
 
 OTHER, MISSING = "other", "missing"
 IGNORE = "ignore"
@@ -440,6 +440,21 @@ class Schema(Facts):
             sensitive=sensitive,
             columns={f"x{index}": column for index in range(n_features)},
         )
+
+
+SchemaOrPath = Schema | str | Path
+
+
+def open_schema(schema: SchemaOrPath | None) -> Schema | None:
+    """Return the schema itself, or that of a TOML file."""
+    if isinstance(schema, (str, Path)):
+        return Schema.read(schema)
+    if schema is not None and not isinstance(schema, Schema):
+        raise InvalidParameterError(
+            f"Expected schema to be a Schema or the path of its file, got {type(schema).__name__}; write "
+            'schema="people.toml".'
+        )
+    return schema
 
 
 def _check_coding(facts: Target | Sensitive, names: Names, word: str) -> None:

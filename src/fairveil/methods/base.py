@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from fairveil._random import Key, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
-from fairveil.data.schema import Schema
+from fairveil.data.schema import SchemaOrPath
 from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning, without_array_sizes
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
@@ -44,9 +44,9 @@ AnyPlan = Plan | TunedPlan
 PARAMETERS = {
     "epsilon, delta": """epsilon, delta : float
         The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy.""",
-    "schema": """schema : Schema
-        Public facts about the table: bounds, categories, classes, optionally the number of records. Required if
-        epsilon is finite.""",
+    "schema": """schema : Schema, str or Path
+        Public facts about the table: bounds, categories, classes, optionally the number of records; or the TOML file
+        that states them: ``schema="people.toml"``. Required if epsilon is finite.""",
     "sensitive": """sensitive : str or list of str, optional
         The sensitive column or columns whose groups are compared. Several columns mean the intersections of their
         groups.""",
@@ -250,7 +250,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         training: Any = None,
-        schema: Schema | None = None,
+        schema: SchemaOrPath | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,
@@ -343,6 +343,8 @@ class BasePrivateClassifier(SearchAwareEstimator):
         ledger.check(plan.charges())
         planned = time.perf_counter()
         with without_array_sizes():
+            if isinstance(source, TableSource):
+                source = inputs.plain(source)
             if self.schema is not None:
                 self.classes_ = inputs.classes_for(source.y)
                 self.feature_names_in_ = np.array(list(inputs.schema.columns), dtype=object)
@@ -414,13 +416,13 @@ class BasePrivateClassifier(SearchAwareEstimator):
             Identifies each record for randomized rules: the same id and key always give the same decision. By default
             the schema's id column, else what the schema reads of the row.
         """
-        table = self._table(X)
-        return self.classes_[self._predictor.decide(table, sensitive_features, record_ids)]
+        source = self._source(X, sensitive_features)
+        return self.classes_[self._predictor.decide(source.X, source.sensitive_features, record_ids)]
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the model's class probabilities; for a randomized rule, the distribution of its decision."""
-        table = self._table(X)
-        return self._predictor.probabilities(table, sensitive_features)
+        source = self._source(X, sensitive_features)
+        return self._predictor.probabilities(source.X, source.sensitive_features)
 
     def use_key(self, key: Key | str | Path | None) -> Any:
         """Randomize decisions by this key (or the key in this file) from now on, so that they repeat elsewhere."""
@@ -428,11 +430,11 @@ class BasePrivateClassifier(SearchAwareEstimator):
         self._predictor = replace(self._predictor, key=self.key_)
         return self
 
-    def _table(self, X: Any) -> Any:
+    def _source(self, X: Any, sensitive_features: Any) -> TableSource:
         check_is_fitted(self, "params_")
         if self.schema is None:
-            return validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
-        return X
+            X = validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
+        return self.inputs_.plain(TableSource(X, None, sensitive_features))
 
     # --- evidence ----------------------------------------------------------------------------------------------
 
@@ -454,7 +456,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         debited = open_ledger(ledger, plan.is_private, depth=4)
         debited.check(plan.charges())
         with threadpool_limits(1, user_api="blas"), without_array_sizes():
-            records = inputs.records(source)
+            records = inputs.records(inputs.plain(source) if isinstance(source, TableSource) else source)
             if isinstance(source, FileSource):
                 debited.record_data(source.path)
             veil = open_veils(records, plan, debited, secret_coins(), "counts for a certificate")["holdout"]
@@ -520,7 +522,7 @@ class ConstrainedClassifier(BasePrivateClassifier):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         training: Any = None,
-        schema: Schema | None = None,
+        schema: SchemaOrPath | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,

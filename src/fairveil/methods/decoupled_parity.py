@@ -320,8 +320,8 @@ class RandomizedParityPostprocessor(BasePostprocessor):
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the exact probability of each decision, shape (n_records, n_classes)."""
-        table = self._table(X)
-        return self._predictor.distribution(table, sensitive_features)
+        source = self._source(X, sensitive_features)
+        return self._predictor.distribution(source.X, source.sensitive_features)
 
 
 def _check(request: Any) -> None:

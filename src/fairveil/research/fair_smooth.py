@@ -13,7 +13,7 @@ from scipy.special import erfinv
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_number
-from fairveil.data.schema import Schema
+from fairveil.data.schema import SchemaOrPath
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import BasePrivateClassifier
 from fairveil.methods.dp_sgd import Descent
@@ -286,7 +286,7 @@ class SmoothedClassifier(BasePrivateClassifier):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         training: Recipe | None = None,
-        schema: Schema | None = None,
+        schema: SchemaOrPath | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,

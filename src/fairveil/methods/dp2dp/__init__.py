@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fairveil.data.schema import Schema
+from fairveil.data.schema import SchemaOrPath
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Cap, Constraint, DemographicParity, Parity, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
@@ -250,7 +250,7 @@ class BasePostprocessor(ConstrainedClassifier):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         training: Any = None,
-        schema: Schema | None = None,
+        schema: SchemaOrPath | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,
