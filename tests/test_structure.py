@@ -21,7 +21,9 @@ LAYERS = (
     ("_validation", "_random", "_keys", "_durable"),
     ("report.formatting",),
     ("report.privacy_text",),
+    ("report.charts",),
     ("report.text",),  # sentences import nothing heavy, so that any package may use them
+    ("report.notebook",),
     ("data", "accounting", "fairness"),
     ("models",),
     ("privacy", "scale"),
@@ -37,6 +39,7 @@ LAYERS = (
     ("saved_request",),
     ("summary",),
     ("fair_classifier",),
+    ("display",),
     ("bench",),
     ("cli",),
 )
@@ -47,7 +50,7 @@ LAZY = {"cli.app"}
 """Modules that load others when a command is called."""
 
 MOST_LINES_PER_FILE, MOST_LINES_PER_BODY = 600, 50
-MOST_FILES, MOST_LINES = 120, 26_500  # 110 and 23,000 before audits, probes, ledger heads and durable files
+MOST_FILES, MOST_LINES = 120, 27_100  # 26,500 before frames of any kind, notebooks and plots
 LONGEST_TEST_NAME = 70
 MOST_PARAMETERS = 9  # beside what an estimator wraps, bounds and tunes
 

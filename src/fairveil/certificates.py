@@ -17,6 +17,7 @@ from fairveil.fairness.constraints import Constraint, Parity, bounds_of
 from fairveil.fairness.evaluation import Evaluation, Verdict
 from fairveil.fairness.limits import LeftSide, left_sides, range_of, times_as_many
 from fairveil.fairness.rates import SMALLEST_GROUP, Bound
+from fairveil.report.notebook import certificate_html
 
 MOST_ROWS = 1e15
 """Predictions for larger groups are made for groups of this size: limits of more people are lost in rounding."""
@@ -112,6 +113,12 @@ class Certificate:
                 "decisions read the group if they may, or train with more people or a larger epsilon."
             )
         return f"Not enough data to say with {sure}: {_obstacle(found, self.rows_needed)}"
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def _repr_html_(self) -> str:
+        return certificate_html(str(self.verdict), self.sentence)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -22,8 +22,9 @@ from threadpoolctl import threadpool_limits
 from fairveil._random import Key, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
+from fairveil.accounting.events import UnpricedChoice
 from fairveil.data.schema import SchemaOrPath
-from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning, without_array_sizes
+from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning, UnpricedSearchWarning, without_array_sizes
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
@@ -35,6 +36,7 @@ from fairveil.privacy.ledger import Ledger, LedgerOrPath, open_ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import open_veils
+from fairveil.report.privacy_text import UNPRICED_SEARCH
 from fairveil.training.recipe import Progress, Recipe, Task, no_progress
 from fairveil.training.run import Trained, make_counting_plan, make_plan, release_outcomes, run_plan
 from fairveil.training.tuning import Tuning, run_tuned_plan, tuned_plan
@@ -203,6 +205,12 @@ class SearchAwareEstimator(ClassifierMixin, BaseEstimator):
             self._is_candidate = True
         return self
 
+    def _record_search(self, ledger: Ledger, depth: int) -> None:
+        """Record a candidate of a search; the first one, after which no total can be stated, is announced before."""
+        if not any(isinstance(charge.event, UnpricedChoice) for charge in ledger.state().charges):
+            warnings.warn(UNPRICED_SEARCH, UnpricedSearchWarning, stacklevel=depth + 1)
+        ledger.debit_unpriced("a search that compares fits on private rows outside the accounting")
+
     def __sklearn_clone__(self) -> Any:
         clone = _clone_parametrized(self)
         clone._is_clone = True
@@ -339,7 +347,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         plan = self.planned(tuning, inputs)
         ledger = open_ledger(self.ledger, plan.is_private, depth)
         if self._is_candidate and plan.is_private:
-            ledger.debit_unpriced("a search that compares fits on private rows outside the accounting")
+            self._record_search(ledger, depth)
         ledger.check(plan.charges())
         planned = time.perf_counter()
         with without_array_sizes():
