@@ -133,7 +133,7 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Certificate":
-        """Return the certificate that `to_dict` wrote."""
+        """Return the certificate whose `values` `to_dict` wrote."""
         fields = {name: value for name, value in values.items() if name != "sentence"}
         claims = tuple(Claim(**{**claim, "verdict": Verdict(claim["verdict"])}) for claim in values["claims"])
         return cls(**{**fields, "claims": claims, "verdict": Verdict(values["verdict"])})

@@ -85,7 +85,7 @@ class CertificateDisplay:
 
         Returns
         -------
-        display : CertificateDisplay
+        CertificateDisplay
             The display, drawn.
         """
         return cls.from_certificate(estimator.certificate(confidence), ax=ax)
@@ -103,7 +103,7 @@ class CertificateDisplay:
 
         Returns
         -------
-        display : CertificateDisplay
+        CertificateDisplay
             The display, drawn.
         """
         return cls(certificate).plot(ax=ax)
@@ -120,7 +120,7 @@ class CertificateDisplay:
 
         Returns
         -------
-        display : CertificateDisplay
+        CertificateDisplay
             This display.
         """
         found = self.certificate
@@ -214,7 +214,7 @@ class FrontierDisplay:
 
         Returns
         -------
-        display : FrontierDisplay
+        FrontierDisplay
             The display, drawn.
         """
         return cls(frontier_of(summaries)).plot(ax=ax)
@@ -234,7 +234,7 @@ class FrontierDisplay:
 
         Returns
         -------
-        display : FrontierDisplay
+        FrontierDisplay
             The display, drawn.
         """
         return cls.from_summaries([one.summary() for one in estimator.frontier(tolerances)], ax=ax)
@@ -249,7 +249,7 @@ class FrontierDisplay:
 
         Returns
         -------
-        display : FrontierDisplay
+        FrontierDisplay
             This display.
         """
         ax = _new_axes((7.5, 4.5)) if ax is None else ax

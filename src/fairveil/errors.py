@@ -33,7 +33,7 @@ LONGEST_MESSAGE = 3000
 
 
 class FairveilError(Exception):
-    """The root of the tree: catch this to catch everything fairveil raises on purpose."""
+    """The root of the tree: catch this to catch everything fairveil raises on purpose; `message` says what to do."""
 
     def __init__(self, message: str = "") -> None:
         if len(message) > LONGEST_MESSAGE:

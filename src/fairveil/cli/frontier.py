@@ -20,8 +20,8 @@ from fairveil.accounting.composition import NeighboringRelation
 from fairveil.cli._files import SUMMARY, check_outputs, check_place, choose_ledger, made_folder, results_in, say
 from fairveil.cli.options import PER_POINT, Grid, TrainOptions
 from fairveil.cli.train import RESULTS, Run, fit_run, keep_results, prepare_run
-from fairveil.data.schema import open_schema
 from fairveil.errors import BadStructureError, InvalidParameterError
+from fairveil.methods.inputs import open_schema
 from fairveil.methods.registry import AUTO, method_named
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.formatting import finite

@@ -23,12 +23,19 @@ from fairveil._random import Key, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import UnpricedChoice
-from fairveil.data.schema import SchemaOrPath
 from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning, UnpricedSearchWarning, without_array_sizes
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
-from fairveil.methods.inputs import FileSource, InputSpec, Predictor, PrefittedClassifier, Source, TableSource
+from fairveil.methods.inputs import (
+    FileSource,
+    InputSpec,
+    Predictor,
+    PrefittedClassifier,
+    SchemaOrPath,
+    Source,
+    TableSource,
+)
 from fairveil.models import PrefittedProbabilities
 from fairveil.models.rules import DecisionRule
 from fairveil.persistence import read_folder, save_folder
@@ -199,7 +206,7 @@ class SearchAwareEstimator(ClassifierMixin, BaseEstimator):
     _is_candidate = False
 
     def set_params(self, **params: Any) -> Any:
-        """Set parameters. On a clone this is what a search does, and the next fit records it on the ledger."""
+        """Set `params` by name. On a clone this is what a search does, and the next fit records it on the ledger."""
         super().set_params(**params)
         if params and self._is_clone:
             self._is_candidate = True
@@ -319,17 +326,23 @@ class BasePrivateClassifier(SearchAwareEstimator):
 
         Parameters
         ----------
-        X : DataFrame or array of shape (n_records, n_features)
+        X : data frame of any kind, or array of shape (n_records, n_features)
+            The columns that the schema names; pandas, polars, PyArrow and others.
         y : array of shape (n_records,)
-        sensitive_features : array of shape (n_records,) or DataFrame, optional
-            The sensitive column if it is not a column of `X`; a DataFrame if there are several.
+            The labels.
+        sensitive_features : array of shape (n_records,) or data frame, optional
+            The sensitive column if it is not a column of `X`; a data frame if there are several. A model that reads
+            the sensitive column as a feature finds it here, too.
         progress : callable
             Wraps the range of steps, a progress bar for instance.
         """
         return self.fit_source(TableSource(X, y, sensitive_features), progress)
 
     def fit_file(self, path: str | Path, *, delimiter: str = ",", progress: Progress = no_progress) -> Any:
-        """Train on a CSV or Parquet file that follows the schema, read chunk by chunk."""
+        """Train on the CSV or Parquet file at `path` that follows the schema, read chunk by chunk.
+
+        `delimiter` stands between the cells of a CSV file; `progress` is as in `fit`.
+        """
         return self.fit_source(FileSource(path, delimiter), progress)
 
     def fit_source(
@@ -415,9 +428,9 @@ class BasePrivateClassifier(SearchAwareEstimator):
 
         Parameters
         ----------
-        X : DataFrame or array
+        X : data frame of any kind, or array
             With the sensitive columns, if the rule reads the group and they are not passed separately.
-        sensitive_features : array or DataFrame, optional
+        sensitive_features : array or data frame, optional
             The groups, as in `fit`; rules that do not read the group ignore them. Records of no known group are
             decided by the model alone.
         record_ids : array, optional
@@ -428,7 +441,10 @@ class BasePrivateClassifier(SearchAwareEstimator):
         return self.classes_[self._predictor.decide(source.X, source.sensitive_features, record_ids)]
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
-        """Return the model's class probabilities; for a randomized rule, the distribution of its decision."""
+        """Return the model's class probabilities; for a randomized rule, the distribution of its decision.
+
+        `X` and `sensitive_features` are as in `predict`.
+        """
         source = self._source(X, sensitive_features)
         return self._predictor.probabilities(source.X, source.sensitive_features)
 
@@ -485,6 +501,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         Parameters
         ----------
         folder : str or Path
+            What `save` wrote.
         estimator : fitted classifier, optional
             The classifier that the rule was fitted to, if it was fitted elsewhere.
         key : Key or path, optional

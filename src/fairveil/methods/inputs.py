@@ -22,7 +22,7 @@ from fairveil._validation import check_budget
 from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.frames import PLAIN, as_pandas
 from fairveil.data.readers import EncodedTable, columns_needed, load_encoded
-from fairveil.data.schema import IGNORE, Category, Schema, SchemaOrPath, Sensitive, open_schema
+from fairveil.data.schema import IGNORE, Category, Schema, Sensitive
 from fairveil.data.values import canonical_text
 from fairveil.errors import (
     BadStructureError,
@@ -44,6 +44,21 @@ TYPICAL_SQUARE = 1 / 9
 
 UNEQUAL_LENGTHS = "Expected sensitive_features of the length of X, got another length; pass one group for each row."
 """It states no lengths: how many people there are is private."""
+
+
+SchemaOrPath = Schema | str | Path
+
+
+def open_schema(schema: SchemaOrPath | None) -> Schema | None:
+    """Return the schema itself, or that of a TOML file."""
+    if isinstance(schema, (str, Path)):
+        return Schema.read(schema)
+    if schema is not None and not isinstance(schema, Schema):
+        raise InvalidParameterError(
+            f"Expected schema to be a Schema or the path of its file, got {type(schema).__name__}; write "
+            'schema="people.toml".'
+        )
+    return schema
 
 
 @dataclass(frozen=True, eq=False)

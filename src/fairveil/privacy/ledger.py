@@ -62,7 +62,7 @@ ROUNDING = 1 + 1e-9
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that may ever be spent on these people."""
+    """The most that may ever be spent on these people: `epsilon` at `delta`."""
 
     epsilon: float
     delta: float
@@ -290,11 +290,11 @@ class Ledger:
         return Receipt(Entry(at, purpose, charges, details), split, head)
 
     def debit_unpriced(self, reason: str) -> Receipt:
-        """Record a choice that used private rows outside any accounting: no total can be stated after it."""
+        """Record a choice on private rows outside any accounting, with its `reason`; no total can be stated then."""
         return self.debit([Charge(UnpricedChoice(reason))], purpose=reason)
 
     def epsilon(self, delta: float, relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE) -> float:
-        """Return the composed total of everything ever released, at this delta."""
+        """Return the composed total of everything ever released, at this `delta`, for neighbors of this `relation`."""
         return total_epsilon(self.state().charges, check_number("delta", delta, below=1), relation)
 
     @property
