@@ -171,6 +171,7 @@ def test_public_names_exist_and_are_sorted():
     assert sorted(fairveil.__all__) == list(fairveil.__all__)
     for name in fairveil.__all__:
         getattr(fairveil, name)
+    assert dir(fairveil) == fairveil.__all__ == sorted([*fairveil._HOMES, "__version__"])
     with pytest.raises(AttributeError):
         _ = fairveil.NoSuchThing
 
