@@ -28,6 +28,7 @@ from fairveil import (
     PrivateClassifier,
     Rule,
     Schema,
+    UnpricedSearchWarning,
     make_biased_mixture,
 )
 from fairveil.data.datasets import dataset_schema
@@ -239,7 +240,8 @@ def test_clones_share_the_ledger_and_searches_are_unpriced(people, few):
     assert clone(clf).ledger is clf.ledger
     cross_val_score(clf, *few, cv=2)
     assert len(clf.ledger.entries) == 2 and 1.0 < clf.ledger.epsilon(1e-5) < 2.0
-    best = GridSearchCV(clf, {"holdout": [0.1, 0.2]}, cv=2).fit(*few).best_estimator_
+    with pytest.warns(UnpricedSearchWarning, match="tune=Tuning"):
+        best = GridSearchCV(clf, {"holdout": [0.1, 0.2]}, cv=2).fit(*few).best_estimator_
     assert any("search" in entry.purpose for entry in clf.ledger.entries)
     assert best.ledger_ is clf.ledger and clf.ledger.epsilon(1e-5) == math.inf
     assert best.summary()["statement"]["total"].startswith("No bound can be stated")

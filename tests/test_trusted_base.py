@@ -15,7 +15,7 @@ TABLES = {
         *(f"models/{name}.py" for name in ("linear", "mlp", "decoupled")),
     ),
     "answers one row": tuple(f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")),
-    "encodes one row": ("data/encoding.py", "data/values.py", "data/readers.py", "methods/inputs.py"),
+    "encodes one row": ("data/encoding.py", "data/values.py", "data/readers.py", "data/frames.py", "methods/inputs.py"),
     "carries records": ("fair_classifier.py", "methods/base.py", "training/run.py", "training/tuning.py"),
     "answers the holder": (
         *(f"data/{name}.py" for name in ("drafting", "inspection", "datasets")),

@@ -25,7 +25,7 @@ trials = [
 # %%
 # Train
 # -----
-points = []
+fitted = []
 for method, tolerance in trials:
     clf = FairClassifier(
         DemographicParity(tolerance),
@@ -35,7 +35,8 @@ for method, tolerance in trials:
         schema=people.schema,
         ledger=ledger,
     )
-    points.append(clf.fit(people.X, people.y).summary())
+    fitted.append(clf.fit(people.X, people.y))
+points = [clf.summary() for clf in fitted]
 
 # %%
 # Compare
@@ -56,32 +57,16 @@ table = pd.DataFrame(
 table.round(3)
 
 # %%
-import matplotlib.pyplot as plt
+# A display draws the same figures with their 95 % intervals, each point labeled by its tolerance:
+from fairveil import FrontierDisplay
 
+display = FrontierDisplay.from_summaries(points)
 
-def distances(points, figure):
-    """Return how far the ends of the intervals are from the values."""
-    values = [point[figure] for point in points]
-    return [
-        [one["value"] - one["low"] for one in values],
-        [one["high"] - one["value"] for one in values],
-    ]
+# %%
+# The certificate of the first training, bound by bound: a bound holds if its line ends left of its limit.
+from fairveil import CertificateDisplay
 
-
-drawing, axes = plt.subplots(figsize=(7, 4.2))
-for method, rows in table.groupby("method", sort=False):
-    same = [point for point in points if point["method"] == method]
-    errors = {"xerr": distances(same, "gap"), "yerr": distances(same, "accuracy")}
-    axes.errorbar(
-        rows["gap"], rows["accuracy"], **errors, fmt="o", capsize=3, label=method
-    )
-axes.set(
-    xlabel="gap of selection rates",
-    ylabel="accuracy",
-    title="Adult, epsilon 1, with 95 % intervals",
-)
-axes.legend(title="method")
-drawing.tight_layout()
+display = CertificateDisplay.from_estimator(fitted[0])
 
 # %%
 # What it cost

@@ -16,6 +16,7 @@ Packages, each of which imports only from those above it::
     certificates.py  noisy counts of a released rule -> claims with confidence
     request.py summary.py fair_classifier.py
     report/        summary -> text and HTML
+    display.py     plots of certificates and frontiers
     cli/           one file per command
 
 docs/assurance/trusted-base.md lists the code that must be trusted for a privacy guarantee to hold.
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from fairveil.certificates import Certificate
     from fairveil.data.datasets import Dataset, load_dataset, make_biased_mixture, make_separated_groups
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
-    from fairveil.errors import FairveilError, MemoryLedgerWarning, ToleranceNotMetWarning
+    from fairveil.display import CertificateDisplay, FrontierDisplay
+    from fairveil.errors import FairveilError, MemoryLedgerWarning, ToleranceNotMetWarning, UnpricedSearchWarning
     from fairveil.fair_classifier import FairClassifier
     from fairveil.fairness.constraints import (
         DemographicParity,
@@ -73,6 +75,7 @@ _HOMES = {
     "Budget": "privacy.ledger",
     "Category": "data.schema",
     "Certificate": "certificates",
+    "CertificateDisplay": "display",
     "Dataset": "data.datasets",
     "DemographicParity": "fairness.constraints",
     "Descent": "methods.dp_sgd",
@@ -87,6 +90,7 @@ _HOMES = {
     "FalsePositiveRateParity": "fairness.constraints",
     "FinalSteps": "methods.fairdp.recipe",
     "FlipTraining": "methods.decoupled_parity",
+    "FrontierDisplay": "display",
     "Functional": "methods.functional.recipe",
     "FunctionalClassifier": "methods.functional",
     "Groupwise": "methods.fairdp.recipe",
@@ -118,6 +122,7 @@ _HOMES = {
     "ToleranceNotMetWarning": "errors",
     "TruePositiveRateParity": "fairness.constraints",
     "Tuning": "training.tuning",
+    "UnpricedSearchWarning": "errors",
     "Where": "data.schema",
     "fewest_changes": "methods.decoupled_parity",
     "frontier_of": "report.frontier",
@@ -134,6 +139,7 @@ __all__ = [
     "Budget",
     "Category",
     "Certificate",
+    "CertificateDisplay",
     "Dataset",
     "DemographicParity",
     "Descent",
@@ -149,6 +155,7 @@ __all__ = [
     "FalsePositiveRateParity",
     "FinalSteps",
     "FlipTraining",
+    "FrontierDisplay",
     "Functional",
     "FunctionalClassifier",
     "Groupwise",
@@ -179,6 +186,7 @@ __all__ = [
     "ToleranceNotMetWarning",
     "TruePositiveRateParity",
     "Tuning",
+    "UnpricedSearchWarning",
     "Where",
     "__version__",
     "fewest_changes",
@@ -191,6 +199,10 @@ __all__ = [
     "session_ledger",
     "smallest_partition",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

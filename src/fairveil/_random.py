@@ -153,7 +153,7 @@ class Key:
 
     @classmethod
     def create(cls, path: str | Path) -> "Key":
-        """Write a fresh key into a new file that only its owner may read."""
+        """Write a fresh key into a new file at `path` that only its owner may read."""
         key = cls.fresh()
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -169,7 +169,7 @@ class Key:
 
     @classmethod
     def read(cls, path: str | Path) -> "Key":
-        """Return the key in a file; one that others may read is refused."""
+        """Return the key in the file at `path`; one that others may read is refused."""
         text = read_bounded(Path(path), "a key file (Key.create makes one)", MOST_KEY_BYTES)
         mode = stat.S_IMODE(os.stat(path).st_mode)
         if mode & 0o077:

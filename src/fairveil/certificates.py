@@ -17,6 +17,7 @@ from fairveil.fairness.constraints import Constraint, Parity, bounds_of
 from fairveil.fairness.evaluation import Evaluation, Verdict
 from fairveil.fairness.limits import LeftSide, left_sides, range_of, times_as_many
 from fairveil.fairness.rates import SMALLEST_GROUP, Bound
+from fairveil.report.notebook import certificate_html
 
 MOST_ROWS = 1e15
 """Predictions for larger groups are made for groups of this size: limits of more people are lost in rounding."""
@@ -113,6 +114,12 @@ class Certificate:
             )
         return f"Not enough data to say with {sure}: {_obstacle(found, self.rows_needed)}"
 
+    def __str__(self) -> str:
+        return self.sentence
+
+    def _repr_html_(self) -> str:
+        return certificate_html(str(self.verdict), self.sentence)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         facts = asdict(self)
@@ -126,7 +133,7 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Certificate":
-        """Return the certificate that `to_dict` wrote."""
+        """Return the certificate whose `values` `to_dict` wrote."""
         fields = {name: value for name, value in values.items() if name != "sentence"}
         claims = tuple(Claim(**{**claim, "verdict": Verdict(claim["verdict"])}) for claim in values["claims"])
         return cls(**{**fields, "claims": claims, "verdict": Verdict(values["verdict"])})

@@ -6,6 +6,7 @@
     ├── InvalidParameterError      a number or a choice is outside what it may be          (also ValueError)
     ├── BadStructureError          a file, a column or a schema is not what was promised   (also ValueError)
     ├── MissingPublicFactError     a bound, a category list or a size must be declared     (also ValueError)
+    ├── MissingPackageError        an optional package is needed and not installed         (also ImportError)
     ├── NotEnoughMemoryError       the rows and their copies do not fit into memory            (also MemoryError)
     ├── BudgetExceededError        the ledger refuses: nothing was released
     ├── SealedLedgerError          a copy of a ledger tried to spend
@@ -14,6 +15,7 @@
     └── UnsupportedEventError      the accountant does not know this event and does not guess (also TypeError)
 
     ToleranceNotMetWarning           a warning: the released rule breaks a requested bound (also UserWarning)
+    UnpricedSearchWarning            a warning: after a search, no total can be stated (also UserWarning)
     MemoryLedgerWarning              a warning: the privacy ledger is lost when the process ends (also UserWarning)
 
 Every message says what was expected, what was got, and what to do next. No message quotes a value of a record, and none
@@ -68,6 +70,10 @@ class MissingPublicFactError(FairveilError, ValueError):
     """A bound, a category list or a size must be declared before data may be read."""
 
 
+class MissingPackageError(FairveilError, ImportError):
+    """An optional package is needed and not installed."""
+
+
 class NotEnoughMemoryError(FairveilError, MemoryError):
     """The rows and their copies do not fit into memory."""
 
@@ -94,6 +100,10 @@ class UnsupportedEventError(FairveilError, TypeError):
 
 class MemoryLedgerWarning(UserWarning):
     """The privacy ledger is kept in memory only: it is lost when the process ends."""
+
+
+class UnpricedSearchWarning(UserWarning):
+    """A search compares fits on private rows outside the accounting: no total can be stated after it."""
 
 
 class ToleranceNotMetWarning(UserWarning):

@@ -12,12 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from fairveil._random import Key
 from fairveil.certificates import Certificate, certify, certify_measured, check_confidence
-from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity, Parity
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.base import AnyPlan, BasePrivateClassifier, SearchAwareEstimator
-from fairveil.methods.inputs import FileSource, Source, TableSource
+from fairveil.methods.inputs import FileSource, SchemaOrPath, Source, TableSource, open_schema
 from fairveil.methods.registry import estimator_named
 from fairveil.persistence import read_facts, save_folder
 from fairveil.privacy.ledger import LedgerOrPath
@@ -49,9 +48,9 @@ class FairClassifier(SearchAwareEstimator):
     method : str
         The name of a method (`fairveil.methods.registry.METHODS`), or "auto", which chooses by public facts: a rule on
         top of scores if that can reach the constraint ("dp2dp"), training under bounds otherwise ("raco").
-    schema : Schema
-        Public facts about the table: bounds, categories, classes, optionally the number of records. Required if
-        epsilon is finite.
+    schema : Schema, str or Path
+        Public facts about the table: bounds, categories, classes, optionally the number of records; or the TOML file
+        that states them: ``schema="people.toml"``. Required if epsilon is finite.
     holdout : "auto" or float
         Share of the units held out, chosen by secret random numbers, for the certificate. "auto" decides by public
         facts (number of records, groups, tolerance, budget): as many as it probably takes to certify the tolerance,
@@ -109,7 +108,7 @@ class FairClassifier(SearchAwareEstimator):
         sensitive: str | Sequence[str] | None = None,
         aware: bool | None = None,
         method: str = "auto",
-        schema: Schema | None = None,
+        schema: SchemaOrPath | None = None,
         holdout: float | str = "auto",
         tune: Tuning | None = None,
         ledger: LedgerOrPath | None = None,
@@ -138,17 +137,23 @@ class FairClassifier(SearchAwareEstimator):
 
         Parameters
         ----------
-        X : DataFrame or array of shape (n_records, n_features)
+        X : data frame of any kind, or array of shape (n_records, n_features)
+            The columns that the schema names; pandas, polars, PyArrow and others.
         y : array of shape (n_records,)
-        sensitive_features : array of shape (n_records,) or DataFrame, optional
-            The sensitive column if it is not a column of `X`; a DataFrame if there are several.
+            The labels.
+        sensitive_features : array of shape (n_records,) or data frame, optional
+            The sensitive column if it is not a column of `X`; a data frame if there are several. A model that reads
+            the sensitive column as a feature finds it here, too.
         progress : callable
             Wraps the range of steps, a progress bar for instance.
         """
         return self._fit_source(TableSource(X, y, sensitive_features), progress)
 
     def fit_file(self, path: str | Path, *, delimiter: str = ",", progress: Progress = no_progress) -> "FairClassifier":
-        """Train on a CSV or Parquet file that follows the schema, read chunk by chunk."""
+        """Train on the CSV or Parquet file at `path` that follows the schema, read chunk by chunk.
+
+        `delimiter` stands between the cells of a CSV file; `progress` is as in `fit`.
+        """
         return self._fit_source(FileSource(path, delimiter), progress)
 
     def _fit_source(self, source: Source, progress: Progress) -> "FairClassifier":
@@ -182,9 +187,10 @@ class FairClassifier(SearchAwareEstimator):
                 "Expected one way to train or candidates to choose among, got both; name it among the candidates of "
                 "tune."
             )
+        schema = open_schema(self.schema)
         sensitive = (self.sensitive,) if isinstance(self.sensitive, str) else tuple(self.sensitive or ())
-        if self.sensitive is None and self.schema is not None:
-            sensitive = tuple(entry.column for entry in self.schema.sensitive[:1])
+        if self.sensitive is None and schema is not None:
+            sensitive = tuple(entry.column for entry in schema.sensitive[:1])
         return FitRequest(
             constraints=DemographicParity() if self.constraint is None else self.constraint,  # type: ignore[arg-type]
             epsilon=self.epsilon,
@@ -192,7 +198,7 @@ class FairClassifier(SearchAwareEstimator):
             sensitive=sensitive,
             aware=self.aware,  # type: ignore[arg-type]
             method=self.method,  # type: ignore[arg-type]
-            schema=self.schema,
+            schema=schema,
             holdout=self.holdout,  # type: ignore[arg-type]
             training=self.training,
             estimator=self.estimator,
@@ -207,8 +213,9 @@ class FairClassifier(SearchAwareEstimator):
 
         Parameters
         ----------
-        X : DataFrame or array
-        sensitive_features : array or DataFrame, optional
+        X : data frame of any kind, or array
+            The columns that the schema names.
+        sensitive_features : array or data frame, optional
             The groups, if they are not columns of `X`. Records of no known group are decided by the model alone.
         record_ids : array, optional
             Identifies each record for randomized rules: the same id and key always give the same decision.
@@ -217,7 +224,10 @@ class FairClassifier(SearchAwareEstimator):
         return self.estimator_.predict(X, sensitive_features, record_ids)
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
-        """Return the model's class probabilities; for a randomized rule, the distribution of its decision."""
+        """Return the model's class probabilities; for a randomized rule, the distribution of its decision.
+
+        `X` and `sensitive_features` are as in `predict`.
+        """
         check_is_fitted(self, "estimator_")
         return self.estimator_.predict_proba(X, sensitive_features)
 
@@ -257,7 +267,21 @@ class FairClassifier(SearchAwareEstimator):
         ledger: LedgerOrPath | None = None,
         confidence: float = 0.95,
     ) -> Certificate:
-        """Certify on other people, who took no part in training, by noisy counts that cost `epsilon` of their own."""
+        """Certify on other people, who took no part in training, by noisy counts that cost them privacy of their own.
+
+        Parameters
+        ----------
+        X, y : data frame or array, array
+            The other people, as in `fit`.
+        epsilon : float
+            What the counts cost, at the delta of this classifier.
+        sensitive_features : array or data frame, optional
+            Their groups, as in `fit`.
+        ledger : Ledger, str or Path, optional
+            The ledger of these people, which is debited first.
+        confidence : float
+            At least 0.5 and below 1.
+        """
         return self._certify_source(TableSource(X, y, sensitive_features), epsilon, ledger, confidence)
 
     def certify_file(
@@ -269,7 +293,10 @@ class FairClassifier(SearchAwareEstimator):
         ledger: LedgerOrPath | None = None,
         confidence: float = 0.95,
     ) -> Certificate:
-        """As `certify`, for people in a CSV or Parquet file."""
+        """Certify on people in the CSV or Parquet file at `path`; `delimiter` stands between the cells of a CSV file.
+
+        `epsilon`, `ledger` and `confidence` are as in `certify`.
+        """
         return self._certify_source(FileSource(path, delimiter), epsilon, ledger, confidence)
 
     def _certify_source(
@@ -290,13 +317,13 @@ class FairClassifier(SearchAwareEstimator):
         return certify(evaluation, constraints if method.bounds_gap else (), confidence)
 
     def summary(self, confidence: float = 0.95) -> dict[str, Any]:
-        """Return everything that a report shows, as plain values for JSON."""
+        """Return everything that a report shows, at this `confidence`, as plain values for JSON."""
         check_is_fitted(self, "estimator_")
         check_confidence(confidence)
         return summary_of(self, self._request, confidence)
 
     def frontier(self, tolerances: Sequence[float]) -> list["FairClassifier"]:
-        """Return a fitted classifier for each tolerance, all from one release, if the method derives a frontier.
+        """Return a fitted classifier for each of the `tolerances`, all from one release, if the method derives them.
 
         Tolerances that were announced, ``training=Functional(announced=(0.0, 0.02, 0.05))``, were measured on the
         hold-out too, and come with their certificate; the others have none. Nothing more is spent. Each certificate
@@ -338,6 +365,7 @@ class FairClassifier(SearchAwareEstimator):
         Parameters
         ----------
         folder : str or Path
+            What `save` wrote.
         estimator : fitted classifier, optional
             The classifier that the rule was fitted to, if it was fitted elsewhere.
         key : Key or path, optional

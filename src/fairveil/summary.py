@@ -9,7 +9,7 @@ from fairveil import __version__
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.certificates import certify, expected_tolerance
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
-from fairveil.fairness.evaluation import Evaluation, Interval
+from fairveil.fairness.evaluation import SHOWN_RATES, Evaluation, Interval
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.forecast import certification_chance
 from fairveil.methods.base import AnyPlan
@@ -35,7 +35,6 @@ NOBODY_SELECTED = (
 FEW_SELECTED = 0.01
 """If every group is selected less often than this, a gap of 0 is no achievement."""
 
-RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 UNKNOWN = {"value": None, "low": 0.0, "high": 1.0}
 ANSWERS = {"holds": "yes", "does not hold": "no"}
 """What a verdict says of a bound; every other verdict leaves it unknown."""
@@ -202,7 +201,7 @@ def _measured_rates(evaluation: Evaluation, named: Constraint, confidence: float
         value, low, high = map(max, zip(*known, strict=True)) if known else (None, 0.0, 1.0)
         gap = Interval(value, low, high, confidence)
     accuracy = evaluation.accuracy(confidence).to_dict()
-    tables = {rate: evaluation.rates(rate, confidence=confidence) for rate in RATES}
+    tables = {rate: evaluation.rates(rate, confidence=confidence) for rate in SHOWN_RATES}
     # the four-fifths rule is about selection, whatever was bounded
     ratio = evaluation.ratio("demographic_parity", confidence)
     sizes = evaluation.counts[evaluation.people.codes].sum(axis=(1, 2))

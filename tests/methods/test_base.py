@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -35,6 +36,7 @@ from fairveil.errors import (
     InvalidParameterError,
     MissingPublicFactError,
     SealedLedgerError,
+    UnpricedSearchWarning,
 )
 
 QUICK = Descent(n_steps=20)
@@ -194,13 +196,29 @@ def test_cross_validate_and_pipeline_debit_every_fit(people, few):
     assert ledger.epsilon(1e-5) > epsilon_of(ledger.entries[0].charges, 1e-5)
 
 
-def test_a_search_is_recorded_as_unpriced(people, few):
+def test_a_search_is_recorded_as_unpriced_and_announced_once(people, few):
     ledger = Ledger()
-    search = GridSearchCV(private(people, ledger=ledger), {"epsilon": [0.5, 1.0]}, cv=2, scoring="accuracy").fit(*few)
+    search = GridSearchCV(private(people, ledger=ledger), {"epsilon": [0.5, 1.0]}, cv=2, scoring="accuracy")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        search.fit(*few)
+    (told,) = [str(one.message) for one in caught if one.category is UnpricedSearchWarning]
+    assert "no total can be stated" in told and "tune=Tuning" in told
     priced = [entry for entry in ledger.entries if entry.purpose.startswith("fit")]
     assert len(priced) == 5  # two settings on two folds, and the refit
     assert ledger.epsilon(1e-5) == math.inf
     assert search.best_estimator_.ledger_ is ledger
+
+
+def test_a_search_is_announced_before_anything_is_spent(people, few):
+    """With warnings as errors nothing is debited and nothing is read."""
+    ledger = Ledger()
+    candidate = clone(private(people, ledger=ledger)).set_params(epsilon=0.5)
+    with pytest.raises(UnpricedSearchWarning):
+        candidate.fit(*few)
+    assert ledger.entries == ()
+    plain = clone(private(people, ledger=ledger, epsilon=math.inf)).set_params(holdout=0.2)
+    plain.fit(*few)  # what is not private has no price to lose
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from fairveil.cli._terminal import named_progress, say
 from fairveil.cli.options import PER_POINT, Grid, TrainOptions
 from fairveil.cli.train import RESULTS, Run, fit_run, keep_results, prepare_run
 from fairveil.errors import BadStructureError, InvalidParameterError
+from fairveil.methods.inputs import open_schema
 from fairveil.methods.registry import AUTO, method_named
 from fairveil.privacy.ledger import Ledger, total_epsilon
 from fairveil.report.formatting import finite
@@ -195,7 +196,7 @@ def _repeated(done: Sequence[Point], left: Sequence[Point]) -> list[tuple[str, f
 
 def _settings(options: TrainOptions, run: Run) -> str:
     """Return what all points of a sweep share, as JSON."""
-    schema, names = run.classifier.schema, [one.name for one in fields(TrainOptions)]
+    schema, names = open_schema(run.classifier.schema), [one.name for one in fields(TrainOptions)]
     settings = {name: getattr(options, name) for name in names if name not in {*PER_POINT, "as_json"}}
     settings["schema"] = None if schema is None else schema.fingerprint()
     return json.dumps(settings, indent=2, default=str) + "\n"

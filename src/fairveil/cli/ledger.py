@@ -11,7 +11,7 @@ from fairveil.accounting.events import to_dict
 from fairveil.cli._terminal import say
 from fairveil.errors import BadStructureError, DamagedLedgerError
 from fairveil.privacy.journal import Head
-from fairveil.privacy.ledger import Budget, Ledger
+from fairveil.privacy.ledger import DEFAULT_DELTA, Budget, Ledger
 from fairveil.report.formatting import finite
 from fairveil.report.privacy_text import (
     budget_text,
@@ -20,9 +20,6 @@ from fairveil.report.privacy_text import (
     verified_text,
 )
 
-DEFAULT_DELTA = 1e-5
-"""The delta of the total that is computed again where no budget names another one."""
-
 MAX_SUMMARY_BYTES = 64 * 2**20
 """A larger file is no summary."""
 
@@ -30,9 +27,10 @@ MAX_SUMMARY_BYTES = 64 * 2**20
 def show(file: Path, delta: float, as_json: bool) -> None:
     """Print every debit and the composed total."""
     check_number("delta", delta, below=1)
-    ledger, entries = _existing(file), []
-    for entry in ledger.entries:
-        charges = [
+    ledger = _existing(file)
+    facts = ledger.facts(delta)
+    for shown, entry in zip(facts["entries"], ledger.entries, strict=False):  # others may debit meanwhile
+        shown["charges"] = [
             {
                 "split": charge.split,
                 "part": charge.part or "all",
@@ -41,17 +39,6 @@ def show(file: Path, delta: float, as_json: bool) -> None:
             }
             for charge in entry.charges
         ]
-        entries.append({"at": entry.at, "purpose": entry.purpose, "details": dict(entry.details), "charges": charges})
-    facts = {
-        "ledger": str(file),
-        "delta": delta,
-        "epsilon_spent_total": finite(ledger.epsilon(delta)),
-        "epsilon_spent_total_replace_one": finite(ledger.epsilon(delta, NeighboringRelation.REPLACE_ONE)),
-        "unit": " and ".join(ledger.units) or None,
-        "budget": _budget_facts(ledger),
-        "entries": entries,
-        "cautions": _cautions(ledger),
-    }
     say(as_json, facts, ledger_text(facts))
 
 

@@ -103,7 +103,7 @@ def dataset_path(name: str) -> Path:
 
 
 def load_dataset(name: str) -> Dataset:
-    """Return a real table with its schema: "adult" from the package, the others from FAIRVEIL_DATA.
+    """Return a real table with its schema by its `name`: "adult" from the package, the others from FAIRVEIL_DATA.
 
     Examples
     --------
@@ -135,6 +135,21 @@ def make_biased_mixture(
     with 1 - p. With p = 1/2 groups are alike, with p near 0 or 1 they hardly share a class. Centers and rows both come
     from `random_state`.
 
+    Parameters
+    ----------
+    n_rows : int
+        The number of rows.
+    p : float
+        The probability above.
+    n_classes : int
+        The number of classes.
+    n_features : int
+        The number of features beside the group.
+    n_components : int
+        The number of Gaussians of each class.
+    random_state : int, Generator or None
+        Seeds everything.
+
     Examples
     --------
     >>> people = make_biased_mixture(1000, p=0.9, random_state=0)
@@ -164,6 +179,15 @@ def make_separated_groups(n_rows: int = 10_000, n_features: int = 12, random_sta
 
     A row is in group -1 or 1 by a fair coin; its label is positive with probability .8 in group 1 and .2 in group -1;
     its features are Gaussian around +1 (positive) or -1 (negative) in every coordinate, with one covariance for all.
+
+    Parameters
+    ----------
+    n_rows : int
+        The number of rows.
+    n_features : int
+        The number of features beside the group.
+    random_state : int, Generator or None
+        Seeds everything.
 
     Notes
     -----

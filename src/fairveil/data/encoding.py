@@ -326,7 +326,9 @@ class Encoder:
         if isinstance(table, pd.DataFrame):
             return list(columns_of(table, list(self.schema.columns)))
         if not isinstance(table, np.ndarray) or table.ndim != 2:
-            raise BadStructureError("Expected a pandas DataFrame or a 2-D NumPy array of features.")
+            raise BadStructureError(
+                "Expected a DataFrame or a 2-D NumPy array of features, got something else; pass one of these."
+            )
         if table.shape[1] != len(self._slots):
             raise BadStructureError(
                 f"Expected {len(self._slots)} columns, got {table.shape[1]}; order them as the schema."

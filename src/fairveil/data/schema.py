@@ -149,7 +149,7 @@ class Number(Facts):
 
 
 class Category(Facts):
-    """A column of codes or texts with a public list of values.
+    """A column of codes or texts with a public list of values, its `categories`.
 
     A value that is not listed is the level "other", a missing cell the level "missing"; both always exist (a
     listed category of that name serves as the level). A listed category is never taken for missing.
@@ -218,9 +218,10 @@ class Target(Facts):
 class Sensitive(Facts):
     """A sensitive column: its groups in a fixed order, and how cells map to them.
 
-    Cuts, values and unknown work as for the classes of a `Target`. With unknown = "ignore" a row without a known group
-    still counts for the loss but belongs to no group. `sources` names other columns from which the group follows (an
-    age group from the age): where the group alone is to be secret, they must not be features.
+    `column`, `groups`, `cuts`, `at_cut`, `values` and `unknown` are as those of a `Target` and its classes. With
+    unknown = "ignore" a row without a known group still counts for the loss but belongs to no group. `sources` names
+    other columns from which the group follows (an age group from the age): where the group alone is to be secret, they
+    must not be features.
     """
 
     column: ColumnName
@@ -241,6 +242,7 @@ class Sensitive(Facts):
 class Where(Facts):
     """A rule that every row must meet in all its conditions; rows that fail it contribute nothing.
 
+    Conditions on a `column`: numbers `at_least`, `at_most`, `above`, `below`; texts `one_of`, `none_of`; `present`.
     A cell that is missing or no number fails every number condition and `one_of`, and passes `none_of`.
     """
 
@@ -337,7 +339,7 @@ class Schema(Facts):
 
     @classmethod
     def read(cls, path: str | Path) -> "Schema":
-        """Return the schema in a TOML file."""
+        """Return the schema in the TOML file at `path`."""
         content = read_bounded(Path(path), "a schema file", MAX_SCHEMA_BYTES)
         try:
             facts = tomllib.loads(content.decode("utf-8-sig"))
@@ -356,7 +358,7 @@ class Schema(Facts):
             raise type(error)(f"{path}: {error}") from None
 
     def write(self, path: str | Path) -> None:
-        """Write the schema as TOML, whole or not at all; a private draft is readable by its owner only."""
+        """Write the schema to `path` as TOML, whole or not at all; a private draft is readable by its owner only."""
         try:
             content = self.to_toml().encode()
             with replacing(Path(path), 0o600 if self.private_draft else None) as new:
@@ -390,7 +392,7 @@ class Schema(Facts):
         return hashlib.sha256(self.to_toml().encode("utf-8", "surrogatepass")).hexdigest()
 
     def without(self, *columns: str) -> "Schema":
-        """Return the schema without some of its features."""
+        """Return the schema without these `columns` among its features."""
         for column in columns:
             self._check_feature(column)
         kept = {name: facts for name, facts in self.columns.items() if name not in columns}
@@ -431,7 +433,11 @@ class Schema(Facts):
         encode: Literal["bins", "scale", "both"] = "scale",
         groups: Any = None,
     ) -> "Schema":
-        """Return a schema for NumPy input: columns x0, x1, ..., the target y, groups in a column group."""
+        """Return a schema for NumPy input: `n_features` columns x0, x1, ... and a target y with these `classes`.
+
+        Every column has these `bounds` and is read by `encode`; `groups` are those of a sensitive column named group,
+        and `n_public` is the number of rows if it is public.
+        """
         sensitive = () if groups is None else (Sensitive(column="group", groups=tuple(groups)),)
         column = Number(bounds=bounds, encode=encode)
         return cls(

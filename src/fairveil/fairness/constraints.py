@@ -31,7 +31,7 @@ class Parity:
         The largest allowed difference.
     against : {"pairs", "rest"}
         Whom a group is compared with: each other group (fairlearn's difference, the largest minus the smallest rate),
-        or everybody else together (as in RaCO-DP).
+        or everybody else together.
     ratio : float, optional
         Bound ratios instead: each group's rate is at least `ratio` times the other's, less `tolerance`. 0.8 with
         tolerance 0 is the four-fifths rule.
@@ -213,6 +213,12 @@ CONSTRAINT_TYPES: dict[str, type] = {
     )
 }  # fmt: skip
 """By the name used on the command line; parities have fairlearn's names."""
+
+for _kind in CONSTRAINT_TYPES.values():  # each describes the parameters that all parities, or all caps, share
+    _summary, _, _examples = (_kind.__doc__ or "").partition("    Examples\n")
+    _, _heading, _parameters = (_kind.__base__.__doc__ or "").partition("    Parameters\n")
+    _parts = [_summary, _heading + _parameters, f"    Examples\n{_examples}" if _examples else ""]
+    _kind.__doc__ = "\n\n".join(part.rstrip() for part in _parts if part) + "\n    "
 
 
 def constrain(constraint: Constraint | Sequence[Constraint], people: Population) -> HistogramConstraints:

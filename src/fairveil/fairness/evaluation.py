@@ -19,6 +19,10 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, bounds_of, groups_of
 from fairveil.fairness.limits import estimate_ratio, left_sides, range_of
 from fairveil.fairness.rates import Bound, Population, Rate
+from fairveil.report.notebook import Table, evaluation_table
+
+SHOWN_RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
+"""Rates of every group that summaries and tables show."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +168,25 @@ class Evaluation:
         All intervals hold at once, so "every bound says yes" has the stated confidence.
         """
         return self._estimates(bounds_of(constraint, self.people), confidence)
+
+    def __str__(self) -> str:
+        return self._table().text()
+
+    def _repr_html_(self) -> str:
+        return self._table().html()
+
+    def _table(self) -> Table:
+        people, tables = self.people, {rate: self.rates(rate) for rate in SHOWN_RATES}
+        return evaluation_table(
+            {
+                "attributes": [attribute.name for attribute in people.attributes],
+                "positive": people.classes[people.positive],
+                "n_rows": max(0.0, float(np.sum(self.counts))),
+                "accuracy": self.accuracy().to_dict(),
+                "rates": {rate: {name: one.to_dict() for name, one in table.items()} for rate, table in tables.items()},
+                "confidence": 0.95,
+            }
+        )
 
     def _comparisons(self, constraint: str | Parity) -> Iterable[tuple[Rate, Rate]]:
         if isinstance(constraint, str):

@@ -22,12 +22,20 @@ from threadpoolctl import threadpool_limits
 from fairveil._random import Key, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
-from fairveil.data.schema import Schema
-from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning, without_array_sizes
+from fairveil.accounting.events import UnpricedChoice
+from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning, UnpricedSearchWarning, without_array_sizes
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
-from fairveil.methods.inputs import FileSource, InputSpec, Predictor, PrefittedClassifier, Source, TableSource
+from fairveil.methods.inputs import (
+    FileSource,
+    InputSpec,
+    Predictor,
+    PrefittedClassifier,
+    SchemaOrPath,
+    Source,
+    TableSource,
+)
 from fairveil.models import PrefittedProbabilities
 from fairveil.models.rules import DecisionRule
 from fairveil.persistence import read_folder, save_folder
@@ -35,6 +43,7 @@ from fairveil.privacy.ledger import Ledger, LedgerOrPath, open_ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import open_veils
+from fairveil.report.privacy_text import UNPRICED_SEARCH
 from fairveil.training.recipe import Progress, Recipe, Task, no_progress
 from fairveil.training.run import Trained, make_counting_plan, make_plan, release_outcomes, run_plan
 from fairveil.training.tuning import Tuning, run_tuned_plan, tuned_plan
@@ -44,9 +53,9 @@ AnyPlan = Plan | TunedPlan
 PARAMETERS = {
     "epsilon, delta": """epsilon, delta : float
         The privacy budget; ``epsilon=math.inf`` gives the same algorithm without privacy.""",
-    "schema": """schema : Schema
-        Public facts about the table: bounds, categories, classes, optionally the number of records. Required if
-        epsilon is finite.""",
+    "schema": """schema : Schema, str or Path
+        Public facts about the table: bounds, categories, classes, optionally the number of records; or the TOML file
+        that states them: ``schema="people.toml"``. Required if epsilon is finite.""",
     "sensitive": """sensitive : str or list of str, optional
         The sensitive column or columns whose groups are compared. Several columns mean the intersections of their
         groups.""",
@@ -197,11 +206,17 @@ class SearchAwareEstimator(ClassifierMixin, BaseEstimator):
     _is_candidate = False
 
     def set_params(self, **params: Any) -> Any:
-        """Set parameters. On a clone this is what a search does, and the next fit records it on the ledger."""
+        """Set `params` by name. On a clone this is what a search does, and the next fit records it on the ledger."""
         super().set_params(**params)
         if params and self._is_clone:
             self._is_candidate = True
         return self
+
+    def _record_search(self, ledger: Ledger, depth: int) -> None:
+        """Record a candidate of a search; the first one, after which no total can be stated, is announced before."""
+        if not any(isinstance(charge.event, UnpricedChoice) for charge in ledger.state().charges):
+            warnings.warn(UNPRICED_SEARCH, UnpricedSearchWarning, stacklevel=depth + 1)
+        ledger.debit_unpriced("a search that compares fits on private rows outside the accounting")
 
     def __sklearn_clone__(self) -> Any:
         clone = _clone_parametrized(self)
@@ -250,7 +265,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         training: Any = None,
-        schema: Schema | None = None,
+        schema: SchemaOrPath | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,
@@ -311,17 +326,23 @@ class BasePrivateClassifier(SearchAwareEstimator):
 
         Parameters
         ----------
-        X : DataFrame or array of shape (n_records, n_features)
+        X : data frame of any kind, or array of shape (n_records, n_features)
+            The columns that the schema names; pandas, polars, PyArrow and others.
         y : array of shape (n_records,)
-        sensitive_features : array of shape (n_records,) or DataFrame, optional
-            The sensitive column if it is not a column of `X`; a DataFrame if there are several.
+            The labels.
+        sensitive_features : array of shape (n_records,) or data frame, optional
+            The sensitive column if it is not a column of `X`; a data frame if there are several. A model that reads
+            the sensitive column as a feature finds it here, too.
         progress : callable
             Wraps the range of steps, a progress bar for instance.
         """
         return self.fit_source(TableSource(X, y, sensitive_features), progress)
 
     def fit_file(self, path: str | Path, *, delimiter: str = ",", progress: Progress = no_progress) -> Any:
-        """Train on a CSV or Parquet file that follows the schema, read chunk by chunk."""
+        """Train on the CSV or Parquet file at `path` that follows the schema, read chunk by chunk.
+
+        `delimiter` stands between the cells of a CSV file; `progress` is as in `fit`.
+        """
         return self.fit_source(FileSource(path, delimiter), progress)
 
     def fit_source(
@@ -339,10 +360,12 @@ class BasePrivateClassifier(SearchAwareEstimator):
         plan = self.planned(tuning, inputs)
         ledger = open_ledger(self.ledger, plan.is_private, depth)
         if self._is_candidate and plan.is_private:
-            ledger.debit_unpriced("a search that compares fits on private rows outside the accounting")
+            self._record_search(ledger, depth)
         ledger.check(plan.charges())
         planned = time.perf_counter()
         with without_array_sizes():
+            if isinstance(source, TableSource):
+                source = inputs.plain(source)
             if self.schema is not None:
                 self.classes_ = inputs.classes_for(source.y)
                 self.feature_names_in_ = np.array(list(inputs.schema.columns), dtype=object)
@@ -405,22 +428,25 @@ class BasePrivateClassifier(SearchAwareEstimator):
 
         Parameters
         ----------
-        X : DataFrame or array
+        X : data frame of any kind, or array
             With the sensitive columns, if the rule reads the group and they are not passed separately.
-        sensitive_features : array or DataFrame, optional
+        sensitive_features : array or data frame, optional
             The groups, as in `fit`; rules that do not read the group ignore them. Records of no known group are
             decided by the model alone.
         record_ids : array, optional
             Identifies each record for randomized rules: the same id and key always give the same decision. By default
             the schema's id column, else what the schema reads of the row.
         """
-        table = self._table(X)
-        return self.classes_[self._predictor.decide(table, sensitive_features, record_ids)]
+        source = self._source(X, sensitive_features)
+        return self.classes_[self._predictor.decide(source.X, source.sensitive_features, record_ids)]
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
-        """Return the model's class probabilities; for a randomized rule, the distribution of its decision."""
-        table = self._table(X)
-        return self._predictor.probabilities(table, sensitive_features)
+        """Return the model's class probabilities; for a randomized rule, the distribution of its decision.
+
+        `X` and `sensitive_features` are as in `predict`.
+        """
+        source = self._source(X, sensitive_features)
+        return self._predictor.probabilities(source.X, source.sensitive_features)
 
     def use_key(self, key: Key | str | Path | None) -> Any:
         """Randomize decisions by this key (or the key in this file) from now on, so that they repeat elsewhere."""
@@ -428,11 +454,11 @@ class BasePrivateClassifier(SearchAwareEstimator):
         self._predictor = replace(self._predictor, key=self.key_)
         return self
 
-    def _table(self, X: Any) -> Any:
+    def _source(self, X: Any, sensitive_features: Any) -> TableSource:
         check_is_fitted(self, "params_")
         if self.schema is None:
-            return validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
-        return X
+            X = validate_data(self, X, ensure_all_finite=False, dtype="numeric", reset=False)
+        return self.inputs_.plain(TableSource(X, None, sensitive_features))
 
     # --- evidence ----------------------------------------------------------------------------------------------
 
@@ -454,7 +480,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         debited = open_ledger(ledger, plan.is_private, depth=4)
         debited.check(plan.charges())
         with threadpool_limits(1, user_api="blas"), without_array_sizes():
-            records = inputs.records(source)
+            records = inputs.records(inputs.plain(source) if isinstance(source, TableSource) else source)
             if isinstance(source, FileSource):
                 debited.record_data(source.path)
             veil = open_veils(records, plan, debited, secret_coins(), "counts for a certificate")["holdout"]
@@ -475,6 +501,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         Parameters
         ----------
         folder : str or Path
+            What `save` wrote.
         estimator : fitted classifier, optional
             The classifier that the rule was fitted to, if it was fitted elsewhere.
         key : Key or path, optional
@@ -520,7 +547,7 @@ class ConstrainedClassifier(BasePrivateClassifier):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         training: Any = None,
-        schema: Schema | None = None,
+        schema: SchemaOrPath | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,

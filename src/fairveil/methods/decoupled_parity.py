@@ -30,7 +30,7 @@ from fairveil.training.run import Trained
 def fewest_changes(gap: float, tolerance: float = 0.0) -> float:
     """Return the least sum, over both groups, of the shares of decisions that must change (Proposition 1).
 
-    Flips by `flipping_rule` attain it (Theorem 2).
+    It brings the `gap` down to the `tolerance`; flips by `flipping_rule` attain it (Theorem 2).
 
     Examples
     --------
@@ -319,9 +319,12 @@ class RandomizedParityPostprocessor(BasePostprocessor):
             )
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
-        """Return the exact probability of each decision, shape (n_records, n_classes)."""
-        table = self._table(X)
-        return self._predictor.distribution(table, sensitive_features)
+        """Return the exact probability of each decision, shape (n_records, n_classes).
+
+        `X` and `sensitive_features` are as in `predict`.
+        """
+        source = self._source(X, sensitive_features)
+        return self._predictor.distribution(source.X, source.sensitive_features)
 
 
 def _check(request: Any) -> None:

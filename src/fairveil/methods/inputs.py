@@ -20,7 +20,8 @@ from fairveil._random import Key, uniforms_of_rows
 from fairveil._typing import Float32Array
 from fairveil._validation import check_budget
 from fairveil.data.encoding import Encoder, columns_of
-from fairveil.data.readers import EncodedTable, load_encoded
+from fairveil.data.frames import PLAIN, as_pandas
+from fairveil.data.readers import EncodedTable, columns_needed, load_encoded
 from fairveil.data.schema import IGNORE, Category, Schema, Sensitive
 from fairveil.data.values import canonical_text
 from fairveil.errors import (
@@ -40,6 +41,24 @@ from fairveil.training.recipe import Task
 
 TYPICAL_SQUARE = 1 / 9
 """Mean square of a number scaled to [-1, 1], if its bounds lie about three standard deviations from its mean."""
+
+UNEQUAL_LENGTHS = "Expected sensitive_features of the length of X, got another length; pass one group for each row."
+"""It states no lengths: how many people there are is private."""
+
+
+SchemaOrPath = Schema | str | Path
+
+
+def open_schema(schema: SchemaOrPath | None) -> Schema | None:
+    """Return the schema itself, or that of a TOML file."""
+    if isinstance(schema, (str, Path)):
+        return Schema.read(schema)
+    if schema is not None and not isinstance(schema, Schema):
+        raise InvalidParameterError(
+            f"Expected schema to be a Schema or the path of its file, got {type(schema).__name__}; write "
+            'schema="people.toml".'
+        )
+    return schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +152,7 @@ class InputSpec:
     @classmethod
     def of(
         cls,
-        schema: Schema | None,
+        schema: SchemaOrPath | None,
         sensitive: str | Sequence[str] | None,
         epsilon: float,
         delta: float,
@@ -148,6 +167,7 @@ class InputSpec:
         The schema of a post-processor declares the groups, and a joint model does not read them as features.
         """
         check_budget(epsilon, delta)
+        schema = open_schema(schema)
         names = [sensitive] if isinstance(sensitive, str) else list(sensitive or ())
         if schema is None:
             if math.isfinite(epsilon) or arrays is None:
@@ -227,6 +247,32 @@ class InputSpec:
                         f"which {why}; remove it from what is public (delete [columns.{name}] from the schema, in "
                         f"Python schema.without({name!r}), or the rule that reads it)."
                     )
+
+    def plain(self, source: "TableSource") -> "TableSource":
+        """Return tables and columns of any kind as pandas or NumPy; classifiers fitted elsewhere get all columns of X.
+
+        Where the schema lists a sensitive column as a feature and `X` lacks it, the sensitive features that are passed
+        separately take its place, so that a model that reads the column finds it.
+        """
+        X, y, groups = source.X, source.y, source.sensitive_features
+        names, features = [entry.column for entry in self.sensitive], self.schema.columns
+        if not all(isinstance(one, PLAIN) for one in (X, y, groups)):
+            read = columns_needed(self.schema, self.sensitive) if self.prefitted is None else None
+            X, y, groups = as_pandas(X, read), as_pandas(y), as_pandas(groups, names)
+        if groups is not None and self.prefitted is None:
+            others = [name for name in features if name not in names]
+            if isinstance(X, np.ndarray) and X.ndim == 2 and X.shape[1] == len(others) < len(features):
+                X = pd.DataFrame(X, columns=others)
+            labels = {str(label).strip() for label in X.columns} if isinstance(X, pd.DataFrame) else {*names}
+            absent = [place for place, name in enumerate(names) if name in features and name not in labels]
+            columns = self._sensitive_columns(X, groups) if absent else []
+            kinds = [object if isinstance(column, (list, tuple)) else None for column in columns]
+            cells = [pd.Series(columns[place], dtype=kinds[place]) for place in absent]
+            if any(len(column) != len(X) for column in cells):
+                raise BadStructureError(UNEQUAL_LENGTHS)
+            added = zip(absent, cells, strict=True)
+            X = X.assign(**{names[place]: column.set_axis(X.index) for place, column in added}) if absent else X
+        return TableSource(X, y, groups)
 
     def records(self, source: "Source") -> MemoryRecords | AttributeRecords:
         """Return the encoded rows that count: those that the schema keeps and whose label and person are known.
@@ -410,9 +456,7 @@ class Predictor:
         if self.rule.reads_group or self.inputs.predicts == "decoupled":
             groups = self.inputs.groups(X, sensitive_features)
         if len(groups) != len(X):
-            raise BadStructureError(
-                "Expected sensitive_features of the length of X, got another length; pass one group for each row."
-            )
+            raise BadStructureError(UNEQUAL_LENGTHS)
         # In double precision a row's decision does not depend on how many rows are decided with it.
         params: Any = self.params.astype(np.float64)
         return groups, self.model.logits(params, self.inputs.rows(X, groups).astype(np.float64))
@@ -435,5 +479,5 @@ class Predictor:
             record_ids = X[name]
         if record_ids is None:
             return uniforms
-        persons = encoder.persons(record_ids)
+        persons = encoder.persons(as_pandas(record_ids))
         return np.where(persons >= 0, uniforms_of_rows(self.key, persons[:, None]), uniforms)

@@ -28,7 +28,7 @@ class OutputPerturbation:
     Parameters
     ----------
     regularization : float, optional
-        lambda beside the *mean* loss (scikit-learn's C is 1 / (n lambda)). None follows from public facts.
+        The lambda beside the *mean* loss (scikit-learn's C is 1 / (n lambda)). None follows from public facts.
     """
 
     regularization: float | None = None

@@ -11,7 +11,7 @@ import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +30,7 @@ from fairveil.accounting.pricing import compositions_of
 from fairveil.errors import (
     BudgetExceededError,
     DamagedLedgerError,
+    FairveilError,
     InvalidParameterError,
     MemoryLedgerWarning,
     SealedLedgerError,
@@ -37,12 +38,18 @@ from fairveil.errors import (
 )
 from fairveil.privacy.journal import RESTORE, Contents, Head, Journal, Line, MakeLines, link, refused
 from fairveil.privacy.known_data import Fingerprint, content_of, hide_like, remember
+from fairveil.report.formatting import finite
+from fairveil.report.notebook import Table, ledger_table
+from fairveil.report.privacy_text import UNKNOWN_TOTAL, incomplete_lines_caution, ledger_text
 
 MAX_DEPTH = 40
 """Lines nested more deeply than this are not read; events of real plans need less than 20."""
 
 SMALLEST_NUMBER, LARGEST_NUMBER = 1e-30, 1e15
 """Numbers of events beyond these (but 0) are no plan's, and computations with them may fail."""
+
+DEFAULT_DELTA = 1e-5
+"""The delta of the total where no budget names another one."""
 
 MOST_USES = 1e12
 """More uses than this have no price at any delta that matters."""
@@ -55,7 +62,7 @@ ROUNDING = 1 + 1e-9
 
 @dataclass(frozen=True)
 class Budget:
-    """The largest total cost that a ledger may reach."""
+    """The largest total cost that a ledger may reach: `epsilon` at `delta`."""
 
     epsilon: float
     delta: float
@@ -284,11 +291,11 @@ class Ledger:
         return Receipt(Entry(at, purpose, charges, details), split, head)
 
     def debit_unpriced(self, reason: str) -> Receipt:
-        """Record a choice that used private rows outside any accounting: no total can be stated after it."""
+        """Record a choice on private rows outside any accounting, with its `reason`; no total can be stated then."""
         return self.debit([Charge(UnpricedChoice(reason))], purpose=reason)
 
     def epsilon(self, delta: float, relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE) -> float:
-        """Return the composed total of everything ever released, at this delta."""
+        """Return the composed total of everything ever released, at this `delta`, for neighbors of this `relation`."""
         return total_epsilon(self.state().charges, check_number("delta", delta, below=1), relation)
 
     @property
@@ -354,6 +361,46 @@ class Ledger:
     def __reduce__(self) -> tuple[Any, ...]:
         place = (None, None) if self.path is None else (str(self.path), self._newest)
         return _sealed_copy, (*place, self._token)
+
+    def facts(self, delta: float | None = None) -> dict[str, Any]:
+        """Return all debits, the composed total and the budget, as `str` and ``fairveil ledger show`` state them.
+
+        Parameters
+        ----------
+        delta : float, optional
+            The delta of the total; that of the budget by default, or 1e-5 without one.
+        """
+        state = self.state()
+        allowed = None if not state.budgets else asdict(state.budgets[-1])
+        delta = delta or (DEFAULT_DELTA if allowed is None else allowed["delta"])
+        is_known = bool(state.entries) or not self.is_sealed  # a model may be loaded without its ledger
+        cautions = [incomplete_lines_caution(state.n_incomplete)] if state.n_incomplete else []
+        total = total_epsilon(state.charges, delta) if is_known else math.inf
+        replaced = total_epsilon(state.charges, delta, NeighboringRelation.REPLACE_ONE) if is_known else math.inf
+        return {
+            "ledger": "memory" if self.path is None else str(self.path),
+            "delta": delta,
+            "epsilon_spent_total": finite(total),
+            "epsilon_spent_total_replace_one": finite(replaced),
+            "unit": " and ".join(units_of(state.charges)) or None,
+            "budget": allowed,
+            "entries": [
+                {"at": entry.at, "purpose": entry.purpose, "details": dict(entry.details)} for entry in state.entries
+            ],
+            "cautions": cautions if is_known else [*cautions, UNKNOWN_TOTAL],
+        }
+
+    def __str__(self) -> str:
+        try:
+            return ledger_text(self.facts())
+        except FairveilError as problem:  # a damaged ledger can still be named in a message
+            return f"{self!r}: {problem}"
+
+    def _repr_html_(self) -> str:
+        try:
+            return ledger_table(self.facts()).html()
+        except FairveilError as problem:
+            return Table(repr(self), (), (), (str(problem),)).html()
 
     def __repr__(self) -> str:
         where = "in memory" if self.path is None else f"'{self.path}'"

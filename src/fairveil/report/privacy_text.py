@@ -34,6 +34,10 @@ PUBLIC_HERE = (
     "Features, labels and the number of rows: they are public here and were used without noise. Whether a person is in "
     "the data is not hidden."
 )
+UNPRICED_SEARCH = (
+    "This search compares fits on private rows outside the accounting, so no total can be stated on this ledger from "
+    "now on. Use FairClassifier(tune=Tuning(...)), which chooses within the budget, or choose on public data."
+)
 REVEALING = (
     "What features reveal about {name}: whoever knows a person's features can guess it as well as the two are "
     "correlated, whatever is released here."
@@ -252,13 +256,28 @@ def caution_lines(cautions: Sequence[str]) -> list[str]:
     return [f"  caution    {sentence}" for sentence in cautions]
 
 
+def ledger_heading(facts: Mapping[str, Any]) -> str:
+    """Return which ledger it is, and how many debits are in it."""
+    return f"Debits in {facts['ledger']}: {len(facts['entries'])}"
+
+
+def ledger_row(entry: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return when a debit was made, what for, and the budget of its plan."""
+    epsilon, delta = entry["details"].get("epsilon"), entry["details"].get("delta")
+    cost = "" if epsilon is None or delta is None else f"epsilon {epsilon:g}, delta {delta:g}"
+    return str(entry["at"]), str(entry["purpose"]), cost
+
+
 def ledger_text(facts: Mapping[str, Any]) -> str:
     """Return every debit of a ledger and the composed total."""
-    lines = [f"Debits in {facts['ledger']}: {len(facts['entries'])}"]
-    for entry in facts["entries"]:
-        epsilon, delta = entry["details"].get("epsilon"), entry["details"].get("delta")
-        cost = "" if epsilon is None or delta is None else f"  (epsilon {epsilon:g}, delta {delta:g})"
-        lines.append(f"  {entry['at']}  {entry['purpose']}{cost}")
+    rows = [ledger_row(entry) for entry in facts["entries"]]
+    debits = (f"  {at}  {purpose}{cost and f'  ({cost})'}" for at, purpose, cost in rows)
+    return "\n".join([ledger_heading(facts), *debits, *ledger_totals(facts)])
+
+
+def ledger_totals(facts: Mapping[str, Any]) -> list[str]:
+    """Return terminal lines on the composed total of a ledger, on its budget, and cautions."""
+    lines: list[str] = []
     unit, total, budget = facts["unit"], facts["epsilon_spent_total"], facts["budget"]
     if total is None:
         why = "something was released or chosen outside the accounting, or delta is smaller than it can state"
@@ -273,7 +292,7 @@ def ledger_text(facts: Mapping[str, Any]) -> str:
         )
     if budget is not None:
         lines.append(f"  budget: epsilon {budget['epsilon']:g} at delta {budget['delta']:g}")
-    return "\n".join([*lines, *caution_lines(facts["cautions"])])
+    return [*lines, *caution_lines(facts["cautions"])]
 
 
 def verified_text(facts: Mapping[str, Any]) -> str:

@@ -13,11 +13,10 @@ from scipy.special import erfinv
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_number
-from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import BasePrivateClassifier
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.inputs import InputSpec
+from fairveil.methods.inputs import InputSpec, SchemaOrPath
 from fairveil.models.base import MODEL_KINDS, ignore_float_warnings
 from fairveil.models.last_layer import (
     LayeredModel,
@@ -241,11 +240,11 @@ class SmoothedClassifier(BasePrivateClassifier):
 
     Parameters
     ----------
-    training : Descent, Functional, Groupwise or OutputPerturbation, optional
-        How to train; None is ``Descent()`` (DPSGD-Smooth).
     smoothing : Smoothing
         How decisions are drawn: ``Smoothing(std=0.5)`` or ``Smoothing(gap=0.1)``.
     {epsilon, delta}
+    training : Descent, Functional, Groupwise or OutputPerturbation, optional
+        How to train; None is ``Descent()`` (DPSGD-Smooth).
     {schema}
     {sensitive}
     {holdout}
@@ -286,7 +285,7 @@ class SmoothedClassifier(BasePrivateClassifier):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         training: Recipe | None = None,
-        schema: Schema | None = None,
+        schema: SchemaOrPath | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Cap, Constraint, DemographicParity, Parity, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
@@ -21,7 +20,7 @@ from fairveil.methods.dp2dp.dual_steps import DualSteps
 from fairveil.methods.dp2dp.gap_bounds import ExpectedGap
 from fairveil.methods.dp2dp.thresholds import WIDTH, RuleProblem, RuleSolver, ScoreHistogram
 from fairveil.methods.dp_sgd import Descent
-from fairveil.methods.inputs import InputSpec
+from fairveil.methods.inputs import InputSpec, SchemaOrPath
 from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.models.base import Model, PrefittedProbabilities
 from fairveil.privacy.ledger import LedgerOrPath
@@ -250,7 +249,7 @@ class BasePostprocessor(ConstrainedClassifier):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         training: Any = None,
-        schema: Schema | None = None,
+        schema: SchemaOrPath | None = None,
         sensitive: str | Sequence[str] | None = None,
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,
@@ -369,7 +368,7 @@ class ParityPostprocessor(BasePostprocessor):
         self.constraint_trace_: ConstraintTrace | None = trained.fit.trace
 
     def expected_gap(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> ExpectedGap:
-        """Return what can be said in advance about the gap of a rule fitted to groups of these (public) sizes."""
+        """Return what can be said in advance about the gap of a rule, from public `group_sizes` and likely `rates`."""
         inputs = self._input_spec()
         plan = make_plan(self._recipe(inputs), inputs.task, self.holdout)
         return ExpectedGap.of_plan(plan, np.asarray(group_sizes, dtype=float), rates, inputs.people)

@@ -47,6 +47,7 @@ class DualSteps:
     Parameters
     ----------
     n_steps : int
+        How many steps are made on the multipliers.
     sampling_rate : float, optional
         None takes everyone, up to about 50,000 people per step.
     smoothing : float

@@ -47,10 +47,11 @@ class NoisyDescent:
     Parameters
     ----------
     n_steps : int
+        How many steps of descent are made.
     batch_size : int
         The expected number of people in a batch; the declared size settles the rate, 0.06 where there is none.
     smoothing : float
-        beta, in units of probability.
+        The paper's beta, in units of probability.
     largest_multiplier : float
         C_lambda: multipliers are kept in [0, this].
     shares : pair of float, optional
