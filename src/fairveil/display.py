@@ -60,7 +60,7 @@ class CertificateDisplay:
     >>> people = load_dataset("adult")
     >>> clf = FairClassifier(DemographicParity(0.05), sensitive="sex", aware=True, schema=people.schema)
     >>> display = CertificateDisplay.from_estimator(clf.fit(people.X, people.y))
-    >>> len(display.ax_.get_yticks())
+    >>> len(display.ax_.texts)
     2
     """
 

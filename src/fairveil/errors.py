@@ -33,7 +33,7 @@ LONGEST_MESSAGE = 3000
 
 
 class FairveilError(Exception):
-    """Base class of all errors that fairveil raises on purpose."""
+    """Base class of all errors that fairveil raises on purpose; the `message` says what to do."""
 
     def __init__(self, message: str = "") -> None:
         if len(message) > LONGEST_MESSAGE:
