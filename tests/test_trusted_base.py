@@ -15,10 +15,13 @@ TABLES = {
         *(f"models/{name}.py" for name in ("linear", "mlp", "decoupled")),
     ),
     "answers one row": tuple(f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")),
-    "encodes one row": ("data/encoding.py", "data/values.py", "data/readers.py", "data/frames.py", "methods/inputs.py"),
+    "encodes one row": (
+        *(f"data/{name}.py" for name in ("encoding", "values", "readers", "files", "frames")),
+        "methods/inputs.py",
+    ),
     "carries records": ("fair_classifier.py", "methods/base.py", "training/run.py", "training/tuning.py"),
     "answers the holder": (
-        *(f"data/{name}.py" for name in ("drafting", "inspection", "datasets")),
+        *(f"data/{name}.py" for name in ("drafting", "guessing", "inspection", "datasets")),
         *(f"cli/{name}.py" for name in ("schema", "predict")),
     ),
     "randomness": ("_random.py",),
@@ -87,7 +90,7 @@ HOLDS_ROWS = (
         for name in ("EncodedTable", "Chunk", "load_encoded", "read_chunks", "read_table")
     ),
     *(f"fairveil.data.encoding.{name}" for name in ("Encoder", "columns_of", "canonical_texts", "numbers_of")),
-    *(f"fairveil.data.{name}" for name in ("drafting.draft_schema", "inspection.check_table")),
+    *(f"fairveil.data.{name}" for name in ("drafting.draft_schema", "guessing.ColumnCounts", "inspection.check_table")),
     *(f"fairveil.methods.inputs.{name}" for name in ("TableSource", "FileSource", "Source")),
 )
 """Names of what holds, reads or encodes rows. `PublicRows` is not among them: its columns are public, and no secret."""
@@ -106,6 +109,7 @@ def test_only_listed_files_import_what_holds_rows():
     importers = [
         f"{source.at(node)} {name}"
         for source in files_outside(*TABLES)
+        if source.name  # the package itself names what users import
         for node, name in source.imports()
         if name in HOLDS_ROWS or name in {whole.rpartition(".")[0] for whole in HOLDS_ROWS}
     ]

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from fairveil.accounting.composition import NeighboringRelation
     from fairveil.certificates import Certificate
     from fairveil.data.datasets import Dataset, load_dataset, make_biased_mixture, make_separated_groups
-    from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
+    from fairveil.data.drafting import draft_schema
+    from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, TextFile, Where
     from fairveil.display import CertificateDisplay, FrontierDisplay
     from fairveil.errors import FairveilError, MemoryLedgerWarning, ToleranceNotMetWarning, UnpricedSearchWarning
     from fairveil.fair_classifier import FairClassifier
@@ -118,12 +119,14 @@ _HOMES = {
     "Smoothing": "research.fair_smooth",
     "EarlyStopping": "methods.fairdp.early_stopping",
     "Target": "data.schema",
+    "TextFile": "data.schema",
     "MemoryLedgerWarning": "errors",
     "ToleranceNotMetWarning": "errors",
     "TruePositiveRateParity": "fairness.constraints",
     "Tuning": "training.tuning",
     "UnpricedSearchWarning": "errors",
     "Where": "data.schema",
+    "draft_schema": "data.drafting",
     "fewest_changes": "methods.decoupled_parity",
     "frontier_of": "report.frontier",
     "frontier_page": "report.frontier",
@@ -183,12 +186,14 @@ __all__ = [
     "SmoothedClassifier",
     "Smoothing",
     "Target",
+    "TextFile",
     "ToleranceNotMetWarning",
     "TruePositiveRateParity",
     "Tuning",
     "UnpricedSearchWarning",
     "Where",
     "__version__",
+    "draft_schema",
     "fewest_changes",
     "frontier_of",
     "frontier_page",

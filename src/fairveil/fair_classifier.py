@@ -149,12 +149,20 @@ class FairClassifier(SearchAwareEstimator):
         """
         return self._fit_source(TableSource(X, y, sensitive_features), progress)
 
-    def fit_file(self, path: str | Path, *, delimiter: str = ",", progress: Progress = no_progress) -> "FairClassifier":
+    def fit_file(
+        self,
+        path: str | Path,
+        *,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+        progress: Progress = no_progress,
+    ) -> "FairClassifier":
         """Train on the CSV or Parquet file at `path` that follows the schema, read chunk by chunk.
 
-        `delimiter` stands between the cells of a CSV file; `progress` is as in `fit`.
+        `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
+        unless others are named. `progress` is as in `fit`.
         """
-        return self._fit_source(FileSource(path, delimiter), progress)
+        return self._fit_source(FileSource(path, delimiter, encoding), progress)
 
     def _fit_source(self, source: Source, progress: Progress) -> "FairClassifier":
         request = self.request()
@@ -289,15 +297,17 @@ class FairClassifier(SearchAwareEstimator):
         path: str | Path,
         epsilon: float,
         *,
-        delimiter: str = ",",
+        delimiter: str | None = None,
+        encoding: str | None = None,
         ledger: LedgerOrPath | None = None,
         confidence: float = 0.95,
     ) -> Certificate:
-        """Certify on people in the CSV or Parquet file at `path`; `delimiter` stands between the cells of a CSV file.
+        """Certify on people in the CSV or Parquet file at `path`.
 
-        `epsilon`, `ledger` and `confidence` are as in `certify`.
+        `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
+        unless others are named. `epsilon`, `ledger` and `confidence` are as in `certify`.
         """
-        return self._certify_source(FileSource(path, delimiter), epsilon, ledger, confidence)
+        return self._certify_source(FileSource(path, delimiter, encoding), epsilon, ledger, confidence)
 
     def _certify_source(
         self, source: Source, epsilon: float, ledger: LedgerOrPath | None, confidence: float

@@ -95,12 +95,9 @@ def test_a_draft_is_marked_and_must_be_approved(folder, say, is_refused):
 
 
 def test_a_draft_can_be_approved_at_once(folder, say):
-    assert json.loads(say(*DRAFT, "--yes", "--json").out) == {
-        "schema": "draft.toml",
-        "private_draft": False,
-        "epsilon": None,
-        "cautions": [],
-    }
+    facts = json.loads(say(*DRAFT, "--yes", "--json").out)
+    assert facts | {"schema": "draft.toml", "private_draft": False, "epsilon": None, "cautions": []} == facts
+    assert facts["private"]["positive"] == ">50K" and facts["private"]["groups"] == ["Female", "Male"]
     assert say(*TRAIN).code == 0
 
 
@@ -112,7 +109,9 @@ def test_without_privacy_a_draft_is_usable_as_it_is(folder, say):
 def test_a_paid_draft_is_debited_and_public(many, say):
     said = say(*DRAFT, "--epsilon", "5", "--json")
     assert (said.code, said.err) == (0, "")
-    assert json.loads(said.out) == {"schema": "draft.toml", "private_draft": False, "epsilon": 5.0, "cautions": []}
+    facts = json.loads(said.out)
+    assert facts | {"schema": "draft.toml", "private_draft": False, "epsilon": 5.0, "cautions": []} == facts
+    assert facts["public"]["positive"] == ">50K" and "private" not in facts
     (entry,) = Ledger(BOOKS).entries
     assert (entry.details["epsilon"], entry.details["delta"]) == (5.0, 1e-6)
     assert Ledger(BOOKS).epsilon(1e-5) == pytest.approx(5.0, rel=0.01)
@@ -185,3 +184,59 @@ def test_approval_needs_a_schema(folder, is_refused):
     assert "nothing.toml" in is_refused(folder, ("schema", "approve", "nothing.toml", "--yes"))
     Path("wrong.toml").write_text("age = 3")
     assert "wrong.toml" in is_refused(folder, ("schema", "approve", "wrong.toml", "--yes"))
+
+
+# --- what a person declares -------------------------------------------------------------------------------------------
+
+
+def test_a_draft_says_which_class_is_positive_and_takes_another(folder, say):
+    said = say(*DRAFT)
+    assert ">50K counts as the positive class" in said.out and "--positive" in said.out
+    assert said.out.index("PRIVATE") < said.out.index(">50K counts")  # it was read from the rows
+    say(*DRAFT, "--positive", "<=50K")
+    assert Schema.read("draft.toml").target.positive == "<=50K"
+
+
+def test_a_draft_asks_for_the_positive_class_on_a_terminal_only(folder, say, monkeypatch):
+    monkeypatch.setattr("fairveil.cli.schema.sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("fairveil.cli.schema.sys.stdout.isatty", lambda: True, raising=False)
+    answers = iter(["what?", "<=50K"])
+    monkeypatch.setattr("fairveil.cli.schema.typer.prompt", lambda *_, **__: next(answers))
+    assert say(*DRAFT).code == 0
+    assert Schema.read("draft.toml").target.positive == "<=50K"
+    assert next(answers, None) is None
+    say(*DRAFT, "--positive", ">50K")  # asks nothing
+    assert Schema.read("draft.toml").target.positive == ">50K"
+
+
+def test_options_that_cannot_be(folder, is_refused):
+    assert "--cuts" in is_refused(folder, (*DRAFT, "--cuts", "young,old"))
+    assert "COLUMN=FORMAT" in is_refused(folder, (*DRAFT, "--format", "age"))
+    assert "to be one of" in is_refused(folder, (*DRAFT, "--format", "age=roman"))
+    assert "UTF-8" in is_refused(folder, (*DRAFT, "--encoding", "utf-16"))
+    assert "one character" in is_refused(folder, (*DRAFT, "--delimiter", ";;"))
+    assert "class of" in is_refused(folder, (*DRAFT, "--positive", "rich"))
+
+
+def test_a_price_that_would_be_wasted_is_refused_before_it_is_paid(folder, is_refused):
+    sentence = is_refused(folder, (*DRAFT, "--epsilon", "0.05", "--n-public", "2000"))
+    assert "Nothing was spent" in sentence and not Path(BOOKS).exists()
+
+
+def test_other_encodings_are_named_once(folder, people, say, is_refused):
+    table = people.assign(native_country=["Österreich", "Perú"] * (len(people) // 2) + ["Perú"] * (len(people) % 2))
+    table.to_csv("people.csv", index=False, encoding="latin-1", sep="\t")
+    assert "--encoding latin-1" in is_refused(folder, DRAFT)
+    assert say(*DRAFT, "--encoding", "latin-1", "--yes").code == 0
+    drafted = Schema.read("draft.toml")
+    assert drafted.columns["native_country"] == Category(categories=("Perú", "Österreich"))
+    assert (drafted.file.encoding, drafted.file.delimiter) == ("iso8859-1", "\t")
+    assert say("check", "people.csv", "--schema", "draft.toml").code == 0
+    done = say(*TRAIN)
+    assert (done.code, done.err) == (0, "")
+    assert say("predict", "results/model", "people.csv", "--out", "decided.csv").code == 0
+    sweep = ("frontier", "people.csv", "--schema", "draft.toml", "--unaware", "--methods", "dp2dp", "--epsilons", "1")
+    assert say(*sweep, "--tolerances", "0.1", "--out", "sweep").code == 0
+    table.to_csv("others.csv", index=False, encoding="cp1252")  # an option has the last word
+    words = ("certify", "results/model", "others.csv", "--epsilon", "1", "--delimiter", ",", "--encoding", "cp1252")
+    assert say(*words).code == 0

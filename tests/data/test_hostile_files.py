@@ -11,7 +11,7 @@ import pytest
 
 from fairveil import FairClassifier, Key
 from fairveil.data import readers
-from fairveil.data.drafting import draft_privately, draft_schema
+from fairveil.data.drafting import DraftRequest, draft_privately, draft_schema
 from fairveil.data.encoding import columns_of
 from fairveil.data.inspection import check_table
 from fairveil.data.readers import load_encoded, read_table
@@ -40,7 +40,7 @@ def test_no_error_quotes_a_record(tmp_path: Path, schema: Schema, content: str) 
         lambda: load_encoded(path, schema, ["sex"]),
         lambda: check_table(path, schema),
         lambda: draft_schema(path, "hired", ["sex"]),
-        lambda: draft_privately(path, "hired", "sex", 1.0, 1e-6, ledger),
+        lambda: draft_privately(path, DraftRequest("hired", ("sex",)), 1.0, 1e-6, ledger),
         lambda: columns_of(pd.read_csv(path), [*schema.columns, "hired"]),
     ):
         with pytest.raises(BadStructureError) as caught:

@@ -147,6 +147,8 @@ def complaints(case: Case, outcome: Outcome) -> list[str]:
         texts |= {name: content.decode("latin-1") for name, content in outcome.written.items()}
     elif "--epsilon" in case.words and outcome.code == 0:
         texts = {}  # it pays to show what is frequent, and a canary may be
+    else:  # as private as the file of the draft: classes and groups, which are frequent values
+        texts["stdout"] = re.split(r'PRIVATE|"private"', outcome.out)[0]
     for name, text in texts.items():
         shown = [canary for canary in CANARIES if canary in text and canary not in typed]
         found += [f"{name} holds the private value {canary}" for canary in shown]

@@ -1,5 +1,6 @@
 """One function for each kind of input: a seeded generator in, a case for the command line out."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -69,6 +70,31 @@ def csv_table(rng: random.Random, base: Path) -> Case:
     if rng.random() < 0.1:
         words += ("--delimiter", rng.choice((";", "\t", "", '"', "zz", "\x1b")))
     return Case(words, {"table.csv": content, **_other_schema(rng)})
+
+
+def packed_table(rng: random.Random, base: Path) -> Case:
+    """Return a command on a compressed CSV table in some encoding: whole, damaged, cut short, or absurdly large."""
+    encoding = rng.choice(("utf-8", "latin-1", "cp1252", "utf-16", "shift_jis", "big5"))
+    area, end = rng.choice(("n\u00f6rd", "\u5317", "north")), rng.choice(("\n", "\r\n"))
+    text = table().replace("north", area).replace("\n", end)
+    content = text.encode(encoding, "replace")
+    if rng.random() < 0.1:
+        content += rng.choice((b"\0", b"zqbroken", b"\n", b",")) * 10**7
+    kind = rng.choice(("gzip", "gzip", "zstd", "lz4", "zip", "twice", "none"))
+    if kind == "gzip":
+        content = gzip.compress(content, rng.choice((0, 1, 9)))
+    elif kind == "twice":
+        content = gzip.compress(content[:9000]) + gzip.compress(content[9000:])
+    elif kind == "zip":
+        content = b"PK\x03\x04" + content
+    elif kind != "none":
+        content = pa.compress(content, codec=kind, asbytes=True)
+    if rng.random() < 0.5:
+        content = damaged(rng, content) if rng.random() < 0.5 else content[: rng.randrange(len(content))]
+    words = _reader(rng, "table.csv.gz")
+    if rng.random() < 0.6:
+        words += ("--encoding", rng.choice((encoding, "latin-1", "utf-7", "rot13", "", "zz\x1b", "idna")))
+    return Case(words, {"table.csv.gz": content, **_other_schema(rng)})
 
 
 def _other_schema(rng: random.Random) -> dict[str, bytes]:
@@ -507,6 +533,7 @@ def options(rng: random.Random, base: Path) -> Case:
 
 KINDS: dict[str, Make] = {
     "csv": csv_table,
+    "packed": packed_table,
     "parquet": parquet_table,
     "schema": schema_file,
     "model": model_folder,

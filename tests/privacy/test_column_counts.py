@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from fairveil._random import secret_coins
-from fairveil.data.drafting import draft_privately
+from fairveil.data.drafting import DraftRequest, draft_privately
 from fairveil.data.schema import Category, Number
 from fairveil.errors import (
     BadStructureError,
@@ -67,7 +67,7 @@ def test_frequent_texts_show_with_noisy_counts(seeded):
 
 def test_a_draft_is_debited_before_it_is_drawn_and_never_twice(tmp_path, rng):
     path, ledger = people(tmp_path, rng), Ledger()
-    schema = draft_privately(path, "y", "g", 2.0, 1e-6, ledger)
+    schema = draft_privately(path, DraftRequest("y", ("g",)), 2.0, 1e-6, ledger)
     assert ledger.epsilon(1e-5) == pytest.approx(2.0, rel=1e-3)
     assert not schema.private_draft
     assert isinstance(schema.columns["age"], Number)
@@ -95,18 +95,18 @@ def people(tmp_path, rng, n=5000):
 
 def test_a_budget_refuses_a_draft(tmp_path, rng):
     with pytest.raises(BudgetExceededError):
-        draft_privately(people(tmp_path, rng), "y", "g", 2.0, 1e-6, Ledger(budget=Budget(1.0, 1e-5)))
+        draft_privately(people(tmp_path, rng), DraftRequest("y", ("g",)), 2.0, 1e-6, Ledger(budget=Budget(1.0, 1e-5)))
 
 
 def test_a_missing_column_is_named(tmp_path, rng):
     with pytest.raises(BadStructureError, match='"income"'):
-        draft_privately(people(tmp_path, rng), "income", "g", 2.0, 1e-6, Ledger())
+        draft_privately(people(tmp_path, rng), DraftRequest("income", ("g",)), 2.0, 1e-6, Ledger())
 
 
 def test_too_little_budget_says_so(tmp_path, rng):
     ledger = Ledger()
     with pytest.raises(MissingPublicFactError, match="spend more"):
-        draft_privately(people(tmp_path, rng), "y", "g", 1e-3, 1e-6, ledger)
+        draft_privately(people(tmp_path, rng), DraftRequest("y", ("g",)), 1e-3, 1e-6, ledger)
     assert len(ledger.entries) == 1  # the look was paid for
 
 
@@ -114,7 +114,13 @@ def test_the_rare_never_decides_the_common(tmp_path, rng, seeded):
     """Whatever one odd row holds, the frequent categories of a generous draft are the same."""
     names = Counter()
     for _ in range(3):
-        names.update([draft_privately(people(tmp_path, rng), "y", "g", 20.0, 1e-6, Ledger()).columns["job"].categories])
+        names.update(
+            [
+                draft_privately(people(tmp_path, rng), DraftRequest("y", ("g",)), 20.0, 1e-6, Ledger())
+                .columns["job"]
+                .categories
+            ]
+        )
     assert list(names) == [("clerk", "nurse")]
 
 
@@ -122,5 +128,5 @@ def test_the_rare_never_decides_the_common(tmp_path, rng, seeded):
 def test_noise_alone_hardly_ever_widens_bounds(tmp_path, rng):
     """At 0.01 false bins a column on average, more than 2 wide drafts in 12 have probability below 1e-3."""
     path = people(tmp_path, rng)
-    numbers = [draft_privately(path, "y", "g", 1.0, 1e-6, Ledger()).columns["age"] for _ in range(12)]
+    numbers = [draft_privately(path, DraftRequest("y", ("g",)), 1.0, 1e-6, Ledger()).columns["age"] for _ in range(12)]
     assert sum(number.bounds[0] < 0 or number.bounds[1] > 1000 for number in numbers) <= 2

@@ -28,6 +28,7 @@ from fairveil.cli.options import (
     Data,
     Delimiter,
     Delta,
+    Encoding,
     Grid,
     Json,
     KeyFile,
@@ -221,7 +222,8 @@ def predict(
         Path, typer.Option(help="Where to write decisions: a .parquet or .csv file for its owner only (0600).")
     ],
     key: KeyFile = None,
-    delimiter: Delimiter = ",",
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     as_json: Json = False,
 ) -> None:
     """Write a decision for every row of a table: columns prediction and p_CLASS, in the order of its rows.
@@ -243,7 +245,8 @@ def certify(
     confidence: Confidence = 0.95,
     ledger: LedgerFile = None,
     key: KeyFile = None,
-    delimiter: Delimiter = ",",
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     as_json: Json = False,
 ) -> None:
     """Certify a model on other people: which bounds hold, and the smallest tolerance that does.
@@ -279,7 +282,13 @@ def audit(
 
 @app.command(cls=Command)
 @_implemented_in("schema")
-def check(data: Data, schema: SchemaFile = None, delimiter: Delimiter = ",", as_json: Json = False) -> None:
+def check(
+    data: Data,
+    schema: SchemaFile = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    as_json: Json = False,
+) -> None:
     """Show the data holder, and only them, which values do not match the schema. The output is private."""
 
 
@@ -330,7 +339,36 @@ def draft(
     yes: Annotated[
         bool, typer.Option("--yes", help="Approve at once: everything in the draft is public knowledge.")
     ] = False,
-    delimiter: Delimiter = ",",
+    positive: Annotated[
+        str | None,
+        typer.Option(help="The class that counts as positive [default: one named like yes, else the last one]."),
+    ] = None,
+    cuts: Annotated[
+        str | None,
+        typer.Option(help="Cut points of a sensitive column of numbers, such as 30,50 [default: one in the middle]."),
+    ] = None,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            metavar="COLUMN=FORMAT",
+            help="How a column spells numbers or dates, such as pay=1.234,5 or born=DD/MM/YYYY; repeatable "
+            "[default: without --epsilon it is guessed].",
+        ),
+    ] = None,
+    n_public: Annotated[int | None, typer.Option(help="The number of rows, if it is public.")] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHARACTER",
+            help="The character between the cells of a CSV file, or tab, semicolon, comma, pipe [default: guessed "
+            "from the first line].",
+        ),
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(help="The encoding of a CSV file, such as latin-1 or cp1252 [default: utf-8]."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write a first schema from a table, for a person to edit and approve."""

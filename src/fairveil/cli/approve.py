@@ -15,6 +15,6 @@ def approve(file: Path, yes: bool, as_json: bool) -> None:
         raise InvalidParameterError(
             f"Expected --yes to confirm that every fact in {file} is public knowledge, got no answer."
         )
-    schema.model_copy(update={"private_draft": False}).write(file)
+    schema.approved().write(file)
     facts = {"schema": str(file), "private_draft": False}
     say(as_json, facts, approval_text(facts))

@@ -22,7 +22,8 @@ def certify(
     confidence: float,
     ledger: Path | None,
     key: Path | None,
-    delimiter: str,
+    delimiter: str | None,
+    encoding: str | None,
     as_json: bool,
 ) -> None:
     """Certify a saved model on people who took no part in training."""
@@ -36,7 +37,9 @@ def certify(
                 "certify on rows that were kept apart, with a ledger of their own."
             )
     clf.delta = delta
-    certificate = clf.certify_file(source.file(), epsilon, delimiter=delimiter, ledger=debited, confidence=confidence)
+    certificate = clf.certify_file(
+        source.file(), epsilon, delimiter=delimiter, encoding=encoding, ledger=debited, confidence=confidence
+    )
     inputs = clf.estimator_.inputs_
     plan = make_counting_plan(epsilon, delta, inputs.task.unit)
     charges = plan.charges()

@@ -45,7 +45,16 @@ class Unit(StrEnum):
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Data = Annotated[str, typer.Argument(help="A known name (adult is bundled) or the path of a CSV or Parquet file.")]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="TOML file with the public facts about the table.")]
-Delimiter = Annotated[str, typer.Option(help="The character that separates the cells of a CSV file.")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHARACTER",
+        help="The character between the cells of a CSV file, or tab, semicolon, comma, pipe [default: the schema's].",
+    ),
+]
+Encoding = Annotated[
+    str | None, typer.Option(help="The encoding of a CSV file, such as latin-1 or cp1252 [default: the schema's].")
+]
 LedgerFile = Annotated[
     Path | None,
     typer.Option("--ledger", help="Privacy ledger of this data set [default: beside the data file]."),
@@ -110,7 +119,8 @@ class TrainOptions:
         ),
     ] = "auto"
     confidence: Confidence = 0.95
-    delimiter: Delimiter = ","
+    delimiter: Delimiter = None
+    encoding: Encoding = None
     out: Annotated[
         Path, typer.Option(help="Folder for model/, summary.json and report.html; replaces earlier ones.")
     ] = Path("fairveil-results")

@@ -14,14 +14,22 @@ from fairveil.cli._models import open_model
 from fairveil.cli._terminal import say
 from fairveil.data.readers import read_table, table_columns
 from fairveil.errors import BadStructureError
-from fairveil.report.text import prediction_text
+from fairveil.report.text import file_options, prediction_text
 
 FORMATS = (".parquet", ".csv")
 OWNER_ONLY = 0o600
 """The permissions of decisions, which are as private as the people they are about."""
 
 
-def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str, as_json: bool) -> None:
+def predict(
+    model: Path,
+    data: str,
+    out: Path,
+    key: Path | None,
+    delimiter: str | None,
+    encoding: str | None,
+    as_json: bool,
+) -> None:
     """Write one decision for each row of a table, in its order."""
     clf, source = open_model(model, key), source_of(data)
     if out.suffix not in FORMATS:
@@ -33,7 +41,8 @@ def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str,
     names, id_column = list(inputs.schema.columns), inputs.schema.id_column
     if rule.reads_group or inputs.predicts == "decoupled":
         names += [entry.column for entry in inputs.sensitive]
-    if id_column is not None and id_column in table_columns(file, delimiter):
+    mark, spelled = delimiter or inputs.schema.file.delimiter, encoding or inputs.schema.file.encoding
+    if id_column is not None and id_column in table_columns(file, mark, encoding=spelled):
         names.append(id_column)
     probabilities = [f"p_{name}" for name in clf.classes_]
 
@@ -42,12 +51,13 @@ def predict(model: Path, data: str, out: Path, key: Path | None, delimiter: str,
         table[probabilities] = clf.predict_proba(frame)
         return table
 
-    chunks = read_table(file, list(dict.fromkeys(names)), delimiter=delimiter, keep_malformed=True)
+    names = list(dict.fromkeys(names))
+    chunks = read_table(file, names, delimiter=mark, encoding=spelled, keep_malformed=True)
     with replacing(out, OWNER_ONLY) as new:
         n_rows = _write((decided(chunk) for chunk in chunks), new, out.suffix)
     facts = {"model": str(model), "data": source.name, "out": str(out), "n_rows": n_rows}
     read = {"aware": clf.aware, "sensitive": list(clf.request().sensitive)}
-    say(as_json, facts, prediction_text(facts | read, probabilities, delimiter))
+    say(as_json, facts, prediction_text(facts | read, probabilities, file_options(delimiter, encoding)))
 
 
 def _write(tables: Iterator[pd.DataFrame], path: Path, suffix: str) -> int:

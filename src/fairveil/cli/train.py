@@ -42,7 +42,7 @@ from fairveil.methods.registry import AUTO, METHODS
 from fairveil.privacy.ledger import Ledger, units_of
 from fairveil.report.page import report_page
 from fairveil.report.privacy_text import different_units_caution
-from fairveil.report.text import explanation, training_text
+from fairveil.report.text import explanation, file_options, training_text
 from fairveil.summary import guarantee_of
 
 TRACE, KEY, REPORT = "constraint_trace.csv", "key", "report.html"
@@ -152,7 +152,8 @@ def train(options: TrainOptions) -> None:
         fit_run(run, run.source.file(), Ledger(ledger))
         summary = keep_results(run, run.classifier, stage, started, started - STARTED)
     written = [name for name in ("model", SUMMARY, TRACE, KEY) if (options.out / name).exists()]
-    say(options.as_json, summary, training_text(summary, options.out, written, ledger, options.delimiter))
+    option = file_options(options.delimiter, options.encoding)
+    say(options.as_json, summary, training_text(summary, options.out, written, ledger, option))
 
 
 def explain(options: TrainOptions) -> None:
@@ -179,7 +180,8 @@ def fit_run(run: Run, file: Path, ledger: Ledger) -> None:
     progress = iter if options.as_json or not sys.stderr.isatty() else progress_over("training")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the summary says it
-        run.classifier.fit_file(file, delimiter=options.delimiter, progress=progress)
+        kind = {"delimiter": options.delimiter, "encoding": options.encoding}
+        run.classifier.fit_file(file, progress=progress, **kind)
 
 
 def keep_results(run: Run, clf: FairClassifier, stage: Path, started: float, before: float = 0.0) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from fairveil._validation import check_number
 from fairveil.data import BUNDLED, DATA_FOLDER
 from fairveil.data.encoding import Encoder
 from fairveil.data.readers import columns_needed, table_columns
-from fairveil.data.schema import Number, Schema, Sensitive, Target, close_match
+from fairveil.data.schema import Number, Schema, Sensitive, Target
+from fairveil.data.schema_errors import close_match
 from fairveil.errors import BadStructureError
 
 MIXTURE_BOUND = 5.0

@@ -1,18 +1,17 @@
 """A table in, a first schema out: exact and as private as the rows, or from noisy counts at a stated privacy cost.
 
-`draft_schema` reads exact counts; a person must check and approve its draft line by line. `draft_privately` pays for
-noisy counts; the bounds, bins and categories that follow are then public. Both end in the same pure functions, which
-turn counts into cut points and categories whether the counts are noisy or not. The grid of round numbers depends on
-public bounds alone.
+`draft_schema` reads exact counts; a person must check and approve its draft line by line. With an epsilon it pays for
+noisy counts (`draft_privately`); the bounds, bins and categories that follow are then public. Both end in the pure
+functions of `data.guessing`, which turn counts into facts whether the counts are noisy or not.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,27 +20,33 @@ from numpy.typing import NDArray
 from fairveil._random import secret_coins
 from fairveil._validation import check_budget, check_number
 from fairveil.accounting.events import ApproximateDP, Charge
-from fairveil.data.encoding import MissingCells, canonical_texts, numbers_of
-from fairveil.data.readers import read_table, table_columns
-from fairveil.data.schema import DEFAULT_MISSING, Category, Number, Schema, Sensitive, Target
-from fairveil.data.values import number_of
-from fairveil.errors import BadStructureError, MissingPublicFactError, without_array_sizes
-from fairveil.privacy.column_counts import CellCounts, RawColumn, open_columns
-from fairveil.privacy.ledger import Ledger
+from fairveil.data.encoding import Encoder, MissingCells, canonical_texts, columns_of, numbers_of
+from fairveil.data.files import UTF8, is_utf8
+from fairveil.data.frames import as_pandas
+from fairveil.data.guessing import (
+    MAX_CODES,
+    N_BINS,
+    ColumnCounts,
+    categories_from_counts,
+    cuts_from_histogram,
+    guess_facts,
+    halving_cut,
+    names_between,
+    positive_class,
+)
+from fairveil.data.inspection import LevelCounts, count_levels, revealing
+from fairveil.data.readers import CHUNK_ROWS, Chunk, guess_delimiter, is_parquet, open_text, read_chunks, table_columns
+from fairveil.data.schema import DEFAULT_MISSING, Category, Number, Schema, Sensitive, Target, TextFile
+from fairveil.data.values import FORMATS, MAX_CELL, PLAIN, Format
+from fairveil.errors import BadStructureError, InvalidParameterError, MissingPublicFactError, without_array_sizes
+from fairveil.privacy.column_counts import CellCounts, RawColumn, open_columns, smallest_shown
+from fairveil.privacy.ledger import Ledger, LedgerOrPath, open_ledger
 
 T = TypeVar("T", Target, Sensitive)
+Table: TypeAlias = "str | Path | pd.DataFrame"
 
-N_BINS = 10
-MIN_CATEGORY_ROWS = 10
-MAX_CATEGORIES = 100
-_ROUND_DIGITS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
-_DECADES = 5
-
-MAX_CODES = 12
-"""A number column with at most so many distinct values is taken for codes."""
-
-NUMBER_SHARE = 0.95
-"""A column is a number if this share of its cells that are not missing are numbers."""
+MISSING_SPELLINGS = (*DEFAULT_MISSING, "n/a", "#N/A", "NULL", "none", "<NA>", "-", "--", ".")
+"""What a draft declares as missing: a fixed list that does not depend on the rows."""
 
 SIZES = [float(f"{digit}e{decade}") for decade in range(-4, 9) for digit in range(1, 10)]
 EDGES = np.array([*(-size for size in reversed(SIZES)), 0.0, *SIZES])
@@ -50,108 +55,227 @@ EDGES = np.array([*(-size for size in reversed(SIZES)), 0.0, *SIZES])
 FALSE_BINS = 0.01
 """How many empty bins of a column may be mistaken for filled ones, on average."""
 
+CODED_SHARE = 1 / 16
+"""The share of epsilon that pays for the classes, and as much for the groups: whether they show must not depend on how
+many other columns there are. Half of epsilon pays for counts, and what is left for the other texts."""
 
-@dataclass(frozen=True, repr=False)
-class _Column:
-    """The distinct cells of a column that are not missing, with their exact counts: private."""
+MOST_NEEDED_ROWS = 10**6
+"""A private draft at which a class must have more rows to show is refused, unless so many rows are declared."""
 
-    counts: Mapping[str, int]
+ONE_SIDED = 0.8
+"""A private note is made if one class has at least this share of the rows."""
 
-    @cached_property
-    def numbers(self) -> NDArray[np.float64]:
-        return np.array([number_of(text) for text in self.counts], dtype=float)
+LEAK_CHUNKS = 4
+"""Columns that give the target away are sought in so many chunks of rows."""
 
-    @cached_property
-    def weights(self) -> NDArray[np.float64]:
-        return np.array(list(self.counts.values()), dtype=float)
+SMALL_GROUP = 300
+"""A private note is made about groups of fewer rows."""
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """What a person declares for a draft; all of it is public.
+
+    Attributes
+    ----------
+    target : str
+    sensitive : tuple of str
+    positive : str or None
+        The class that counts as positive.
+    cuts : tuple of float
+        Cut points for a sensitive column of numbers.
+    formats : mapping of column to format
+        How columns spell numbers.
+    n_public : int or None
+        The number of rows, if it is public.
+    """
+
+    target: str
+    sensitive: tuple[str, ...] = ()
+    positive: str | None = None
+    cuts: tuple[float, ...] = ()
+    formats: Mapping[str, Format] = ()  # type: ignore[assignment]
+    n_public: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "formats", dict(self.formats or {}))
+        object.__setattr__(self, "cuts", tuple(float(cut) for cut in self.cuts))
+        for name, form in self.formats.items():
+            if form not in FORMATS:
+                known = ", ".join(f'"{one}"' for one in FORMATS)
+                raise InvalidParameterError(f'Expected the format of "{name}" to be one of {known}, got {form!r}.')
+        if any(not math.isfinite(cut) for cut in self.cuts) or list(self.cuts) != sorted(set(self.cuts)):
+            raise InvalidParameterError(f"Expected cuts in increasing order, got {list(self.cuts)}.")
+        if self.cuts and len(self.sensitive) != 1:
+            raise InvalidParameterError("Expected cuts with one sensitive column; write those of others in the schema.")
 
     @property
-    def is_number(self) -> bool:
-        share = self.weights[np.isfinite(self.numbers)].sum() / max(self.weights.sum(), 1.0)
-        return len(self.counts) > MAX_CODES and share >= NUMBER_SHARE
+    def wanted(self) -> list[str]:
+        """The columns that the table must have."""
+        return [self.target, *self.sensitive, *self.formats]
 
-    @property
-    def is_id(self) -> bool:
-        """Whether every row has its own text or its own number in an unbroken row of numbers."""
-        if not len(self.counts) > MAX_CODES or self.weights.max() > 1:
-            return False
-        is_run = self.is_number and np.ptp(self.numbers[np.isfinite(self.numbers)]) == len(self.counts) - 1
-        return bool(is_run) or not self.is_number
 
-    @property
-    def histogram(self) -> tuple[tuple[float, float], NDArray[np.float64], NDArray[np.float64]]:
-        """The bounds, a grid of round numbers inside them, and the counts between its edges."""
-        is_finite = np.isfinite(self.numbers)
-        bounds = bounds_outward(self.numbers[is_finite].min(), self.numbers[is_finite].max())
-        grid = round_grid(*bounds)
-        return bounds, grid, np.histogram(self.numbers[is_finite], grid, weights=self.weights[is_finite])[0]
+class _Opened:
+    """The chunks of a file or of a table in memory, as often as they are needed."""
+
+    def __init__(self, table: Table, request: DraftRequest, delimiter: str | None, encoding: str | None) -> None:
+        self.table, self.file = table, TextFile()
+        if isinstance(table, pd.DataFrame):
+            columns_of(table, request.wanted)
+            self.names = [str(label).strip() for label in table.columns]
+            self.name = ""
+            return
+        if not is_parquet(table):
+            encoding = encoding or UTF8
+            delimiter = delimiter or guess_delimiter(table, request.wanted, encoding)
+            self.file = TextFile(delimiter=delimiter, encoding=encoding)
+        self.names = table_columns(table, self.file.delimiter, request.wanted, self.file.encoding)
+        self.name = Path(table).name.split(".")[0]
+
+    def chunks(self) -> Iterator[Chunk]:
+        if not isinstance(self.table, pd.DataFrame):
+            yield from read_chunks(self.table, self.names, CHUNK_ROWS, self.file.delimiter, self.file.encoding)
+            return
+        frame = self.table.set_axis(self.names, axis=1)
+        for start in range(0, max(len(frame), 1), CHUNK_ROWS):
+            yield Chunk(frame.iloc[start : start + CHUNK_ROWS])
 
 
 @without_array_sizes()
-def draft_schema(path: str | Path, target: str, sensitive: Sequence[str] = (), *, delimiter: str = ",") -> Schema:
-    """Return a schema guessed from the rows of a file, marked as a private draft.
+def draft_schema(
+    table: Table,
+    target: str,
+    sensitive: str | Sequence[str] = (),
+    *,
+    positive: str | None = None,
+    cuts: Sequence[float] = (),
+    formats: Mapping[str, Format] | None = None,
+    n_public: int | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
+    ledger: LedgerOrPath | None = None,
+) -> Schema:
+    """Return a first schema of a table: a private draft from exact counts, or with `epsilon` a public one.
 
-    A column is a number if at least 95 % of its cells that are not missing are numbers and more than 12 are
-    distinct, else a category. Bounds are rounded outward, cuts divide the rows evenly at round numbers, and
-    categories have at least 10 rows. Columns that seem to hold ids are left out, and so is `n_public`.
-
-    Guarantees
+    Parameters
     ----------
-    None: every line depends on exact counts. The draft is as private as the rows until a person has replaced
-    or approved each line as public knowledge.
+    table : path of a CSV or Parquet file, or data frame of any kind
+        The rows.
+    target : str
+        The column to predict.
+    sensitive : str or sequence of str
+        The column of groups; several without `epsilon`.
+    positive : str, optional
+        The class that counts as positive. By default the one of a desirable name such as "yes", else the last one.
+    cuts : sequence of float
+        Cut points for a sensitive column of numbers. By default one that halves the rows.
+    formats : mapping of column to format, optional
+        How columns spell numbers, where it is known; see `Number`.
+    n_public : int, optional
+        The number of rows, if it is public.
+    delimiter, encoding : str, optional
+        Those of a CSV file. By default the delimiter is read off the first line, and the encoding is UTF-8.
+    epsilon, delta : float
+        If epsilon is set, the draft is made from noisy counts at this cost, which is debited first.
+    ledger : Ledger or path, optional
+        Privacy ledger of this data set, for a draft with epsilon.
+
+    Returns
+    -------
+    Schema
+        Without epsilon it is marked as a private draft, which training refuses until a person has checked each line
+        and called `approved`.
+
+    Notes
+    -----
+    A column is a number if at least 95 % of its cells that are not missing are numbers (or dates) in one format and
+    more than 12 are distinct, else a category. Bounds are rounded outward, cuts divide the rows evenly at round
+    numbers, and categories have at least 10 rows. Columns that seem to hold ids or mostly rare values are left out.
+
+    *Guarantees*: without epsilon none, because every line depends on exact counts: the draft is as private as the rows.
+    With epsilon (epsilon, delta)-differential privacy of the schema, one row added or removed; names of columns count
+    as public.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"age": [20, 40] * 20, "sex": ["f", "m", "m", "f"] * 10, "hired": ["no", "yes"] * 20})
+    >>> schema = draft_schema(rows, "hired", "sex")
+    >>> schema.private_draft, schema.target.positive, schema.sensitive[0].groups
+    (True, 'yes', ('f', 'm'))
     """
-    names = table_columns(path, delimiter, [target, *sensitive])
-    columns = _count_texts(path, names, delimiter)
-    facts = {name: _facts(columns[name]) for name in names if name and name != target}
-    left_out = [name for name, fact in facts.items() if fact is None]
-    return Schema(
-        name=Path(path).stem,
-        notes=tuple(
-            f"Left out as a feature, for it seems to be an id or has no frequent value: {name}" for name in left_out
-        ),
+    if not isinstance(table, (str, Path)):
+        table = as_pandas(table)
+    names = (sensitive,) if isinstance(sensitive, str) else tuple(sensitive)
+    request = DraftRequest(target, names, positive, tuple(cuts), formats or {}, n_public)
+    if epsilon is not None:
+        kind = {"delimiter": delimiter, "encoding": encoding}
+        return draft_privately(table, request, epsilon, delta, open_ledger(ledger), **kind)
+    opened = _Opened(table, request, delimiter, encoding)
+    if encoding is None and not isinstance(table, pd.DataFrame) and not is_parquet(table):
+        with open_text(table) as file:
+            if not is_utf8(file):
+                raise BadStructureError(
+                    f"Expected UTF-8 text in {table}, got other bytes; name its encoding: --encoding cp1252 (Windows), "
+                    "--encoding latin-1, or --encoding utf-8 to keep such bytes as codes."
+                )
+    columns, n_rows, n_malformed = _count_texts(opened, request)
+    guesses = {name: guess_facts(name, columns[name]) for name in opened.names if name and name != target}
+    schema = Schema(
+        name=opened.name,
+        notes=tuple(note for _, note in guesses.values() if note),
+        n_public=n_public,
+        missing_values=MISSING_SPELLINGS,
         private_draft=True,
-        target=_coded(Target, "classes", target, columns[target]),
-        sensitive=tuple(_coded(Sensitive, "groups", name, columns[name]) for name in sensitive),
-        columns={name: fact for name, fact in facts.items() if fact is not None},
+        file=opened.file,
+        target=_target(columns[target], request),
+        sensitive=tuple(_coded(Sensitive, "groups", name, columns[name], request.cuts) for name in names),
+        columns={name: facts for name, (facts, _) in guesses.items() if facts is not None},
     )
+    notes = _private_notes(opened, schema, columns, n_rows, n_malformed)
+    return schema.model_copy(update={"private_notes": tuple(notes)})
 
 
-def _count_texts(path: str | Path, names: list[str], delimiter: str) -> dict[str, _Column]:
-    missing = MissingCells.of(DEFAULT_MISSING)
-    counts: dict[str, Counter[str]] = {name: Counter() for name in names}
-    for chunk in read_table(path, delimiter=delimiter):
-        for name in names:
-            counts[name].update(pd.Series(canonical_texts(chunk[name]), dtype=object).value_counts().to_dict())
-    return {
-        name: _Column({text: count for text, count in counter.items() if not missing.holds(text)})
-        for name, counter in counts.items()
-    }
+def _count_texts(opened: _Opened, request: DraftRequest) -> tuple[dict[str, ColumnCounts], int, int]:
+    """Return the counts of every column, the number of rows, and the number of malformed lines: private."""
+    missing, n_rows, n_malformed = MissingCells.of(MISSING_SPELLINGS), 0, 0
+    raw: dict[str, Counter[str]] = {name: Counter() for name in opened.names}
+    is_text = not isinstance(opened.table, pd.DataFrame) and not is_parquet(opened.table)
+    for chunk in opened.chunks():
+        n_rows, n_malformed = n_rows + len(chunk.frame), n_malformed + chunk.n_malformed
+        for name in opened.names:
+            cells = chunk.frame[name]
+            raw[name].update(cells.tolist() if is_text else canonical_texts(cells).tolist())
+    columns = {}
+    for name, counter in raw.items():
+        spelled: Counter[str] = Counter()
+        for cell, count in counter.items():
+            text = None if cell is None or len(cell) > MAX_CELL else cell.strip()
+            if not missing.holds(text):
+                spelled[str(text)] += count
+        columns[name] = ColumnCounts.of(spelled, request.formats.get(name), opened.file.delimiter == ";")
+    return columns, n_rows, n_malformed
 
 
-def _facts(column: _Column) -> Number | Category | None:
-    if column.is_id:
-        return None
-    if not column.is_number:
-        categories = categories_from_counts(column.counts)
-        return Category(categories=categories) if categories else None
-    bounds, grid, counts = column.histogram
-    try:
-        return Number(bounds=bounds, cuts=cuts_from_histogram(grid, counts))
-    except BadStructureError:  # which would quote the numbers: near the largest ones no bounds hold them
-        return None
+def _target(column: ColumnCounts, request: DraftRequest) -> Target:
+    drafted = _coded(Target, "classes", request.target, column)
+    positive = positive_class(drafted.classes) if request.positive is None else request.positive
+    if positive not in drafted.classes:
+        raise BadStructureError(
+            f'Expected positive to be a class of "{request.target}" with at least 10 rows, got {positive!r}; check how '
+            "the table spells it."
+        )
+    return drafted.model_copy(update={"positive": positive})
 
 
-def _halves(column: _Column) -> tuple[tuple[str, str], tuple[float, ...]]:
-    _, grid, counts = column.histogram
-    cut = (cuts_from_histogram(grid, counts, n_bins=2) or (float(grid[len(grid) // 2]),))[0]
-    return (f"below {cut:g}", f"{cut:g} and above"), (cut,)
-
-
-def _coded(kind: type[T], key: str, name: str, column: _Column) -> T:
+def _coded(kind: type[T], key: str, name: str, column: ColumnCounts, cuts: tuple[float, ...] = ()) -> T:
     """Return the target or the groups of a column; the refusal of its values must not quote them."""
-    names, cuts = _halves(column) if column.is_number else (categories_from_counts(column.counts), ())
-    facts: dict[str, Any] = {"column": name, key: names, "cuts": cuts}
     try:
+        cuts = cuts or (halving_cut(column) if column.is_number else ())
+        names = names_between(cuts) if cuts else categories_from_counts(column.counts)
+        form = (column.form or PLAIN) if cuts else PLAIN
+        facts: dict[str, Any] = {"column": name, key: names, "cuts": cuts, "format": form}
         return kind(**facts)
     except BadStructureError:
         raise BadStructureError(
@@ -160,20 +284,62 @@ def _coded(kind: type[T], key: str, name: str, column: _Column) -> T:
         ) from None
 
 
+def _private_notes(
+    opened: _Opened, schema: Schema, columns: Mapping[str, ColumnCounts], n_rows: int, n_malformed: int
+) -> Iterator[str]:
+    """Yield what the holder of the rows should know before anything is trained: exact, and private."""
+    encoder, levels = Encoder(schema), LevelCounts()
+    for chunk in islice(opened.chunks(), LEAK_CHUNKS):
+        levels.update(count_levels(chunk.frame, encoder, [schema.target]))
+    entries: list[Target | Sensitive] = [schema.target, *schema.sensitive]
+    names = [schema.target.classes, *(entry.groups for entry in schema.sensitive)]
+    sizes = []
+    for entry, some in zip(entries, names, strict=True):
+        column = columns[entry.column]
+        codes = encoder.codes_in(np.array(list(column.spelled), dtype=object), entry, some)
+        of_code = np.bincount(codes + 1, weights=column.weights, minlength=len(some) + 1).astype(int)
+        of_code[0] = n_rows - of_code[1:].sum()
+        sizes.append(of_code)
+    if n_malformed:
+        yield f"{n_malformed} malformed lines contribute nothing: line breaks in cells, or quotes that do not match up."
+    of_class, target = sizes[0], schema.target
+    if of_class[0]:
+        yield f'{of_class[0]} of {n_rows} rows have no class in "{target.column}" and contribute nothing.'
+    largest = int(of_class[1:].argmax())
+    share = of_class[1:][largest] / max(of_class[1:].sum(), 1)
+    if share >= ONE_SIDED:
+        yield f'{share:.1%} of the rows are "{target.classes[largest]}": a rule that says so for all is right as often.'
+    for entry, groups, counts in zip(entries[1:], names[1:], sizes[1:], strict=True):
+        if counts[0]:
+            yield f'{counts[0]} of {n_rows} rows belong to no group of "{entry.column}".'
+        for group, count in zip(groups, counts[1:].tolist(), strict=True):
+            if count < SMALL_GROUP:
+                yield f'The group "{group}" of "{entry.column}" has {count} rows: too few to show a small gap.'
+    for name, (_, share) in revealing(levels, target).items():
+        yield (
+            f'The column "{name}" alone predicts the target of {share:.1%} of the rows: it may give the target away. '
+            f"Remove [columns.{name}] unless it is known before the decision."
+        )
+
+
+# --- at a price -------------------------------------------------------------------------------------------------------
+
+
 @without_array_sizes()
 def draft_privately(
-    path: str | Path,
-    target: str,
-    sensitive: str,
+    table: Table,
+    request: DraftRequest,
     epsilon: float,
     delta: float,
     ledger: Ledger,
-    delimiter: str = ",",
+    *,
+    delimiter: str | None = None,
+    encoding: str | None = None,
 ) -> Schema:
     """Return a schema drafted from noisy counts.
 
     Half of epsilon pays for counts between public edges in every column: they separate numbers from texts and place
-    bounds and bins. The other half pays for the frequent values of the text columns, the target and the groups. What is
+    bounds and bins. The other half pays for the frequent values of the target, the groups and the text columns. What is
     rare stays hidden and falls under "other".
 
     Guarantees
@@ -182,58 +348,99 @@ def draft_privately(
     """
     check_number("epsilon", epsilon)
     check_budget(epsilon, delta)
-    names = table_columns(path, delimiter, [target, sensitive])
+    if len(request.sensitive) != 1:
+        raise InvalidParameterError("Expected one sensitive column with epsilon; add others to the schema by hand.")
+    opened, (sensitive,) = _Opened(table, request, delimiter, encoding), request.sensitive
+    names, target = opened.names, request.target
+    _check_price(request, epsilon, delta, len(names))
     ledger.check([Charge(ApproximateDP(epsilon, delta))])
-    columns = _raw_columns(path, names, delimiter)
-    ledger.record_data(path)
+    columns = _raw_columns(opened, request)
+    if not isinstance(table, pd.DataFrame):
+        ledger.record_data(table)
     veil = open_columns(columns, epsilon, delta, ledger, secret_coins(), "schema draft")
     counts = {name: veil.release_counts(name, EDGES.tolist(), epsilon / 2 / len(names)) for name in names}
-    numbers = {name for name in names if _is_number(counts[name])} - {target, sensitive}
-    text_names = [name for name in names if name not in numbers]
-    each_epsilon, each_delta = epsilon / 2 / len(text_names), delta / len(text_names)
-    texts = {name: veil.release_texts(name, each_epsilon, each_delta) for name in text_names}
-    facts = {name: _number(counts[name]) if name in numbers else _category(texts[name]) for name in names}
+    coded = [target] if request.cuts else [target, sensitive]
+    texts = {name: veil.release_texts(name, CODED_SHARE * epsilon, delta / 4) for name in coded}
+    others = [name for name in names if name not in (target, sensitive)]
+    numbers = {name for name in others if _is_number(counts[name])}
+    left = [name for name in others if name not in numbers]
+    for name in left:
+        texts[name] = veil.release_texts(name, (1 / 2 - 2 * CODED_SHARE) * epsilon / len(left), delta / 2 / len(left))
+    facts: dict[str, Number | Category | None] = {}
+    for name in names:
+        is_number = name in numbers or (name == sensitive and (request.cuts or len(texts[name]) > MAX_CODES))
+        form = request.formats.get(name, PLAIN)
+        facts[name] = _number(counts[name], form) if is_number else _category(texts[name])
     sizes = [float(count.numbers.sum() + count.texts + count.missing) for count in counts.values()]
+    notes = [f"Drafted with epsilon {epsilon:g}, delta {delta:g}; values too rare to show fall under 'other'."]
+    notes += [
+        f"Left out as a feature, for no value was frequent enough to show: {name}" for name in left if not texts[name]
+    ]
     return Schema(
-        name=Path(path).stem,
-        notes=(f"Drafted with epsilon {epsilon:g}, delta {delta:g}; values too rare to show fall under 'other'.",),
-        n_public=max(1, round(float(np.mean(sizes)))),
-        target=Target(column=target, classes=_at_least_two(target, texts[target], "classes")),
-        sensitive=(Sensitive(column=sensitive, groups=_at_least_two(sensitive, texts[sensitive], "groups")),),
+        name=opened.name,
+        notes=tuple(notes),
+        n_public=request.n_public or max(1, round(float(np.mean(sizes)))),
+        missing_values=MISSING_SPELLINGS,
+        file=opened.file,
+        target=_noisy_target(request, texts[target], counts[target]),
+        sensitive=(_noisy_coded(Sensitive, "groups", sensitive, texts.get(sensitive, {}), counts[sensitive], request),),
         columns={name: fact for name, fact in facts.items() if fact is not None and name != target},
     )
 
 
-def _raw_columns(path: str | Path, names: list[str], delimiter: str) -> dict[str, RawColumn]:
-    missing = MissingCells.of(DEFAULT_MISSING)
-    texts: dict[str, list[NDArray]] = {name: [] for name in names}
-    numbers: dict[str, list[NDArray]] = {name: [] for name in names}
-    for chunk in read_table(path, delimiter=delimiter):
-        for name in names:
-            cells = [None if missing.holds(text) else text for text in canonical_texts(chunk[name])]
+def _check_price(request: DraftRequest, epsilon: float, delta: float, n_columns: int) -> None:
+    """Refuse an epsilon at which no class or no feature could show, by public facts and before anything is spent."""
+    shown = smallest_shown(CODED_SHARE * epsilon, delta / 4)
+    filled = _least_count(2 * n_columns / epsilon)
+    n_rows = 2 * MOST_NEEDED_ROWS if request.n_public is None else request.n_public
+    if n_rows >= 2 * shown and n_rows >= filled:
+        return
+    share = max(2 * shown, filled) / n_rows
+    declared = "" if request.n_public is None else f" with {request.n_public:,} rows"
+    raise InvalidParameterError(
+        f"Expected an epsilon at which two classes and a feature can show{declared}, got {epsilon:g}, at which a class "
+        f"needs about {shown:,} rows and one bin of {n_columns} columns {filled:,.0f}; spend {epsilon * share:.2g}, or "
+        "drop columns, or write the schema by hand. Nothing was spent."
+    )
+
+
+def _raw_columns(opened: _Opened, request: DraftRequest) -> dict[str, RawColumn]:
+    missing = MissingCells.of(MISSING_SPELLINGS)
+    texts: dict[str, list[NDArray]] = {name: [] for name in opened.names}
+    numbers: dict[str, list[NDArray]] = {name: [] for name in opened.names}
+    for chunk in opened.chunks():
+        for name in opened.names:
+            column = chunk.frame[name]
+            cells = [None if missing.holds(text) else text for text in canonical_texts(column)]
             texts[name].append(np.array(cells, dtype=object))
-            numbers[name].append(numbers_of(chunk[name], missing))
-    return {name: RawColumn(np.concatenate(texts[name]), np.concatenate(numbers[name])) for name in names}
+            numbers[name].append(numbers_of(column, missing, request.formats.get(name, PLAIN)))
+    return {name: RawColumn(np.concatenate(texts[name]), np.concatenate(numbers[name])) for name in opened.names}
 
 
 def _is_number(counts: CellCounts) -> bool:
     return bool(_cleared(counts).sum() > max(0.0, counts.texts))
 
 
+def _least_count(scale: float) -> float:
+    """Return the noisy count below which a bin may be filled by noise alone."""
+    return scale * math.log((len(EDGES) + 1) / (2 * FALSE_BINS))
+
+
 def _cleared(counts: CellCounts) -> NDArray[np.float64]:
     """Return the counts with those that may be noise alone set to zero."""
-    level = counts.scale * math.log(len(counts.numbers) / (2 * FALSE_BINS))
-    return np.where(counts.numbers >= level, counts.numbers, 0.0)
+    return np.where(counts.numbers >= _least_count(counts.scale), counts.numbers, 0.0)
 
 
-def _number(counts: CellCounts) -> Number:
+def _number(counts: CellCounts, form: Format) -> Number | None:
     """Return cuts that divide the bins that are filled beyond doubt, with one more bin below and one above."""
     cleared = _cleared(counts)
     filled = np.flatnonzero(cleared)
+    if not len(filled):
+        return None
     ends = [4 * EDGES[0], 2 * EDGES[0], *EDGES.tolist(), 2 * EDGES[-1], 4 * EDGES[-1]]
     first, last = int(filled[0]) + 1, int(filled[-1]) + 2
     inner = cuts_from_histogram(ends[first : last + 1], cleared[first - 1 : last - 1], N_BINS)
-    return Number(bounds=(ends[first - 1], ends[last + 1]), cuts=(ends[first], *inner, ends[last]))
+    return Number(bounds=(ends[first - 1], ends[last + 1]), cuts=(ends[first], *inner, ends[last]), format=form)
 
 
 def _category(counts: dict[str, float]) -> Category | None:
@@ -241,109 +448,27 @@ def _category(counts: dict[str, float]) -> Category | None:
     return Category(categories=names) if names else None
 
 
-def _at_least_two(name: str, counts: dict[str, float], what: str) -> tuple[str, ...]:
-    names = categories_from_counts(counts, at_least=0)
+def _noisy_target(request: DraftRequest, texts: dict[str, float], counts: CellCounts) -> Target:
+    """Return the classes; a positive class that was declared and does not show is one all the same."""
+    if request.positive is not None and len(texts) <= MAX_CODES:
+        texts = {request.positive: math.inf, **texts}
+    drafted = _noisy_coded(Target, "classes", request.target, texts, counts, request)
+    declared = request.positive if request.positive in drafted.classes else None
+    return drafted.model_copy(update={"positive": declared or positive_class(drafted.classes)})
+
+
+def _noisy_coded(
+    kind: type[T], key: str, name: str, texts: dict[str, float], counts: CellCounts, request: DraftRequest
+) -> T:
+    """Return the classes or groups that show; those of a column of many numbers are cut at a round number."""
+    cuts = request.cuts if kind is Sensitive else ()
+    if not cuts and len(texts) > MAX_CODES and _is_number(counts):
+        cuts = cuts_from_histogram(EDGES, _cleared(counts)[1:-1], n_bins=2)
+    names = names_between(cuts) if cuts else categories_from_counts(texts, at_least=0)
     if len(names) < 2:
         raise MissingPublicFactError(
-            f'Expected at least two frequent {what} in "{name}" at this budget, got {len(names)}; '
+            f'Expected at least two frequent {key} in "{name}" at this budget, got {len(names)}; '
             "spend more, or write the schema by hand (what was debited stays debited)."
         )
-    return names
-
-
-def bounds_outward(low: float, high: float) -> tuple[float, float]:
-    """Return bounds that hold [low, high], rounded outward to two significant digits.
-
-    Examples
-    --------
-    >>> bounds_outward(17, 1234)
-    (17.0, 1300.0)
-    """
-    bottom, top = _rounded(low, math.floor), _rounded(high, math.ceil)
-    return (bottom, top) if bottom < top else (bottom, bottom + (abs(bottom) or 1.0))
-
-
-def _rounded(value: float, rounding: Callable[[float], int]) -> float:
-    if value == 0:
-        return 0.0
-    step = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
-    return float(f"{rounding(value / step) * step:.2g}")
-
-
-def round_grid(low: float, high: float) -> NDArray[np.float64]:
-    """Return increasing round numbers from low to high: a hundred even steps, and finer ones toward zero."""
-    step = 10.0 ** math.floor(math.log10((high - low) / 10)) / 10
-    even = np.arange(math.ceil(low / step), math.floor(high / step) + 1) * step
-    decade = math.floor(math.log10(max(abs(low), abs(high))))
-    sizes = [digit * 10.0 ** (decade - down) for down in range(_DECADES) for digit in _ROUND_DIGITS]
-    numbers = {float(f"{number:.12g}") for number in [*even, 0.0, *sizes, *(-size for size in sizes)]}
-    return np.array([low, *sorted(number for number in numbers if low < number < high), high])
-
-
-def cuts_from_histogram(
-    edges: Sequence[float] | NDArray[np.float64],
-    counts: Sequence[float] | NDArray[np.float64],
-    n_bins: int = N_BINS,
-) -> tuple[float, ...]:
-    """Return at most `n_bins - 1` interior edges that cut the counts into parts as equal as the edges allow.
-
-    Parameters
-    ----------
-    edges : increasing floats
-        The grid, one more than counts.
-    counts : floats
-        How many rows fall between neighboring edges; negative (noisy) counts are taken as zero.
-    n_bins : int
-        The most bins to make.
-
-    Examples
-    --------
-    >>> cuts_from_histogram([0, 1, 2, 3, 4], [10, 10, 10, 10], n_bins=2)
-    (2.0,)
-    """
-    mass = np.cumsum(np.clip(np.asarray(counts, dtype=float), 0, None))
-    if len(mass) < 2 or mass[-1] <= 0:
-        return ()
-    shares = mass[:-1] / mass[-1]  # the share of rows below each interior edge
-    interior, chosen, below = np.asarray(edges, dtype=float)[1:-1], [], 0.0
-    for n_left in range(n_bins, 1, -1):
-        is_useful = (shares > below) & (shares < 1)
-        if not is_useful.any():
-            break
-        # A value so frequent that it fills several bins takes one; the others share the rest.
-        step = (1 - below) / n_left
-        index = _roundest(interior, np.where(is_useful, np.abs(shares - below - step), np.inf), step / 10)
-        chosen.append(float(interior[index]))
-        below = shares[index]
-    return tuple(chosen)
-
-
-def _roundest(edges: NDArray[np.float64], distances: NDArray[np.float64], slack: float) -> int:
-    near = np.flatnonzero(distances <= distances.min() + slack)
-    return int(min(near, key=lambda index: (*_roughness(float(edges[index])), distances[index], index)))
-
-
-def _roughness(number: float) -> tuple[bool, int]:
-    n_digits = len(f"{abs(number):.11e}".split("e")[0].rstrip("0")) if number else 0
-    return not number.is_integer(), n_digits
-
-
-def categories_from_counts(
-    counts: Mapping[str, float], at_least: float = MIN_CATEGORY_ROWS, at_most: int = MAX_CATEGORIES
-) -> tuple[str, ...]:
-    """Return the categories counted often enough, the most frequent `at_most` of them, in natural order.
-
-    Examples
-    --------
-    >>> categories_from_counts({"10": 20, "9": 30, "rare": 2})
-    ('9', '10')
-    """
-    frequent = sorted((name for name in counts if counts[name] >= at_least), key=lambda name: (-counts[name], name))
-    return tuple(sorted(frequent[:at_most], key=_natural))
-
-
-def _natural(name: str) -> tuple[int, float, str]:
-    try:
-        return 0, float(name), name
-    except ValueError:
-        return 1, 0.0, name
+    facts: dict[str, Any] = {"column": name, key: names, "cuts": cuts}
+    return kind(**facts, format=request.formats.get(name, PLAIN) if cuts else PLAIN)

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -27,9 +28,9 @@ from fairveil.data.schema import (
     Sensitive,
     Target,
     Where,
-    close_match,
 )
-from fairveil.data.values import EXACT, canonical_text, is_lost_in_numbers, number_of
+from fairveil.data.schema_errors import close_match
+from fairveil.data.values import EXACT, PLAIN, Format, canonical_text, is_lost_in_numbers, number_in, number_of
 from fairveil.errors import BadStructureError
 
 Table: TypeAlias = "pd.DataFrame | NDArray[Any]"
@@ -174,7 +175,7 @@ class Encoder:
                 coded = [known.get(canonical_text(cell), level_codes[OTHER]) for cell in distinct]
                 codes[:, index] = np.array(coded, dtype=np.uint16)[places]
             else:
-                numbers = numbers_of(cells, self._missing)
+                numbers = numbers_of(cells, self._missing, slot.column.format)
                 bins = np.searchsorted(slot.edges, numbers, side="right")
                 codes[:, index] = np.where(np.isnan(numbers), len(slot.levels) - 1, bins)
         return codes
@@ -183,13 +184,13 @@ class Encoder:
         """Return the scaled columns in [-1, 1], shape (n_rows, n_scaled_columns)."""
         columns = zip(self._slots, self._cells(table), strict=True)
         scaled_columns = [
-            (slot.column.bounds, cells)
+            (slot.column.bounds, numbers_of(cells, self._missing, slot.column.format))
             for slot, cells in columns
             if isinstance(slot.column, Number) and slot.scaled is not None
         ]
         result = np.empty((len(table), len(scaled_columns)), dtype=np.float32)
-        for index, ((low, high), cells) in enumerate(scaled_columns):
-            numbers = np.clip(numbers_of(cells, self._missing), low, high)
+        for index, ((low, high), raw) in enumerate(scaled_columns):
+            numbers = np.clip(raw, low, high)
             # Halving before adding cannot overflow, and bounds (-1, 1) leave every number as it is.
             scaled = np.clip((numbers - (low / 2 + high / 2)) / (high / 2 - low / 2), -1, 1)
             result[:, index] = np.where(np.isnan(numbers), 0, scaled)
@@ -259,7 +260,7 @@ class Encoder:
         """Return the position of each raw value's class or group among `names`, -1 for one that is to be ignored."""
         cells, unknown = _as_cells(values), -1 if facts.unknown == IGNORE else names.index(facts.unknown)
         if facts.cuts:
-            numbers = numbers_of(cells, self._missing)
+            numbers = numbers_of(cells, self._missing, facts.format)
             codes = np.searchsorted(facts.cuts, numbers, side="right" if facts.at_cut == "up" else "left")
             return np.where(np.isnan(numbers), unknown, codes).astype(np.int16)
         # a cell that holds nothing has the text None, which is never in the table
@@ -299,7 +300,7 @@ class Encoder:
 
     def meets(self, rule: Where, cells: Cells) -> NDArray[np.bool_]:
         """Return for each cell whether it meets all conditions of a row rule."""
-        numbers = numbers_of(cells, self._missing)
+        numbers = numbers_of(cells, self._missing, rule.format)
         _check_spelling(cells, (*(rule.one_of or ()), *(rule.none_of or ())), rule.column)
         places, distinct = distinct_cells(cells)
         is_met = np.ones(len(distinct), dtype=bool)
@@ -398,11 +399,21 @@ def canonical_texts(cells: Cells) -> NDArray[np.object_]:
     return texts[places]
 
 
-def numbers_of(cells: Cells, missing: MissingCells) -> NDArray[np.float64]:
-    """Return every cell as a float64, NaN where it is missing or not a number."""
+def numbers_of(cells: Cells, missing: MissingCells, form: Format = PLAIN) -> NDArray[np.float64]:
+    """Return every cell as a float64, NaN where it is missing or not a number.
+
+    A column of numbers is refused where the schema says that cells are spelled otherwise: read from a file without a
+    declared type, "1.234" would be a number unless another cell of its column is text.
+    """
     if not _is_numeric(cells.dtype):
         places, distinct = distinct_cells(cells)
-        numbers = np.array([number_of(cell) for cell in distinct], dtype=np.float64)[places]
+        read = number_of if form == PLAIN else partial(number_in, form=form)
+        numbers = np.array([read(cell) for cell in distinct], dtype=np.float64)[places]
+    elif form != PLAIN:
+        raise BadStructureError(
+            f'Expected a column of text, because the schema gives it the format "{form}", got a column of '
+            f"{cells.dtype}; read it with dtype=str, or fit the file itself."
+        )
     else:
         with np.errstate(all="ignore"):
             if isinstance(cells, pd.Series):

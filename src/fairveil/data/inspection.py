@@ -3,13 +3,13 @@
 Nothing in fairveil acts on these counts. Training on the same file follows the stated rules silently; this is
 how the person who holds the rows learns how often they apply.
 
-The same pass finds proxies: features that reveal a sensitive attribute. If the attribute alone is to be secret, a
-public feature that determines it leaves nothing to hide. Training cannot refuse it, because a check would read the
-secret; the person who holds the rows can.
+The same pass finds features that give the target away, and proxies: features that reveal a sensitive attribute. If the
+attribute alone is to be secret, a public feature that determines it leaves nothing to hide. Training cannot refuse it,
+because a check would read the secret; the person who holds the rows can.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from fairveil.data.schema import IGNORE, Category, Schema, Sensitive, Target
 from fairveil.errors import without_array_sizes
 
 PROXY_ACCURACY = 0.99
-"""A feature is a proxy if its level alone predicts the group of this share of the rows of known group."""
+"""A feature reveals a group or a class if its level alone predicts it for this share of the rows where it is known."""
 
 MAX_WHOLE_LEVELS = 2000
 """A number column with a wider range than this is cut into 256 bins instead of whole numbers."""
@@ -34,7 +34,7 @@ Mismatch = tuple[str, str, str]
 """The column ("" for the whole table), how cells do not fit, and the rule that then applies."""
 
 LevelCounts = Counter[tuple[str, str, Hashable, int]]
-"""How often (feature, sensitive column, level, group code) occurs."""
+"""How often (feature, target or sensitive column, level, code of the class or group) occurs."""
 
 _COUNTED: Mismatch = ("", "rows that count", "they are what training sees")
 _LEFT_OUT = "the row contributes nothing"
@@ -63,8 +63,12 @@ class SchemaMismatch:
 
 
 @without_array_sizes()
-def check_table(path: str | Path, schema: Schema, *, delimiter: str = ",") -> list[SchemaMismatch]:
+def check_table(
+    path: str | Path, schema: Schema, *, delimiter: str | None = None, encoding: str | None = None
+) -> list[SchemaMismatch]:
     """Return what in a file does not fit its schema; mismatches that never occur are left out.
+
+    Delimiter and encoding are those of the schema unless others are named.
 
     Guarantees
     ----------
@@ -74,15 +78,19 @@ def check_table(path: str | Path, schema: Schema, *, delimiter: str = ",") -> li
     encoder = Encoder(schema)
     counts: Counter[Mismatch] = Counter()
     levels: LevelCounts = Counter()
-    for chunk in read_chunks(path, list(columns), CHUNK_ROWS, delimiter):
+    kind = (delimiter or schema.file.delimiter, encoding or schema.file.encoding)
+    for chunk in read_chunks(path, list(columns), CHUNK_ROWS, *kind):
         for mismatch, count in _count_mismatches(chunk, encoder):
             counts[mismatch] += count
-        levels.update(_count_levels(chunk.frame, encoder))
+        levels.update(count_levels(chunk.frame, encoder, [schema.target, *schema.sensitive]))
     n_rows = counts.pop(_COUNTED)
     found = [SchemaMismatch(column, what, n, rule) for (column, what, rule), n in counts.items() if n]
+    for name, (count, share) in revealing(levels, schema.target).items():
+        what = f"rows whose {schema.target.column} it gives away ({share:.1%})"
+        found.append(SchemaMismatch(name, what, count, "leave it out unless it is known before the decision"))
     for entry in schema.sensitive:
         rule = f"where {entry.column} alone is secret it is no secret: leave this feature out"
-        for name, (count, share) in _proxies(levels, entry).items():
+        for name, (count, share) in revealing(levels, entry).items():
             found.append(SchemaMismatch(name, f"rows whose {entry.column} it reveals ({share:.1%})", count, rule))
     found.append(SchemaMismatch("", _COUNTED[1], n_rows, _COUNTED[2]))
     if schema.n_public is not None and schema.n_public != n_rows:
@@ -107,7 +115,7 @@ def _count_mismatches(chunk: Chunk, encoder: Encoder) -> Iterator[tuple[Mismatch
             yield (name, "missing", 'level "missing"'), int(is_missing.sum())
             yield (name, "not in categories", 'level "other"'), int((~is_known & ~is_missing).sum())
             continue
-        numbers, (low, high) = numbers_of(cells, missing), column.bounds
+        numbers, (low, high) = numbers_of(cells, missing, column.format), column.bounds
         is_text = np.isnan(numbers) & ~is_missing
         yield (name, "missing", 'level "missing"'), int(is_missing.sum())
         yield (name, "not a number", 'level "missing"'), int(is_text.sum())
@@ -132,48 +140,50 @@ def _count_mismatches(chunk: Chunk, encoder: Encoder) -> Iterator[tuple[Mismatch
     yield _COUNTED, int(kept.sum())
 
 
-def _count_levels(frame: pd.DataFrame, encoder: Encoder) -> LevelCounts:
-    """Return how often each level of every feature occurs in each group, among the rows of one chunk."""
+def count_levels(frame: pd.DataFrame, encoder: Encoder, entries: Sequence[Target | Sensitive]) -> LevelCounts:
+    """Return how often each level of every feature occurs in each class or group, among the rows of one chunk."""
     counts: LevelCounts = Counter()
-    schema = encoder.schema
-    missing = MissingCells.of(schema.missing_values)
-    for entry in schema.sensitive:
-        groups = encoder.groups(columns_of(frame, [entry.column])[0], entry)
-        is_known = groups >= 0
-        for name, column in schema.columns.items():
-            if name == entry.column or name in entry.sources:
+    missing = MissingCells.of(encoder.schema.missing_values)
+    coded = []
+    for entry in entries:
+        names = entry.classes if isinstance(entry, Target) else entry.groups
+        coded.append((entry, encoder.codes_in(columns_of(frame, [entry.column])[0], entry, names), len(names)))
+    for name, column in encoder.schema.columns.items():
+        cells = columns_of(frame, [name])[0]
+        if isinstance(column, Category):
+            levels = np.array([text or "" for text in canonical_texts(cells)], dtype=object)
+        else:
+            # as fine as whole numbers, not as coarse as the bins of the schema: others may know the file itself
+            low, high = column.bounds
+            is_fine = high - low <= MAX_WHOLE_LEVELS
+            edges = np.arange(np.ceil(low), high + 1) if is_fine else np.linspace(low, high, 257)
+            numbers = numbers_of(cells, missing, column.format)
+            levels = np.where(np.isnan(numbers), -1, np.searchsorted(edges, numbers, side="right"))
+        places, distinct = pd.factorize(levels, use_na_sentinel=False)
+        for entry, codes, n_codes in coded:
+            if name == entry.column or (isinstance(entry, Sensitive) and name in entry.sources):
                 continue  # refused by training itself
-            cells = columns_of(frame, [name])[0]
-            if isinstance(column, Category):
-                levels = np.array([text or "" for text in canonical_texts(cells)], dtype=object)
-            else:
-                # as fine as whole numbers, not as coarse as the bins of the schema: others may know the file itself
-                low, high = column.bounds
-                is_fine = high - low <= MAX_WHOLE_LEVELS
-                edges = np.arange(np.ceil(low), high + 1) if is_fine else np.linspace(low, high, 257)
-                numbers = numbers_of(cells, missing)
-                levels = np.where(np.isnan(numbers), -1, np.searchsorted(edges, numbers, side="right"))
-            places, distinct = pd.factorize(levels[is_known], use_na_sentinel=False)
-            joint_counts = np.bincount(places * len(entry.groups) + groups[is_known])
+            is_known = codes >= 0
+            joint_counts = np.bincount(places[is_known] * n_codes + codes[is_known])
             for joint in np.flatnonzero(joint_counts).tolist():
-                place, group = divmod(joint, len(entry.groups))
-                counts[name, entry.column, distinct[place], group] += int(joint_counts[joint])
+                place, code = divmod(joint, n_codes)
+                counts[name, entry.column, distinct[place], code] += int(joint_counts[joint])
     return counts
 
 
-def _proxies(levels: LevelCounts, entry: Sensitive) -> dict[str, tuple[int, float]]:
-    """Return the features that reveal the groups of a column: for how many rows, and for what share of them."""
+def revealing(levels: LevelCounts, entry: Target | Sensitive) -> dict[str, tuple[int, float]]:
+    """Return the features that reveal the classes or groups of a column: for how many rows, for what share of them."""
     best: dict[str, Counter[Hashable]] = {}
     sizes: dict[str, Counter[int]] = {}
-    for (name, column, level, group), count in levels.items():
+    for (name, column, level, code), count in levels.items():
         if column == entry.column:
             largest = best.setdefault(name, Counter())
             largest[level] = max(largest[level], count)
-            sizes.setdefault(name, Counter())[group] += count
+            sizes.setdefault(name, Counter())[code] += count
     found = {}
     for name, largest in best.items():
         n_rows, n_revealed = sizes[name].total(), largest.total()
-        # better than to predict the largest group for everyone, nearly always right, and not by levels of single rows
+        # better than to predict the largest one for everyone, nearly always right, and not by levels of single rows
         is_better = max(sizes[name].values()) < n_revealed and PROXY_ACCURACY * n_rows <= n_revealed
         if is_better and len(largest) * MIN_ROWS_PER_LEVEL <= n_rows:
             found[name] = (n_revealed, n_revealed / n_rows)

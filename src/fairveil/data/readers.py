@@ -9,10 +9,14 @@ quote can swallow the records after it: one record would then decide what happen
 
 * every cell is read as text, so that the type of a column never depends on its rows;
 * cells with line breaks are not supported: each line of such a cell is taken for a record of its own;
-* a byte that is not UTF-8 is written `\xNN`; control characters stay in the cell;
+* a byte that the encoding (UTF-8, unless the schema names another one) does not know is written `\xNN`; control
+  characters stay in the cell;
 * a line with too few cells is filled up with empty cells, blank lines are skipped;
 * a line with too many cells, with quotes that do not match up, or of more than 16 MiB is malformed and contributes
   nothing.
+
+A file that starts like gzip or zstd is unpacked block by block; one that unpacks to absurdly more
+than it holds is refused.
 
 In both formats a cell of more than a million characters (`MAX_CELL`) holds nothing.
 
@@ -38,6 +42,7 @@ list, struct, map, union, other types   refused as bad structure, whatever the c
 A byte that is not UTF-8 keeps its number, because ids that differ in such bytes are different persons.
 """
 
+import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +50,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -58,9 +63,17 @@ from pyarrow import types
 from fairveil._reading import check_file
 from fairveil._validation import check_number
 from fairveil.data.encoding import Encoder, columns_of, similar_column
+from fairveil.data.files import (
+    BLOCK_BYTES,
+    DELIMITERS,
+    ENCODINGS,
+    UTF8,
+    checked_delimiter,
+    checked_encoding,
+)
 from fairveil.data.schema import Schema, Sensitive
 from fairveil.data.values import MAX_CELL
-from fairveil.errors import BadStructureError, InvalidParameterError
+from fairveil.errors import BadStructureError
 
 CHUNK_ROWS = 65_536
 MAX_HEADER_BYTES = 2**20
@@ -70,7 +83,12 @@ MAX_LINE_BYTES = 2**24
 Record = list[str] | None
 """The cells of a line, None for a malformed line."""
 
+MOST_UNPACKED_BYTES = 2**28
+MOST_EXPANSION = 100
+"""A file that unpacks to more bytes, and to more than so many times its size, is no table of people."""
+
 _PARQUET_MAGIC = b"PAR1"
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 # Plain pandas turns whole numbers into floats beside a null: one row would change the ids of others.
 _NULLABLE = {
@@ -157,14 +175,19 @@ def load_encoded(
     sensitive: Sequence[str] = (),
     *,
     chunk_rows: int = CHUNK_ROWS,
-    delimiter: str = ",",
+    delimiter: str | None = None,
+    encoding: str | None = None,
 ) -> EncodedTable:
-    """Return the rows of a file that count, encoded chunk by chunk; `Encoder.labels` says which count."""
+    """Return the rows of a file that count, encoded chunk by chunk; `Encoder.labels` says which count.
+
+    Delimiter and encoding are those of the schema unless others are named.
+    """
     entries = [schema.sensitive_named(name) for name in sensitive]
     names = [schema.target.column, *(entry.column for entry in entries)]
     encoder = Encoder(schema)
     encoded: list[tuple[NDArray[Any], ...]] = []
-    for chunk in read_chunks(path, columns_needed(schema, entries), chunk_rows, delimiter):
+    kind = (delimiter or schema.file.delimiter, encoding or schema.file.encoding)
+    for chunk in read_chunks(path, columns_needed(schema, entries), chunk_rows, *kind):
         frame = chunk.frame
         y, groups, persons, counts = encoder.labels(frame, columns_of(frame, names), entries)
         arrays = (encoder.codes(frame), encoder.numbers(frame), y, groups, persons)
@@ -179,6 +202,7 @@ def read_table(
     *,
     chunk_rows: int = CHUNK_ROWS,
     delimiter: str = ",",
+    encoding: str = UTF8,
     keep_malformed: bool = False,
 ) -> Iterator[pd.DataFrame]:
     """Return the rows of a CSV or Parquet file in chunks, at least one (empty) chunk.
@@ -193,21 +217,26 @@ def read_table(
         The most rows in a chunk; it never changes what is read.
     delimiter : str
         The character between the cells of a CSV file.
+    encoding : str
+        The encoding of a CSV file.
     keep_malformed : bool
         Keep a malformed CSV line as a row of empty cells, so that rows keep their places (for predictions).
     """
-    chunks = read_chunks(path, columns, chunk_rows, delimiter)
+    chunks = read_chunks(path, columns, chunk_rows, delimiter, encoding)
     return (chunk.with_blanks if keep_malformed else chunk.frame for chunk in chunks)
 
 
-def read_chunks(path: str | Path, columns: Sequence[str] | None, chunk_rows: int, delimiter: str) -> Iterator[Chunk]:
+def read_chunks(
+    path: str | Path, columns: Sequence[str] | None, chunk_rows: int, delimiter: str = ",", encoding: str = UTF8
+) -> Iterator[Chunk]:
     """Return the chunks of a file, with its structure checked before the first one is read."""
     check_number("chunk_rows", chunk_rows, whole=True)
-    names = table_columns(path, delimiter, columns or ())
+    delimiter = delimiter if len(delimiter) == 1 else checked_delimiter(delimiter)
+    names = table_columns(path, delimiter, columns or (), encoding)
     path, wanted = Path(path), names if columns is None else list(columns)
     parquet = _open_parquet(path)
     if parquet is None:
-        return _csv_chunks(path, wanted, chunk_rows, delimiter)
+        return _csv_chunks(path, wanted, chunk_rows, delimiter, encoding)
     for field in parquet.schema_arrow:
         name = field.name.strip()
         if name in wanted and not is_supported(field.type):
@@ -219,7 +248,9 @@ def read_chunks(path: str | Path, columns: Sequence[str] | None, chunk_rows: int
     return _parquet_chunks(parquet, path, wanted, chunk_rows)
 
 
-def table_columns(path: str | Path, delimiter: str = ",", wanted: Sequence[str] = ()) -> list[str]:
+def table_columns(
+    path: str | Path, delimiter: str = ",", wanted: Sequence[str] = (), encoding: str = UTF8
+) -> list[str]:
     """Return the column names of a file, read from its header alone.
 
     A table that lacks a wanted column, or has one twice, is refused; of what was found, only such names are quoted.
@@ -235,8 +266,8 @@ def table_columns(path: str | Path, delimiter: str = ",", wanted: Sequence[str] 
         raise BadStructureError(f"Expected a table with a header in {path}, got an empty file.")
     parquet = _open_parquet(path)
     if parquet is None:
-        with path.open("rb") as file:
-            names = _read_header(file, path, delimiter)
+        with open_text(path) as file:
+            names = _read_header(file, path, delimiter, encoding)
     else:
         with parquet:
             names = list(parquet.schema_arrow.names)
@@ -266,16 +297,85 @@ def columns_needed(schema: Schema, sensitive: Sequence[Sensitive] = ()) -> list[
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def _read_header(file: BinaryIO, path: Path, delimiter: str) -> list[str]:
+class _Unpacked(io.RawIOBase):
+    """The unpacked bytes of a file, read block by block; damage and absurd sizes are one sentence."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self._path, self._n_packed, self._n_bytes = path, path.stat().st_size, 0
+        self._stream = pa.CompressedInputStream(pa.OSFile(str(path)), kind)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            block = self._stream.read(len(buffer))
+        except (pa.ArrowException, OSError):
+            raise BadStructureError(
+                f"Expected a whole compressed table in {self._path}, got a damaged one; copy it again."
+            ) from None
+        self._n_bytes += len(block)
+        if self._n_bytes > max(MOST_UNPACKED_BYTES, MOST_EXPANSION * self._n_packed):
+            raise BadStructureError(
+                f"Expected a compressed table in {self._path}, got one that unpacks to more than {MOST_EXPANSION} "
+                "times its size; unpack it yourself if you trust it."
+            )
+        buffer[: len(block)] = block
+        return len(block)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def open_text(path: str | Path) -> IO[bytes]:
+    """Open a text table for reading bytes, unpacked if its first bytes are those of gzip or zstd."""
+    file = Path(path).open("rb")  # noqa: SIM115 (the caller closes it)
+    first = file.read(4)
+    file.seek(0)
+    kind = next((name for sign, name in _PACKED.items() if first.startswith(sign)), None)
+    if kind is None:
+        return file
+    file.close()
+    return io.BufferedReader(_Unpacked(Path(path), kind), BLOCK_BYTES)
+
+
+def guess_delimiter(path: str | Path, wanted: Sequence[str], encoding: str = UTF8) -> str:
+    """Return the delimiter by which the first line of a text table names most wanted columns, a comma by default.
+
+    The names of columns are public. Of delimiters that find equally many, the one with most columns is taken.
+    """
+    with open_text(path) as file:
+        line = file.readline(MAX_HEADER_BYTES).decode(checked_encoding(encoding), "backslashreplace")
+    line = line.removeprefix("\ufeff").rstrip("\r\n")
+
+    def fit(delimiter: str) -> tuple[int, int]:
+        names = [name.strip() for name in split_line(line, delimiter) or ()]
+        return sum(name in names for name in wanted), len(names)
+
+    return max(reversed(DELIMITERS), key=fit)
+
+
+def _read_header(file: IO[bytes], path: Path, delimiter: str, encoding: str) -> list[str]:
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise InvalidParameterError(f"Expected delimiter to be one character other than a quote, got {delimiter!r}.")
+        delimiter = checked_delimiter(delimiter)
+    encoding = encoding if encoding in ENCODINGS else checked_encoding(encoding)
     raw = file.readline(MAX_HEADER_BYTES + 1)
+    is_text = len(raw) <= MAX_HEADER_BYTES and not any(byte < 32 and byte not in b"\t\r\n" for byte in raw)
     try:
-        line = _without_line_break(raw.decode("utf-8-sig"))
+        line = raw.decode(encoding).removeprefix("\ufeff").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         line = "\0"
-    if len(raw) > MAX_HEADER_BYTES or any(ord(char) < 32 and char != "\t" for char in line):
-        raise BadStructureError(f"Expected a table as UTF-8 text or Parquet in {path}, got something else.")
+    if not is_text or any(ord(char) < 32 and char != "\t" for char in line):
+        hint = "check where it came from"
+        if is_text and encoding == UTF8:
+            hint = "if it is text in another encoding, name it: --encoding cp1252 (Windows) or --encoding latin-1"
+        elif raw.startswith(b"PK\x03\x04"):
+            hint = "save a spreadsheet as CSV, unpack a zip file"
+        elif raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            hint = "it seems to be UTF-16: save it as UTF-8"
+        name = "UTF-8" if encoding == UTF8 else encoding
+        raise BadStructureError(f"Expected a table as {name} text or Parquet in {path}, got something else; {hint}.")
     names = split_line(line, delimiter)
     if names is None:
         other = next((sign for sign in ";\t|" if sign in line and sign != delimiter), None)
@@ -288,29 +388,25 @@ def _read_header(file: BinaryIO, path: Path, delimiter: str) -> list[str]:
     return names
 
 
-def _csv_chunks(path: Path, wanted: list[str], chunk_rows: int, delimiter: str) -> Iterator[Chunk]:
-    with path.open("rb") as file:
-        names = [name.strip() for name in _read_header(file, path, delimiter)]
+def _csv_chunks(path: Path, wanted: list[str], chunk_rows: int, delimiter: str, encoding: str) -> Iterator[Chunk]:
+    with open_text(path) as file:
+        names = [name.strip() for name in _read_header(file, path, delimiter, encoding)]
         places = {name: names.index(name) for name in wanted}
-        lines = _lines(file)
+        lines = _lines(file, encoding)
         blocks = iter(lambda: list(islice(lines, chunk_rows)), [])
         yield _csv_chunk(next(blocks, []), places, delimiter, len(names))
         for block in blocks:
             yield _csv_chunk(block, places, delimiter, len(names))
 
 
-def _lines(file: BinaryIO) -> Iterator[str]:
+def _lines(file: IO[bytes], encoding: str) -> Iterator[str]:
     """Yield the lines of a file; one that is too long is passed over and becomes a malformed one."""
     while raw := file.readline(MAX_LINE_BYTES):
         if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
             while raw and not raw.endswith(b"\n"):
                 raw = file.readline(MAX_LINE_BYTES)
             raw = b'"'
-        yield _without_line_break(raw.decode("utf-8", "backslashreplace"))
-
-
-def _without_line_break(text: str) -> str:
-    return text.removesuffix("\n").removesuffix("\r")
+        yield raw.decode(encoding, "backslashreplace").removesuffix("\n").removesuffix("\r")
 
 
 def _csv_chunk(lines: list[str], places: dict[str, int], delimiter: str, width: int) -> Chunk:
@@ -370,8 +466,17 @@ def split_line(line: str, delimiter: str) -> Record:
 
 @cache
 def _cell_pattern(delimiter: str) -> re.Pattern[str]:
-    end = re.escape(delimiter)
-    return re.compile(rf'(?:"((?:[^"]++|"")*+)"|((?!")[^{end}]*+))({end}|\Z)')
+    end, blanks = re.escape(delimiter), "" if delimiter in " \t" else "[ \t]*+"
+    return re.compile(rf'(?:{blanks}"((?:[^"]++|"")*+)"{blanks}|((?!")[^{end}]*+))({end}|\Z)')
+
+
+def is_parquet(path: str | Path) -> bool:
+    """Say whether a file is a whole Parquet file; what is no file, and a damaged one, is refused."""
+    check_file(Path(path), "a CSV or Parquet file")
+    parquet = _open_parquet(Path(path))
+    if parquet is not None:
+        parquet.close()
+    return parquet is not None
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile | None:

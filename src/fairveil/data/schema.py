@@ -12,7 +12,6 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -32,8 +32,10 @@ from pydantic import (
 
 from fairveil._durable import replacing
 from fairveil._reading import read_bounded
-from fairveil.data.values import canonical_text, number_of
-from fairveil.errors import BadStructureError, FairveilError, MissingPublicFactError
+from fairveil.data.files import UTF8, checked_delimiter, checked_encoding
+from fairveil.data.schema_errors import as_fairveil_error, close_match
+from fairveil.data.values import PLAIN, Format, canonical_text, number_of
+from fairveil.errors import BadStructureError, InvalidParameterError, MissingPublicFactError
 
 OTHER, MISSING = "other", "missing"
 IGNORE = "ignore"
@@ -48,22 +50,9 @@ MAX_SCHEMA_BYTES = 2**24
 MAX_PUBLIC = 10**12
 """A larger declared number of rows is a slip: more than anybody has."""
 
-_PUBLIC_FACTS = {
-    "bounds": "bounds = [low, high], the public range of the numbers",
-    "categories": 'categories = ["first", "second"], all values known in public',
-    "classes": 'classes = ["no", "yes"], all values of the target in a fixed order',
-    "groups": 'groups = ["first", "second"], all groups in a fixed order',
-    "columns": "one table [columns.NAME] for each feature",
-    "target": '[target] with column = "NAME" and classes = ["no", "yes"]',
-}
-"""What to write where a public fact is missing."""
-
-LONGEST_COMPARED = 100
-"""Characters of a name for which a close match is sought."""
-
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TOML_WIDTH = 100
-_TABLES = ("target", "sensitive", "where", "columns")
+_TABLES = ("file", "target", "sensitive", "where", "columns")
 _HEAD = "# Public facts about a table: nothing here may be read off its private rows.\n"
 _NO_SIZE = "# n_public = 1000    declare the number of rows here if it is public knowledge\n"
 _DRAFT = "# This draft was made from the rows: as private as they are until a person approves it.\n"
@@ -91,7 +80,7 @@ class Facts(BaseModel):
         try:
             super().__init__(**facts)
         except ValidationError as error:
-            raise _as_fairveil_error(error, list(type(self).model_fields)) from None
+            raise as_fairveil_error(error, list(type(self).model_fields)) from None
 
 
 class Number(Facts):
@@ -110,6 +99,9 @@ class Number(Facts):
         Instead of cuts: so many bins of equal width (10 if neither is set).
     encode : {"bins", "scale", "both"}
         One-hot bins, one scaled number, or both side by side.
+    format : str
+        How cells spell numbers: "plain", "1,234.5", "1.234,5", "1 234,5", "1'234.5", or dates as "YYYY-MM-DD",
+        "DD.MM.YYYY", "DD/MM/YYYY" or "MM/DD/YYYY", which become the year with decimals.
     """
 
     type: Literal["number"] = "number"
@@ -117,6 +109,7 @@ class Number(Facts):
     cuts: Numbers | None = None
     bins: int | None = Field(default=None, ge=1, le=MAX_LEVELS - 1)
     encode: Literal["bins", "scale", "both"] = "bins"
+    format: Format = PLAIN
 
     @model_validator(mode="before")
     @classmethod
@@ -189,6 +182,8 @@ class Target(Facts):
         Which raw values make each class; without it (and without cuts) a class stands for itself.
     unknown : str
         The class of every other cell, missing ones included; "ignore" leaves their rows out.
+    format : str
+        With cuts: how cells spell numbers, as for a `Number`.
     """
 
     column: ColumnName
@@ -198,6 +193,7 @@ class Target(Facts):
     at_cut: Literal["up", "down"] = "up"
     values: dict[Name, Names] = Field(default_factory=dict)
     unknown: Name = IGNORE
+    format: Format = PLAIN
 
     @model_validator(mode="before")
     @classmethod
@@ -218,10 +214,10 @@ class Target(Facts):
 class Sensitive(Facts):
     """A sensitive column: its groups in a fixed order, and how cells map to them.
 
-    `column`, `groups`, `cuts`, `at_cut`, `values` and `unknown` are as those of a `Target` and its classes. With
-    unknown = "ignore" a row without a known group still counts for the loss but belongs to no group. `sources` names
-    other columns from which the group follows (an age group from the age): where the group alone is to be secret, they
-    must not be features.
+    `column`, `groups`, `cuts`, `at_cut`, `values`, `unknown` and `format` are as those of a `Target` and its classes.
+    With unknown = "ignore" a row without a known group still counts for the loss but belongs to no group. `sources`
+    names other columns from which the group follows (an age group from the age): where the group alone is to be
+    secret, they must not be features.
     """
 
     column: ColumnName
@@ -230,6 +226,7 @@ class Sensitive(Facts):
     at_cut: Literal["up", "down"] = "up"
     values: dict[Name, Names] = Field(default_factory=dict)
     unknown: Name = IGNORE
+    format: Format = PLAIN
     sources: tuple[ColumnName, ...] = ()
 
     @model_validator(mode="after")
@@ -243,7 +240,8 @@ class Where(Facts):
     """A rule that every row must meet in all its conditions; rows that fail it contribute nothing.
 
     Conditions on a `column`: numbers `at_least`, `at_most`, `above`, `below`; texts `one_of`, `none_of`; `present`.
-    A cell that is missing or no number fails every number condition and `one_of`, and passes `none_of`.
+    A cell that is missing or no number fails every number condition and `one_of`, and passes `none_of`. `format` says
+    how cells spell numbers, as for a `Number`.
     """
 
     column: ColumnName
@@ -254,14 +252,30 @@ class Where(Facts):
     one_of: Names | None = None
     none_of: Names | None = None
     present: Literal[True] | None = None
+    format: Format = PLAIN
 
     @model_validator(mode="after")
     def _check(self) -> "Where":
-        if len(self.model_dump(exclude_none=True)) == 1:
+        if len(self.model_dump(exclude_none=True, exclude={"format"})) == 1:
             raise BadStructureError(
                 f'Expected a condition on "{self.column}", got none; write for example at_least = 0.'
             )
         return self
+
+
+class TextFile(Facts):
+    """How CSV files of the table are written; Parquet files say it themselves.
+
+    Attributes
+    ----------
+    delimiter : str
+        The character between cells, or its name: "tab", "comma", "semicolon", "pipe", "space".
+    encoding : str
+        Python's name of the encoding, such as "utf-8", "latin-1" or "cp1252".
+    """
+
+    delimiter: Annotated[str, AfterValidator(checked_delimiter)] = ","
+    encoding: Annotated[str, AfterValidator(checked_encoding)] = UTF8
 
 
 class Schema(Facts):
@@ -281,6 +295,10 @@ class Schema(Facts):
         Cells that mean missing, with or without blanks around them; nulls always do.
     private_draft : bool
         True for a draft made from the rows without privacy and not yet approved.
+    private_notes : tuple of str
+        What the holder of the rows should know about them; approval removes it.
+    file : TextFile
+        How CSV files of this table are written.
     target, sensitive, columns, where
         The target, the groups, the features in order, the row rules.
 
@@ -299,6 +317,8 @@ class Schema(Facts):
     id_column: ColumnName | None = None
     missing_values: tuple[str, ...] = DEFAULT_MISSING
     private_draft: bool = False
+    private_notes: tuple[str, ...] = ()
+    file: TextFile = Field(default_factory=TextFile)
     target: Target
     sensitive: tuple[Sensitive, ...] = ()
     where: tuple[Where, ...] = ()
@@ -335,6 +355,10 @@ class Schema(Facts):
                 f'Expected the id column "{self.id_column}" not to be a feature; remove its column.'
             )
         _check_distinct("sensitive columns", [entry.column for entry in self.sensitive])
+        if self.private_notes and not self.private_draft:
+            raise BadStructureError(
+                "Expected private_notes in a private draft only, got them in a public schema; remove them."
+            )
         return self
 
     @classmethod
@@ -354,7 +378,7 @@ class Schema(Facts):
             ) from None
         try:
             return cls(**facts)
-        except (BadStructureError, MissingPublicFactError) as error:
+        except (BadStructureError, InvalidParameterError, MissingPublicFactError) as error:
             raise type(error)(f"{path}: {error}") from None
 
     def write(self, path: str | Path) -> None:
@@ -379,6 +403,8 @@ class Schema(Facts):
         parts = [_HEAD, _DRAFT if self.private_draft else "", _toml_lines(plain)]
         if self.n_public is None:
             parts.append(_NO_SIZE)
+        if "file" in facts:
+            parts.append(f"\n[file]\n{_toml_lines(facts['file'])}")
         parts.append(f"\n[target]\n{_toml_lines(facts['target'])}")
         for name in ("sensitive", "where"):
             parts += [f"\n[[{name}]]\n{_toml_lines(entry)}" for entry in facts.get(name, ())]
@@ -386,6 +412,13 @@ class Schema(Facts):
             lines = _toml_lines({"type": column.type} | column.model_dump(exclude_defaults=True))
             parts.append(f"\n[columns.{_toml_key(name)}]\n{lines}")
         return "".join(parts)
+
+    def approved(self) -> "Schema":
+        """Return the schema as public knowledge: what `fairveil schema approve` writes after a person has checked it.
+
+        Call it only if every fact is public. Notes that are private are left out.
+        """
+        return self.model_copy(update={"private_draft": False, "private_notes": ()})
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the TOML text."""
@@ -534,45 +567,3 @@ def _toml_value(value: Any, indent: int = 0) -> str:
             lines.append("")
         lines[-1] += f" {text},"
     return "[\n" + "".join(f"   {line}\n" for line in lines if line) + "]"
-
-
-def _as_fairveil_error(error: ValidationError, keys: list[str]) -> FairveilError:
-    """Return pydantic's first complaint as one plain sentence; `keys` are those the failing table knows."""
-    # A misspelt key is also a missing one: the spelling is what helps.
-    details = sorted(error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden")
-    detail = details[0]
-    location, kind, inner = detail["loc"], detail["type"], detail.get("ctx", {}).get("error")
-    key = str(location[0]) if location else ""
-    if isinstance(inner, FairveilError):
-        place, sentence = _place_in_schema(location), str(inner)
-        if place and not sentence.startswith("In "):
-            sentence = f"In {place}: {sentence[0].lower()}{sentence[1:]}"
-        return type(inner)(sentence)
-    if kind == "missing" and len(location) == 1:
-        if key in _PUBLIC_FACTS:
-            return MissingPublicFactError(f"Expected {_PUBLIC_FACTS[key]}; got none, so write it into the schema.")
-        return BadStructureError(f"Expected the key {key}, got none; add it.")
-    if kind == "extra_forbidden":
-        return BadStructureError(f"Expected known keys only, got {key!r}{close_match(key, keys)}.")
-    if kind in ("union_tag_not_found", "union_tag_invalid"):
-        place = _place_in_schema(location)
-        return BadStructureError(f'In {place}: expected type = "number" or type = "category".')
-    message = detail["msg"]
-    return BadStructureError(f"Expected a valid {'.'.join(map(str, location))}: {message[:1].lower()}{message[1:]}.")
-
-
-def _place_in_schema(location: tuple[int | str, ...]) -> str:
-    # A discriminated union appends its tag to the column's name; a list index counts from 1 for people.
-    names = [str(part) for part in location]
-    if names[:1] == ["columns"]:
-        names = names[:2]
-    if len(names) == 2 and names[0] in ("sensitive", "where"):
-        return f"[[{names[0]}]] number {int(names[1]) + 1}"
-    return f"[{'.'.join(names)}]" if names else ""
-
-
-def close_match(name: str, known: list[str]) -> str:
-    """Return a hint such as '; did you mean "bounds"?' or nothing; long names are not compared, which takes long."""
-    is_short = len(name) <= LONGEST_COMPARED
-    matches = get_close_matches(name, [one for one in known if len(one) <= LONGEST_COMPARED], n=1) if is_short else []
-    return f' (did you mean "{matches[0]}"?)' if matches else ""

@@ -338,12 +338,20 @@ class BasePrivateClassifier(SearchAwareEstimator):
         """
         return self.fit_source(TableSource(X, y, sensitive_features), progress)
 
-    def fit_file(self, path: str | Path, *, delimiter: str = ",", progress: Progress = no_progress) -> Any:
+    def fit_file(
+        self,
+        path: str | Path,
+        *,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+        progress: Progress = no_progress,
+    ) -> Any:
         """Train on the CSV or Parquet file at `path` that follows the schema, read chunk by chunk.
 
-        `delimiter` stands between the cells of a CSV file; `progress` is as in `fit`.
+        `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
+        unless others are named. `progress` is as in `fit`.
         """
-        return self.fit_source(FileSource(path, delimiter), progress)
+        return self.fit_source(FileSource(path, delimiter, encoding), progress)
 
     def fit_source(
         self, source: Source, progress: Progress = no_progress, tuning: Tuning | None = None, depth: int = 3

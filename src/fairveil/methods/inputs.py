@@ -319,7 +319,7 @@ class InputSpec:
                 "Expected rows in memory for a classifier that was fitted elsewhere, got a file; read it and use fit."
             )
         names = [entry.column for entry in self.sensitive]
-        return load_encoded(source.path, self.schema, names, delimiter=source.delimiter)
+        return load_encoded(source.path, self.schema, names, delimiter=source.delimiter, encoding=source.encoding)
 
     def groups(self, X: Any, sensitive_features: Any = None) -> NDArray[np.int16]:
         """Return the group code of each row; without a sensitive column everyone belongs to no group."""
@@ -390,7 +390,8 @@ class FileSource:
     """Rows in a CSV or Parquet file that follows the schema."""
 
     path: str | Path
-    delimiter: str = ","
+    delimiter: str | None = None
+    encoding: str | None = None
     y: None = None
 
 

@@ -77,9 +77,14 @@ class ColumnVeil:
         counts = Counter(text for text in self._columns[name].texts if text is not None)
         exact = np.array(list(counts.values()), dtype=np.int64)
         noisy = add_integers(discrete_laplace, exact, 1 / epsilon, self._coins)
-        threshold = 1 + math.ceil(math.log(1 / delta) / epsilon)
+        threshold = smallest_shown(epsilon, delta)
         shown = {text: float(count) for text, count in zip(counts, noisy, strict=True) if count >= threshold}
         return dict(sorted(shown.items()))  # the order of the rows must not show
+
+
+def smallest_shown(epsilon: float, delta: float) -> int:
+    """Return the noisy count from which on a text shows."""
+    return 1 + math.ceil(math.log(1 / delta) / epsilon)
 
 
 def open_columns(

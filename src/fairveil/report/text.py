@@ -142,9 +142,10 @@ def reading(facts: Facts) -> str:
     return f"{'may read' if facts['aware'] else 'do not read'} {columns}"
 
 
-def delimiter_option(delimiter: str) -> str:
-    """Return the option that a further command needs to read the same file."""
-    return "" if delimiter == "," else f" --delimiter {quote(delimiter)}"
+def file_options(delimiter: str | None, encoding: str | None) -> str:
+    """Return the options that a further command needs to read the same file, beside what its schema says."""
+    options = (("delimiter", delimiter), ("encoding", encoding))
+    return "".join(f" --{name} {quote(value)}" for name, value in options if value is not None)
 
 
 def number(value: float | None) -> str:
@@ -246,7 +247,7 @@ def audit_text(facts: Facts) -> str:
 # --- train and explain ------------------------------------------------------------------------------------------------
 
 
-def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Path, delimiter: str = ",") -> str:
+def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Path, option: str = "") -> str:
     """Return the results of a finished training for the terminal, and what to do next."""
     confidence, compared, certificate = summary["confidence"], summary["comparisons"], summary["certificate"]
     measured = f"measured {'privately ' if summary['private_evaluation'] else ''}on held-out rows"
@@ -263,7 +264,6 @@ def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Pat
     private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
     if summary["protects"] == "attribute" and summary["epsilon"] is not None:
         hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
-    option = delimiter_option(delimiter)
     lines = [
         f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
         f"  decisions  {reading(summary)}",
@@ -352,14 +352,14 @@ def _stage_lines(stage: Facts) -> list[str]:
 # --- the other commands -----------------------------------------------------------------------------------------------
 
 
-def prediction_text(facts: Facts, probabilities: Sequence[str], delimiter: str) -> str:
+def prediction_text(facts: Facts, probabilities: Sequence[str], option: str) -> str:
     """Return what `fairveil predict` wrote; the facts have ``model out n_rows aware sensitive``."""
     unknown = "; people of no known group are decided by the model alone" if facts["aware"] else ""
     return (
         f"Wrote {facts['n_rows']} decisions to {facts['out']}: columns prediction, {', '.join(probabilities)}.\n"
         f"  decisions  {reading(facts)}{unknown}\n"
         "Decisions are about the people of this table: keep the file as private as their data.\n"
-        f"Next: fairveil certify {quote(facts['model'])} HELD_OUT.csv{delimiter_option(delimiter)} --epsilon 0.2"
+        f"Next: fairveil certify {quote(facts['model'])} HELD_OUT.csv{option} --epsilon 0.2"
     )
 
 
@@ -416,18 +416,31 @@ def check_text(facts: Facts, next_step: str) -> str:
 
 
 def draft_text(facts: Facts, next_step: str) -> str:
-    """Return what `fairveil schema draft` wrote: ``schema private_draft epsilon delta n_features classes``."""
+    """Return what `fairveil schema draft` wrote.
+
+    ``schema private_draft epsilon delta n_features classes positive groups notes private_notes`` are needed.
+    """
     contents = f": {facts['n_features']} features, classes {', '.join(facts['classes'])}"
+    is_private = facts["epsilon"] is None
     lines = [f"Wrote {facts['schema']}{'' if facts['private_draft'] else contents}."]
-    if facts["epsilon"] is not None:
+    if not is_private:
         lines.insert(
             0,
             f"  debited    epsilon {facts['epsilon']:g} at delta {facts['delta']:g} from the ledger of this data set",
         )
+    lines += [f"  note       {note}" for note in facts["notes"]]
+    if is_private:
+        lines.append("PRIVATE, from exact counts of the rows, for their holder only:")
+    lines += [
+        f"  positive   {facts['positive']} counts as the positive class, the desirable outcome; change it with "
+        "--positive CLASS or in [target]",
+        f"  groups     {', '.join(facts['groups'])}; change them in [[sensitive]], numbers also with --cuts 30,50",
+        *(f"  caution    {note}" for note in facts["private_notes"]),
+    ]
     if facts["private_draft"]:
         lines += [
-            "It was computed from the rows, so it is as private as they are. Replace every bound, cut and category by "
-            "public knowledge, declare n_public if it is public, and approve it:",
+            "The draft was computed from the rows, so it is as private as they are. Replace every bound, cut and "
+            "category by public knowledge, declare n_public if it is public, and approve it:",
             f"Next: fairveil schema approve {quote(facts['schema'])} --yes",
         ]
         return "\n".join(lines)
@@ -436,15 +449,15 @@ def draft_text(facts: Facts, next_step: str) -> str:
 
 def approval_text(facts: Facts) -> str:
     """Return that a schema is approved."""
-    step = explain_step("DATA.csv", facts["schema"], ",")
+    step = explain_step("DATA.csv", facts["schema"])
     return f"Approved: every fact in {facts['schema']} is now treated as public.\n{step}"
 
 
-def explain_step(data: str, schema: str | None, delimiter: str) -> str:
+def explain_step(data: str, schema: str | None, more: str = "") -> str:
     """Return the line that proposes to read the plan; a person chooses epsilon, tolerance and awareness."""
     option = "" if schema is None else f" --schema {quote(schema)}"
     return (
-        f"Next: fairveil explain {quote(data)}{option}{delimiter_option(delimiter)} --epsilon 1 --tolerance 0.05 "
+        f"Next: fairveil explain {quote(data)}{option}{more} --epsilon 1 --tolerance 0.05 "
         "--unaware  # --aware if decisions may read the group"
     )
 
