@@ -341,6 +341,7 @@ def draft(
 def approve(
     file: Annotated[Path, typer.Argument(help="The schema.")],
     yes: Annotated[bool, typer.Option("--yes", help="Yes, every fact in this file is public knowledge.")] = False,
+    by: Annotated[str, typer.Option(help="Who approves; recorded in the file with the time.")] = "",
     as_json: Json = False,
 ) -> None:
     """Approve a draft: from then on it is treated as public knowledge."""

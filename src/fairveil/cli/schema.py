@@ -43,7 +43,7 @@ def draft(
     if epsilon is None:
         schema = draft_schema(source.file(), target, [sensitive], delimiter=delimiter)
         if yes:
-            schema = schema.model_copy(update={"private_draft": False})
+            schema = schema.approved()
     else:
         path, cautions = choose_ledger(source, ledger, out.parent)
         schema = draft_privately(source.file(), target, sensitive, epsilon, delta, Ledger(path), delimiter)

@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import pairwise
@@ -64,6 +65,7 @@ LONGEST_COMPARED = 100
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TOML_WIDTH = 100
 _TABLES = ("target", "sensitive", "where", "columns")
+_NOT_APPROVED = {"approved_by": "", "approved_at": "", "approved_facts": "", "private_draft": False}
 _HEAD = "# Public facts about a table: nothing here may be read off its private rows.\n"
 _NO_SIZE = "# n_public = 1000    declare the number of rows here if it is public knowledge\n"
 _DRAFT = "# This draft was made from the rows: as private as they are until a person approves it.\n"
@@ -281,6 +283,9 @@ class Schema(Facts):
         Cells that mean missing, with or without blanks around them; nulls always do.
     private_draft : bool
         True for a draft made from the rows without privacy and not yet approved.
+    approved_by, approved_at, approved_facts : str
+        Who confirmed that every fact is public, when (UTC), and a digest of the facts at that time; empty if no
+        approval is recorded.
     target, sensitive, columns, where
         The target, the groups, the features in order, the row rules.
 
@@ -299,6 +304,9 @@ class Schema(Facts):
     id_column: ColumnName | None = None
     missing_values: tuple[str, ...] = DEFAULT_MISSING
     private_draft: bool = False
+    approved_by: str = ""
+    approved_at: str = ""
+    approved_facts: str = ""
     target: Target
     sensitive: tuple[Sensitive, ...] = ()
     where: tuple[Where, ...] = ()
@@ -390,6 +398,17 @@ class Schema(Facts):
     def fingerprint(self) -> str:
         """Return the SHA-256 of the TOML text."""
         return hashlib.sha256(self.to_toml().encode("utf-8", "surrogatepass")).hexdigest()
+
+    def approved(self, by: str = "") -> "Schema":
+        """Return the schema with the note that somebody has just confirmed all its facts to be public knowledge."""
+        at, bare = datetime.now(UTC).isoformat(timespec="seconds"), Schema(**(dict(self) | _NOT_APPROVED))
+        note = {"approved_by": by, "approved_at": at, "approved_facts": bare.fingerprint()}
+        return bare.model_copy(update=note)
+
+    @property
+    def is_as_approved(self) -> bool:
+        """Whether an approval is recorded, and the facts are still those that were approved."""
+        return self.approved_facts == Schema(**(dict(self) | _NOT_APPROVED)).fingerprint()
 
     def without(self, *columns: str) -> "Schema":
         """Return the schema without these `columns` among its features."""

@@ -333,12 +333,12 @@ def estimate_ratio(pair: LeftSide | SharedSide, level: float) -> tuple[float | N
     `first - r * second <= 0` is; above 1 it is infinite, for then it is not the smaller of two ratios.
     """
     first, second = np.clip(pair.rates, 0.0, 1.0)
-    low = _edge(lambda ratio: bool(replace(pair, weights=np.array([-1.0, ratio])).upper(level) <= 0))
-    high = _edge(lambda ratio: not replace(pair, weights=np.array([1.0, -ratio])).upper(level) <= 0)
+    low = true_up_to(lambda ratio: bool(replace(pair, weights=np.array([-1.0, ratio])).upper(level) <= 0))
+    high = true_up_to(lambda ratio: not replace(pair, weights=np.array([1.0, -ratio])).upper(level) <= 0)
     return (float(first / second) if second > 0 else None), low, (high if high < 1 else math.inf)
 
 
-def _edge(is_below: Callable[[float], bool]) -> float:
+def true_up_to(is_below: Callable[[float], bool]) -> float:
     """Return the number in [0, 1] up to which this is true, to 1e-9."""
     low, high = 0.0, 1.0
     if is_below(high):

@@ -437,7 +437,8 @@ def draft_text(facts: Facts, next_step: str) -> str:
 def approval_text(facts: Facts) -> str:
     """Return that a schema is approved."""
     step = explain_step("DATA.csv", facts["schema"], ",")
-    return f"Approved: every fact in {facts['schema']} is now treated as public.\n{step}"
+    by = f"by {facts['by']}" if facts["by"] else "by a person whose name is not stated (--by NAME)"
+    return f"Approved {by} at {facts['at']}: every fact in {facts['schema']} is now treated as public.\n{step}"
 
 
 def explain_step(data: str, schema: str | None, delimiter: str) -> str:
