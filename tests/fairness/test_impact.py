@@ -82,13 +82,10 @@ def test_intervals_hold_the_truth(rng):
 
 def brute_force(counts, people, constraint):
     """The largest gap over every assignment of each unknown person to a group that fits what is known of them."""
-    known = {tuple(levels): code for levels, code in zip(np.argwhere(np.ones(people.shape)), range(people.n_groups))}
+    known = {tuple(levels): code for code, levels in enumerate(np.argwhere(np.ones(people.shape)))}
     lost = [code for code in range(people.n_groups) if code not in people.codes]
     persons = [
-        (code, cell)
-        for code in lost
-        for cell in np.ndindex(counts.shape[1:])
-        for _ in range(int(counts[code][cell]))
+        (code, cell) for code in lost for cell in np.ndindex(counts.shape[1:]) for _ in range(int(counts[code][cell]))
     ]
     levels = dict(zip(known.values(), known, strict=True))
     fitting = {

@@ -277,6 +277,27 @@ def audit(
     """
 
 
+@app.command("verify", cls=Command)
+@_implemented_in("verify")
+def verify_results(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that 'train' wrote.")],
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", help="The ledger of that run [default: the one in DIR].")
+    ] = None,
+    no_ledger: Annotated[
+        bool, typer.Option("--no-ledger", help="Check the other files alone: the ledger is not at hand.")
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Also check that this is the file that was trained on.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check that model, summary, report, key, card and ledger belong together and were not changed since.
+
+    Reads no rows and costs nobody any privacy. Example: fairveil verify results
+    """
+
+
 @app.command(cls=Command)
 @_implemented_in("schema")
 def check(data: Data, schema: SchemaFile = None, delimiter: Delimiter = ",", as_json: Json = False) -> None:

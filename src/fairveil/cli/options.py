@@ -111,6 +111,9 @@ class TrainOptions:
     ] = "auto"
     confidence: Confidence = 0.95
     delimiter: Delimiter = ","
+    owner: Annotated[str | None, typer.Option(help="Who is responsible for the classifier; shown as evidence.")] = None
+    purpose: Annotated[str | None, typer.Option(help="What the classifier is for; shown as evidence.")] = None
+    card: Annotated[bool, typer.Option("--card", help="Also write model-card.md, for model registries.")] = False
     out: Annotated[
         Path, typer.Option(help="Folder for model/, summary.json and report.html; replaces earlier ones.")
     ] = Path("fairveil-results")

@@ -1,15 +1,18 @@
 """Impact ratios of every category, and what people of no known group could hide; from counts already released."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairveil.fairness.constraints import Constraint, Parity, groups_of
 from fairveil.fairness.evaluation import Evaluation, Interval
-from fairveil.fairness.limits import LeftSide, true_up_to
-from fairveil.fairness.rates import SMALLEST_GROUP, Population, Rate
+from fairveil.fairness.limits import LeftSide, estimate_ratio
+from fairveil.fairness.rates import SMALLEST_GROUP, Rate
+from fairveil.report.evidence_text import EXCLUDABLE
+from fairveil.report.formatting import UNKNOWN, percent, points, whole
 
 
 @dataclass(frozen=True)
@@ -77,20 +80,12 @@ def impact_ratios(
         if place in known and not len(pairs):
             ratio = Interval(1.0, 1.0, 1.0, confidence)
         elif place in known:
-            measured = chosen[pairs] / sizes[pairs]
-            side = LeftSide(np.ones(2), measured, sizes[pairs], inside[pairs], outside[pairs])
-            # beside every other category at once: the smallest ratio is the one to the most selected
-            ends = (
-                true_up_to(
-                    lambda r, side=side: bool((replace(side, weights=np.array([-1.0, r])).upper(level) <= 0).all())
-                ),
-                true_up_to(
-                    lambda r, side=side: bool((replace(side, weights=np.array([1.0, -r])).upper(level) > 0).all())
-                ),
-            )
-            clipped = np.clip(measured, 0.0, 1.0)
-            if clipped.max() > 0:
-                ratio = Interval(float(clipped[0, 0] / clipped.max()), *ends, confidence)
+            side = LeftSide(np.ones(2), chosen[pairs] / sizes[pairs], sizes[pairs], inside[pairs], outside[pairs])
+            value, low, high = estimate_ratio(side, level)
+            if value is not None:
+                ratio = Interval(min(1.0, value), low, min(1.0, high), confidence)
+            elif chosen[place] > 0:  # all others were never selected
+                ratio = Interval(1.0, low, 1.0, confidence)
         share = _share(evaluation, members[place], confidence)
         found.append(CategoryImpact(name, float(sizes[place]), share, rate, ratio))
     return tuple(found)
@@ -110,7 +105,10 @@ def unknown_groups(evaluation: Evaluation, constraint: Constraint, confidence: f
     pairs = list(constraint.comparisons(people)) if isinstance(constraint, Parity) and people.attributes else []
     if not pairs:
         return UnknownGroups(size, share, worst)
-    ends = [{rate: _joined(evaluation, rate, place == 0) for rate in rates} for place, rates in enumerate(zip(*pairs))]
+    ends = [
+        {rate: _joined(evaluation, rate, place == 0) for rate in rates}
+        for place, rates in enumerate(zip(*pairs, strict=True))
+    ]
     above, below, inside, outside = np.array(
         [[ends[place][rate] for place, rate in enumerate(pair)] for pair in pairs]
     ).transpose(2, 0, 1)
@@ -127,22 +125,19 @@ def unknown_groups(evaluation: Evaluation, constraint: Constraint, confidence: f
 def _joined(evaluation: Evaluation, rate: Rate, raises: bool) -> Sequence[float]:
     """Return numerator, denominator and the noise inside and outside of a rate that all fitting unknown people join."""
     people, counts = evaluation.people, evaluation.counts
+    all_levels = np.indices(people.shape).reshape(len(people.shape), -1)
+    levels = {one.name: level for one, level in zip(people.attributes, all_levels, strict=True)}
+    groups = {one.name: one.groups for one in people.attributes}
+    is_lost = np.array([levels[name] == len(groups[name]) for name, _ in rate.where])
+    is_meant = np.array([levels[name] == groups[name].index(group) for name, group in rate.where])
+    may_join = is_lost.any(axis=0) & (rate.rest | (is_lost | is_meant).all(axis=0))
     above, below = rate.forms(people)
     all_above, all_below = Rate(rate.name, (), rate.of_class).forms(people)
-    joining = _may_join(rate, people)[:, None, None] * (all_above if raises else all_below - all_above)
+    joining = may_join[:, None, None] * (all_above if raises else all_below - all_above)
     more = max(0.0, float((counts * joining).sum()))  # noise can make their number negative
     inside, outside = above + raises * joining, below - above + (not raises) * joining
     noises = [evaluation.noise_variance * float(part.sum()) for part in (inside, outside)]
     return [float((counts * above).sum()) + raises * more, float((counts * below).sum()) + more, *noises]
-
-
-def _may_join(rate: Rate, people: Population) -> NDArray[np.bool_]:
-    """Return the group codes of no known group that could belong to the people of a rate."""
-    all_levels = np.indices(people.shape).reshape(len(people.shape), -1)
-    levels = {one.name: level for one, level in zip(people.attributes, all_levels, strict=True)}
-    is_lost = np.array([levels[name] == len(people.attribute(name).groups) for name, _ in rate.where])
-    is_meant = np.array([levels[name] == people.attribute(name).groups.index(group) for name, group in rate.where])
-    return is_lost.any(axis=0) & (rate.rest | (is_lost | is_meant).all(axis=0))
 
 
 def _share(evaluation: Evaluation, members: NDArray[np.bool_], confidence: float) -> Interval:
@@ -153,4 +148,48 @@ def _share(evaluation: Evaluation, members: NDArray[np.bool_], confidence: float
         return Interval(None, 0.0, 1.0, confidence)
     facts = (np.array([one], dtype=float) for one in (sizes[members].sum() / everyone, everyone, inside, outside))
     side, level = LeftSide(np.ones(1), *facts), 1 - (1 - confidence) / 2
-    return Interval(float(side.value), float(side.lower(level)), float(side.upper(level)), confidence)
+    return Interval(float(side.value), max(0.0, float(side.lower(level))), float(side.upper(level)), confidence)
+
+
+def impact_facts(evaluation: Evaluation, constraint: Constraint, gap: Interval) -> dict[str, Any]:
+    """Return the tables by each attribute and by all of them, and the people of no known group, as plain values.
+
+    The categories that are under 2 % of the data, and what unknown people could hide, are also said in sentences.
+    """
+    names, confidence = [one.name for one in evaluation.people.attributes], gap.confidence
+    tables: list[dict[str, Any]] = []
+    for attribute in [*names, None] if len(names) > 1 else [*names]:
+        rows, small = [], {"yes": [], "no": [], "unclear": []}  # type: ignore[var-annotated]
+        for one in impact_ratios(evaluation, attribute, confidence):
+            is_known, share = one.share.value is not None, one.share
+            is_small = "yes" if share.high < EXCLUDABLE else "no" if share.low >= EXCLUDABLE and is_known else "unclear"
+            small[is_small].append(one.name)
+            intervals = {name: getattr(one, name).to_dict() for name in ("share", "selection_rate", "impact_ratio")}
+            sized = {"category": one.name, "size": max(0, round(one.size))}
+            rows.append({**sized, **intervals, "under_two_percent": is_small})
+        notes = []
+        if small["yes"]:
+            notes.append(f"Under 2 % of the data, so an auditor may leave out: {'; '.join(small['yes'])}.")
+        if small["unclear"]:
+            notes.append(f"The noise leaves open whether these are under 2 %: {'; '.join(small['unclear'])}.")
+        notes = notes or ["No category is under 2 % of the data, so none may be left out for its size."]
+        by = names if attribute is None else [attribute]
+        tables.append({"by": by, "categories": rows, "notes": notes})
+    if not names:
+        return {"impact_ratios": [], "unknown_groups": None}
+    unknown = unknown_groups(evaluation, constraint, confidence)
+    share, worst = unknown.share, unknown.worst_gap
+    sentences = ["How many held-out people belong to no known group is unknown: too few were counted."]
+    if share.value is not None:
+        sentences = [
+            f"About {whole(max(0.0, unknown.size))} held-out people belong to no known group, {percent(share.value)} "
+            f"(interval {percent(share.low)} to {percent(share.high)}). They are in no group's rate."
+        ]
+    if worst.value is not None:
+        measured = UNKNOWN if gap.value is None else points(gap.value)
+        sentences.append(
+            f"If each of them belonged to the group that makes the gap largest, it would be measured as "
+            f"{points(worst.value)} instead of {measured}, and at most {points(worst.high)}."
+        )
+    found = {"size": max(0, round(unknown.size)), "share": share.to_dict(), "worst_gap": worst.to_dict()}
+    return {"impact_ratios": tables, "unknown_groups": found | {"sentences": sentences}}

@@ -45,7 +45,6 @@ class Fingerprint:
         """Say whether this is the fingerprint of that content."""
         return hmac.compare_digest(self.digest, _keyed(self.salt, content))
 
-
     @property
     def reference(self) -> str:
         """A second hash keyed by the salt: only who reads the ledger can compute it, or test a guess against it."""

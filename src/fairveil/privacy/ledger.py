@@ -458,7 +458,7 @@ def _fact(line: Line) -> _Fact:
     if kind in (TORN, RESULT):
         return None
     if kind not in ("debit", "budget", "data"):
-        raise DamagedLedgerError("Expected debits, budgets and notes only, got a line of another kind; update fairveil.")
+        raise DamagedLedgerError("Expected debits, budgets and notes, got a line of another kind; update fairveil.")
     try:
         _check_size(line)
         if kind == "budget":

@@ -186,6 +186,7 @@ def certificate_text(facts: Facts, ledger: Path) -> str:
     level = f"{100 * facts['confidence']:g} % confidence"
     lines = [
         f"Certificate of {facts['model']} from {facts['n_rows']} rows ({counts}) of {facts['data']}.",
+        f"  model      SHA-256 {facts['model_digest']}",
         f"  decisions  {reading(facts)}",
         *_certificate_lines(facts),
     ]
