@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fairveil.methods.raco import RateConstrainedClassifier
     from fairveil.methods.raco.recipe import RateConstrained
     from fairveil.privacy.ledger import Budget, Ledger, session_ledger
+    from fairveil.report.card import model_card
     from fairveil.report.frontier import frontier_of, frontier_page
     from fairveil.report.page import report_page
     from fairveil.research.dp2dp_forms import NoisyDescent

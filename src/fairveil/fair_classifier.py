@@ -345,7 +345,8 @@ class FairClassifier(SearchAwareEstimator):
             columns += [one.column for one in inputs.sensitive if one.column not in columns]
         stated = {"owner": owner or None, "purpose": purpose or None, "inputs": columns}
         stated["data_reference"] = self.estimator_.data_reference_
-        return facts | {"model_digest": model_digest, "provenance": stated | {"schema": schema_facts(inputs.schema)}}
+        declared = schema_facts(self._request.schema or inputs.schema)
+        return facts | {"model_digest": model_digest, "provenance": stated | {"schema": declared}}
 
     def frontier(self, tolerances: Sequence[float]) -> list["FairClassifier"]:
         """Return a fitted classifier for each of the `tolerances`, all from one release, if the method derives them.
