@@ -116,9 +116,7 @@ def test_who_approved_a_schema_and_when_is_kept_and_shown(folder, say):
     assert (approval["by"], approval["at"], approval["is_unchanged"]) == ("Ann Approver", kept.approved_at, True)
     assert f"Approved by Ann Approver at {kept.approved_at}." in Path("results/report.html").read_text()
     text = Path("draft.toml").read_text()  # edited after the approval
-    Path("draft.toml").write_text(
-        text.replace('approved_by = "Ann Approver"', 'approved_by = "Ann Approver"\nname = "x"')
-    )
+    Path("draft.toml").write_text(text.replace("[target]", '[[where]]\ncolumn = "age"\nat_least = 0\n\n[target]'))
     assert not Schema.read("draft.toml").is_as_approved
     assert say(*TRAIN).code == 0
     assert "differ from those approved" in Path("results/report.html").read_text()

@@ -109,7 +109,7 @@ def test_a_file_that_was_not_written_with_the_summary_is_noticed(copied, is_refu
     assert "nothing else" in is_refused(copied, ("verify", "raco", "--ledger", LEDGER))
 
 
-def test_a_report_that_shows_another_summary_is_noticed_even_with_its_digest(copied, is_refused):
+def test_a_report_that_shows_another_summary_is_noticed(copied, is_refused):
     """A forger who can write the folder, but neither the ledger nor what the report embeds, is found out twice."""
     shutil.copy("raco/report.html", "parity/report.html")
     summary = json.loads(Path("parity/summary.json").read_text())

@@ -14,7 +14,7 @@ ACTIVE = re.compile(r"(?<!\\)(?:\\\\)*[<>`\[\]*_#|]")
 def front_matter(card):
     """The values of the front matter: each line is a key and a value that is JSON, which YAML reads as it is."""
     lines = card.split("---\n")[1].splitlines()
-    return {key: value for key, value in (line.split(": ", 1) for line in lines)}
+    return dict(line.split(": ", 1) for line in lines)
 
 
 def test_a_card_states_the_evidence(made):

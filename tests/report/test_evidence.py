@@ -109,8 +109,8 @@ def test_no_threshold_is_claimed_for_impact_ratios(made):
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "light"), (1200, "dark")])
 def test_the_evidence_is_drawn_as_it_is(open_page, picture, summary, width, scheme):
     browser = open_page(report_page(summary), width, scheme)
-    browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
     picture(browser, f"evidence-{width}-{scheme}")
+    browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
     bars = browser.execute_script(
         "return [...document.querySelectorAll('#budget .mark')].map((one) => [one.dataset.group, "

@@ -222,7 +222,9 @@ def keep_results(run: Run, clf: FairClassifier, stage: Path, started: float, bef
         summary["digests"] = digests
         summary["files"] = [name for name in summary["files"] if name in {"model", SUMMARY, *digests}]
         # the ledger notes the summary before both are in place: no summary without a note survives a kill
-        clf.ledger_.record_result(_write_summary(summary, stage), summary["created"])
+        content = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
+        (stage / SUMMARY).write_bytes(content)
+        clf.ledger_.record_result(hashlib.sha256(content).hexdigest(), summary["created"])
         replace_together(out, stage, [name for name in RESULTS if not (stage / name).exists()])
     except (OSError, BadStructureError) as failure:
         raise BadStructureError(
@@ -242,14 +244,7 @@ def _write_model(clf: FairClassifier, summary: dict[str, Any], folder: Path) -> 
     if clf.estimator_.key_ is not None:  # beside the model, readable by its owner only
         clf.estimator_.use_key(Key.create(folder / KEY))
     summary["model_digest"] = clf.save(folder / "model")
-    _write_summary(summary, folder)
-
-
-def _write_summary(summary: dict[str, Any], folder: Path) -> str:
-    """Write a summary and return its SHA-256 digest."""
-    content = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
-    (folder / SUMMARY).write_bytes(content)
-    return hashlib.sha256(content).hexdigest()
+    (folder / SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 def _reason(problem: Exception) -> str:
