@@ -14,7 +14,8 @@ GROUPS = {
     "Fairness": ("sensitive", "aware", "constraint", "tolerance", "tolerances", "against", "rule"),
     "Model": ("subject", "method", "methods", "model", "key"),
     "Evidence": (
-        "holdout", "confidence", "repeats", "adaptive", "summary", "yes", "owner", "purpose", "card", "reasons",
+        "holdout", "confidence", "repeats", "adaptive", "summary", "yes", "by", "owner", "purpose", "card", "reasons",
+        "no_ledger",
     ),
     "Output": ("out", "as_json"),
 }  # fmt: skip

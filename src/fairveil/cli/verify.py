@@ -9,7 +9,8 @@ from typing import Any
 
 from fairveil._durable import reading
 from fairveil._reading import read_bounded
-from fairveil.cli._files import LEDGER_NAME, SUMMARY, say
+from fairveil.cli._files import LEDGER_NAME, SUMMARY
+from fairveil.cli._terminal import say
 from fairveil.cli.ledger import MAX_SUMMARY_BYTES, check_ledger, existing_ledger, ledger_cautions
 from fairveil.cli.train import CARD, KEY, REPORT, RESULTS
 from fairveil.errors import BadStructureError, DamagedLedgerError, FairveilError, InvalidParameterError

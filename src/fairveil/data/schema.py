@@ -400,7 +400,7 @@ class Schema(Facts):
         return hashlib.sha256(self.to_toml().encode("utf-8", "surrogatepass")).hexdigest()
 
     def approved(self, by: str = "") -> "Schema":
-        """Return the schema with the note that somebody has just confirmed all its facts to be public knowledge."""
+        """Return the schema with the note that somebody (`by`) has just confirmed all its facts to be public."""
         at, bare = datetime.now(UTC).isoformat(timespec="seconds"), Schema(**(dict(self) | _NOT_APPROVED))
         note = {"approved_by": by, "approved_at": at, "approved_facts": bare.fingerprint()}
         return bare.model_copy(update=note)

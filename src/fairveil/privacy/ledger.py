@@ -260,7 +260,7 @@ class Ledger:
         return next(one.reference for one in self.state().fingerprints if one.fits(content))
 
     def record_result(self, digest: str, at: str) -> None:
-        """Note the SHA-256 digest of a summary that is about to be written, and its time; it costs nothing."""
+        """Note the SHA-256 `digest` of a summary that is about to be written, and its time, `at`; it costs nothing."""
         self._append(lambda state: [{"kind": RESULT, "summary": digest, "at": at}])
 
     def is_about(self, data: str | Path) -> bool:
