@@ -21,7 +21,7 @@ LAYERS = (
     ("_reading",),
     ("_validation", "_random", "_keys", "_durable"),
     ("report.formatting",),
-    ("report.privacy_text",),
+    ("report.privacy_text", "report.evidence_text"),
     ("report.charts",),
     ("report.text",),  # sentences import nothing heavy, so that any package may use them
     ("report.notebook",),
@@ -38,6 +38,7 @@ LAYERS = (
     ("report",),
     ("request",),
     ("saved_request",),
+    ("provenance",),
     ("summary",),
     ("fair_classifier",),
     ("display",),

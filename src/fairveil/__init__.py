@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from fairveil.methods.raco import RateConstrainedClassifier
     from fairveil.methods.raco.recipe import RateConstrained
     from fairveil.privacy.ledger import Budget, Ledger, session_ledger
+    from fairveil.report.card import model_card
     from fairveil.report.frontier import frontier_of, frontier_page
     from fairveil.report.page import report_page
     from fairveil.research.dp2dp_forms import NoisyDescent
@@ -133,6 +134,7 @@ _HOMES = {
     "load_dataset": "data.datasets",
     "make_biased_mixture": "data.datasets",
     "make_separated_groups": "data.datasets",
+    "model_card": "report.card",
     "report_page": "report.page",
     "session_ledger": "privacy.ledger",
     "smallest_partition": "fairness.rates",
@@ -200,6 +202,7 @@ __all__ = [
     "load_dataset",
     "make_biased_mixture",
     "make_separated_groups",
+    "model_card",
     "report_page",
     "session_ledger",
     "smallest_partition",

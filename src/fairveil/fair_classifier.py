@@ -20,6 +20,7 @@ from fairveil.methods.inputs import FileSource, SchemaOrPath, Source, TableSourc
 from fairveil.methods.registry import estimator_named
 from fairveil.persistence import read_facts, save_folder
 from fairveil.privacy.ledger import LedgerOrPath
+from fairveil.provenance import schema_facts
 from fairveil.report.text import explanation
 from fairveil.request import FitRequest, SavedRequest
 from fairveil.summary import guarantee_of, summary_of
@@ -326,11 +327,36 @@ class FairClassifier(SearchAwareEstimator):
             return certify_measured(evaluation, [one for one in constraints if isinstance(one, Parity)], confidence)
         return certify(evaluation, constraints if method.bounds_gap else (), confidence)
 
-    def summary(self, confidence: float = 0.95) -> dict[str, Any]:
-        """Return everything that a report shows, at this `confidence`, as plain values for JSON."""
+    def summary(
+        self,
+        confidence: float = 0.95,
+        *,
+        owner: str | None = None,
+        purpose: str | None = None,
+        model_digest: str | None = None,
+    ) -> dict[str, Any]:
+        """Return everything that a report shows, as plain values for JSON.
+
+        Parameters
+        ----------
+        confidence : float
+            Of all intervals and the certificate.
+        owner, purpose : str, optional
+            Who is responsible for the classifier, and what it is for; shown in the report and the model card.
+        model_digest : str, optional
+            What `save` returned, so that the evidence names the model it is about.
+        """
         check_is_fitted(self, "estimator_")
         check_confidence(confidence)
-        return summary_of(self, self._request, confidence)
+        facts = summary_of(self, self._request, confidence)
+        inputs, rule = self.estimator_.inputs_, self.estimator_.rule_
+        columns = [*inputs.schema.columns]
+        if rule.reads_group or inputs.predicts == "decoupled":
+            columns += [one.column for one in inputs.sensitive if one.column not in columns]
+        stated = {"owner": owner or None, "purpose": purpose or None, "inputs": columns}
+        stated["data_reference"] = self.estimator_.data_reference_
+        declared = schema_facts(self._request.schema or inputs.schema)
+        return facts | {"model_digest": model_digest, "provenance": stated | {"schema": declared}}
 
     def frontier(self, tolerances: Sequence[float]) -> list["FairClassifier"]:
         """Return a fitted classifier for each of the `tolerances`, all from one release, if the method derives them.
@@ -360,13 +386,16 @@ class FairClassifier(SearchAwareEstimator):
 
     # --- saving and loading -----------------------------------------------------------------------------------
 
-    def save(self, folder: str | Path) -> None:
-        """Write the fitted classifier and its certificate into a new folder, as JSON and safetensors; never the key."""
+    def save(self, folder: str | Path) -> str:
+        """Write the fitted classifier and its certificate into a new folder, as JSON and safetensors; never the key.
+
+        Returned is the SHA-256 digest of the folder: that of what ``sha256sum model.json params.safetensors`` prints.
+        """
         check_is_fitted(self, "estimator_")
         request = self._request
         saved = SavedRequest(request.constraints, request.sensitive, request.aware, self.method_, self.certificate_)
         facts = {"front": saved.to_dict(self.estimator_.inputs_.people)}
-        save_folder(self.estimator_, Path(folder), facts)
+        return save_folder(self.estimator_, Path(folder), facts)
 
     @classmethod
     def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> "FairClassifier":

@@ -34,8 +34,8 @@ MOST_FACTS_BYTES, MOST_WEIGHTS_BYTES = 2**26, 2**31
 """What is read of a folder at most: every public fact of a large schema, and the weights of half a billion features."""
 
 
-def save_folder(estimator: Any, folder: Path, more: Mapping[str, Any] | None = None) -> None:
-    """Write a fitted estimator, and more facts about it; the folder appears whole or not at all."""
+def save_folder(estimator: Any, folder: Path, more: Mapping[str, Any] | None = None) -> str:
+    """Write a fitted estimator, and more facts about it, and return its digest; the folder appears whole or not."""
     rule, plan, inputs = estimator.rule_, estimator.plan_, estimator.inputs_
     arrays = {
         f"rule.{field.name}": np.ascontiguousarray(getattr(rule, field.name))
@@ -67,7 +67,9 @@ def save_folder(estimator: Any, folder: Path, more: Mapping[str, Any] | None = N
         "sha256": hashlib.sha256(weights).hexdigest(),
     }
     facts["checksum"] = _checksum(facts)
-    write_folder(folder, {FACTS: json.dumps(facts, indent=2, allow_nan=False).encode(), WEIGHTS: weights})
+    files = {FACTS: json.dumps(facts, indent=2, allow_nan=False).encode(), WEIGHTS: weights}
+    write_folder(folder, files)
+    return _digest(files)
 
 
 def _checksum(facts: Mapping[str, Any]) -> str:
@@ -97,6 +99,20 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
         raise BadStructureError(
             f"Expected a folder that can be written, got {problem.strerror} for {folder}."
         ) from problem
+
+
+def model_digest(folder: Path) -> str:
+    """Return the SHA-256 digest of a model folder: of what `sha256sum model.json params.safetensors` prints in it.
+
+    Anybody can compute it without fairveil: `cd model; sha256sum model.json params.safetensors | sha256sum`.
+    """
+    sizes = {FACTS: MOST_FACTS_BYTES, WEIGHTS: MOST_WEIGHTS_BYTES}
+    return _digest({name: read_bounded(folder / name, "a file of a model", most) for name, most in sizes.items()})
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items()]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

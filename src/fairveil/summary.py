@@ -10,6 +10,7 @@ from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.certificates import certify, expected_tolerance
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
 from fairveil.fairness.evaluation import SHOWN_RATES, Evaluation, Interval
+from fairveil.fairness.impact import impact_facts
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.forecast import certification_chance
 from fairveil.methods.base import AnyPlan
@@ -169,6 +170,7 @@ def _measured(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any
     facts: dict[str, Any] = {
         "accuracy": UNKNOWN, "gap": UNKNOWN, "ratio": UNKNOWN, "groups": [], "bounds": [], "certificate": None,
         "smallest_tolerance_that_holds": 1.0, "comparisons": {"all": 0, "unknown": 0},
+        "impact_ratios": [], "unknown_groups": None,
     }  # fmt: skip
     if evaluation is not None:
         if certificate.confidence != confidence:
@@ -205,6 +207,7 @@ def _measured_rates(evaluation: Evaluation, named: Constraint, confidence: float
     # the four-fifths rule is about selection, whatever was bounded
     ratio = evaluation.ratio("demographic_parity", confidence)
     sizes = evaluation.counts[evaluation.people.codes].sum(axis=(1, 2))
+    impact = impact_facts(evaluation, named, gap)
     smallest = certify(evaluation, (named,) if is_comparable else (), confidence).smallest_tolerance
     return {
         "accuracy": accuracy,
@@ -220,6 +223,7 @@ def _measured_rates(evaluation: Evaluation, named: Constraint, confidence: float
         ],
         "smallest_tolerance_that_holds": 1.0 if smallest is None else smallest,
         "comparisons": {"all": len(sides), "unknown": sum(one.left.value is None for one in sides)},
+        **impact,
     }
 
 

@@ -37,10 +37,10 @@ CALLS = (
 """System calls that change a disk; of the first, those that create a file."""
 
 N_ROWS = 200
-RESULTS = ("key", "model/model.json", "model/params.safetensors", "report.html", "summary.json")
+RESULTS = ("key", "model-card.md", "model/model.json", "model/params.safetensors", "report.html", "summary.json")
 LEDGER = "people.csv.ledger.jsonl"
 TABLE = ("people.csv", "--schema", "schema.toml")
-KEYED = ("--aware", "--tolerance", "0.2", "--method", "parity")
+KEYED = ("--aware", "--tolerance", "0.2", "--method", "parity", "--card")
 SCENARIOS = {
     "train over a result": ("train", *TABLE, *KEYED, "--out", "results"),
     "train": ("train", *TABLE, *KEYED, "--out", "fresh"),
@@ -195,6 +195,8 @@ def assert_one_run(before: dict[str, bytes], folder: Path, results: Path, is_fai
         key = results / "key"
         assert key.exists() == (b'"key"' in seen["summary.json"])
         FairClassifier.load(results / "model", key=key if key.exists() else None)
+        # what was switched together belongs together, and the ledger noted the summary before
+        assert run_here(("verify", str(results.relative_to(folder)), "--ledger", LEDGER), folder) == 0
 
 
 def check(before: dict[str, bytes], folder: Path, words: tuple[str, ...], is_failing_disk: bool) -> None:

@@ -25,6 +25,7 @@ COMMANDS = [
     ("schema",),
     ("schema", "draft"),
     ("schema", "approve"),
+    ("verify",),
 ]
 
 
@@ -125,4 +126,5 @@ def test_budget_and_approval_answer_in_json(folder, say):
     said = say("ledger", "budget", "books.jsonl", "--epsilon", "2", "--json")
     assert json.loads(said.out) == {"ledger": "books.jsonl", "budget": {"epsilon": 2.0, "delta": 1e-5}}
     said = say("schema", "approve", "schema.toml", "--yes", "--json")
-    assert json.loads(said.out) == {"schema": "schema.toml", "private_draft": False}
+    facts = json.loads(said.out)
+    assert facts == {"schema": "schema.toml", "private_draft": False, "by": "", "at": facts["at"]}

@@ -87,7 +87,9 @@ def test_a_draft_is_marked_and_must_be_approved(folder, say, is_refused):
     assert "approve" in is_refused(folder, TRAIN)
     assert "--yes" in is_refused(folder, ("schema", "approve", "draft.toml"))
     approved = say(*proposed(said.out))
-    assert Schema.read("draft.toml") == drafted.model_copy(update={"private_draft": False})
+    kept = Schema.read("draft.toml")
+    assert kept.columns == drafted.columns and not kept.private_draft
+    assert kept.approved_at and kept.is_as_approved and kept.approved_by == "" and "not stated" in approved.out
     explained = say(*(word.replace("DATA", "people") for word in proposed(approved.out)))
     done = say(*proposed(explained.out))
     assert (done.code, done.err) == (0, "")
@@ -99,6 +101,27 @@ def test_a_draft_can_be_approved_at_once(folder, say):
     assert facts | {"schema": "draft.toml", "private_draft": False, "epsilon": None, "cautions": []} == facts
     assert facts["private"]["positive"] == ">50K" and facts["private"]["groups"] == ["Female", "Male"]
     assert say(*TRAIN).code == 0
+
+
+def test_who_approved_a_schema_and_when_is_kept_and_shown(folder, say):
+    say(*DRAFT)
+    said = json.loads(say("schema", "approve", "draft.toml", "--yes", "--by", "Ann Approver", "--json").out)
+    kept = Schema.read("draft.toml")
+    assert (kept.approved_by, kept.approved_at) == (said["by"], said["at"]) == ("Ann Approver", kept.approved_at)
+    assert say(*TRAIN).code == 0
+    approval = json.loads(Path("results/summary.json").read_text())["provenance"]["schema"]["approval"]
+    assert (approval["by"], approval["at"], approval["is_unchanged"]) == ("Ann Approver", kept.approved_at, True)
+    assert f"Approved by Ann Approver at {kept.approved_at}." in Path("results/report.html").read_text()
+    text = Path("draft.toml").read_text()  # edited after the approval
+    Path("draft.toml").write_text(text.replace("[target]", '[[where]]\ncolumn = "age"\nat_least = 0\n\n[target]'))
+    assert not Schema.read("draft.toml").is_as_approved
+    assert say(*TRAIN).code == 0
+    assert "differ from those approved" in Path("results/report.html").read_text()
+
+
+def test_a_schema_without_an_approval_says_so(folder, say):
+    assert say(*TRAIN[:2], "--schema", "schema.toml", *TRAIN[4:]).code == 0
+    assert "No approval is recorded in the schema." in Path("results/report.html").read_text()
 
 
 def test_without_privacy_a_draft_is_usable_as_it_is(folder, say):

@@ -232,3 +232,14 @@ def test_names_of_one_number_are_refused(names: tuple[str, str]) -> None:
         Target(column="y", classes=names)
     with pytest.raises(BadStructureError, match=r"groups .* are the same number"):
         Sensitive(column="s", groups=names)
+
+
+def test_an_approval_is_about_the_facts_at_that_time(tmp_path: Path, schema: Schema) -> None:
+    assert not schema.is_as_approved and schema.approved_at == ""
+    approved = schema.model_copy(update={"private_draft": True}).approved("Ann")
+    assert approved.is_as_approved and not approved.private_draft and approved.approved_by == "Ann"
+    approved.write(tmp_path / "schema.toml")
+    assert Schema.read(tmp_path / "schema.toml") == approved
+    assert not approved.model_copy(update={"n_public": 12345}).is_as_approved
+    again = approved.model_copy(update={"n_public": 12345}).approved()
+    assert again.is_as_approved and again.approved_by == ""  # a new approval replaces the old one

@@ -247,3 +247,17 @@ def test_a_name_too_long_for_its_head_is_refused_first(tmp_path):
     with pytest.raises(BadStructureError, match="File name too long"):
         Ledger(path).debit(SMALL, "one")
     assert not path.exists() or path.read_bytes() == b""
+
+
+def test_the_note_of_a_result_is_chained_and_costs_nothing(path):
+    ledger = Ledger(path)
+    before, spent = ledger.head, ledger.epsilon(1e-5)
+    ledger.record_result("ab" * 32, "2026-11-16T12:00:00+00:00")
+    line = json.loads(path.read_bytes().splitlines()[-1])
+    assert (line["kind"], line["summary"], line["at"]) == ("result", "ab" * 32, "2026-11-16T12:00:00+00:00")
+    again = Ledger(path)
+    assert again.passes(before) and again.head.n_lines == before.n_lines + 1
+    assert again.epsilon(1e-5) == spent and again.n_incomplete == 0
+    path.write_bytes(path.read_bytes().replace(b"ab" * 32, b"ac" * 32))
+    with pytest.raises(DamagedLedgerError):
+        Ledger(path).entries  # noqa: B018 (reading is what fails)

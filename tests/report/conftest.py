@@ -74,9 +74,33 @@ UP = "selection_rate[sex=Male] - selection_rate[sex=Female] <= 0.02"
 DOWN = "selection_rate[sex=Female] - selection_rate[sex=Male] <= 0.02"
 
 
+def evidence(groups, columns=("age", "sex"), name="sex", owner="Ann Owner"):
+    """What a summary states for auditors, with a row for each group."""
+    rows = [
+        {"category": one, "size": 2394 * place, "share": interval(place / 9), "selection_rate": interval(0.2),
+         "impact_ratio": interval(1 / place), "under_two_percent": "no"}
+        for place, one in enumerate(groups, start=1)
+    ]  # fmt: skip
+    schema = {
+        "name": name, "source": "a registry", "sha256": "cd" * 32, "n_public": 48842, "id_column": name,
+        "approval": {"by": owner, "at": "2026-11-16T11:00:00+00:00", "is_unchanged": True,
+                     "sentence": f"Approved by {owner} at 2026-11-16T11:00:00+00:00."},
+        "n_row_rules": 2, "target": {"column": name, "classes": ["no", "yes"]},
+        "sensitive": [{"column": name, "groups": list(groups), "unknown": "ignore"}],
+        "columns": [{"column": one, "kind": "number", "bounds": [0.0, 9.0], "n_bins": 3, "n_categories": None,
+                     "declared": "number from 0 to 9, in 3 bins"} for one in columns],
+    }  # fmt: skip
+    unknown = {"size": 12, "share": interval(0.004), "worst_gap": interval(0.03), "sentences": ["About 12 people."]}
+    stated = {"owner": owner, "purpose": None, "data_reference": "12ab" * 8, "inputs": list(columns), "schema": schema}
+    return {
+        "model_digest": "ab" * 32, "provenance": stated, "unknown_groups": unknown,
+        "impact_ratios": [{"by": [name], "categories": rows, "notes": [f"No category of {name} is small."]}],
+    }  # fmt: skip
+
+
 def usual_summary():
     """The summary of a training on Adult."""
-    return {
+    return evidence(("Female", "Male")) | {
         "data": "adult", "target": "income", "classes": ["<=50K", ">50K"], "positive": ">50K",
         "created": "2026-11-16T12:00:00+00:00",
         "command": "fairveil train adult --method dp2dp --aware --epsilon 1 --tolerance 0.02 --out results",
@@ -108,7 +132,7 @@ def usual_summary():
         },
         "ledger": {
             "delta": 1e-05, "epsilon_spent_total": 0.999977621280001, "epsilon_spent_total_replace_one": 2.14,
-            "unit": "record",
+            "unit": "record", "head": {"n_lines": 2, "chain": "5e" * 16},
             "entries": [{"at": "2026-11-16T12:00:00+00:00", "purpose": "fit of FairClassifier", "epsilon": 1.0,
                          "delta": 1e-05}],
         },
@@ -140,6 +164,7 @@ def many_groups_summary():
         group(name, float(base), int(random.integers(20, 900)))
         for name, base in zip(names, random.uniform(0.05, 0.35, 18), strict=True)
     ]
+    given |= evidence(names, [f"column {place}" for place in range(40)])
     for place in (11, 14):
         given["groups"][place]["rates"] = {rate: interval(None) for rate in RATES}
     given |= {
@@ -170,6 +195,9 @@ def not_private_summary():
         "accuracy": interval(None),
     }
     given |= {"gap": interval(None), "groups": [], "n_public": None, "private_evaluation": False}
+    given |= {"impact_ratios": [], "unknown_groups": None, "model_digest": None}
+    given["provenance"] |= {"owner": None, "data_reference": None}
+    given["ledger"]["head"] = None
     given["ledger"] |= {"epsilon_spent_total": None, "epsilon_spent_total_replace_one": None}
     given["ledger"]["entries"][0]["epsilon"] = None
     given["plan"] = [part | {"epsilon": None} for part in given["plan"]]
@@ -234,6 +262,9 @@ def hostile_summary():
         "classes": [HOSTILE[7], HOSTILE[2]],
         "positive": HOSTILE[7],
     }
+    given |= evidence(HOSTILE, HOSTILE, HOSTILE[1], HOSTILE[7])
+    given["provenance"]["purpose"] = HOSTILE[5]
+    given["unknown_groups"]["sentences"] = list(HOSTILE)
     given |= {"command": HOSTILE[7] + HOSTILE[3], "sensitive": list(HOSTILE[:3]), "cautions": list(HOSTILE)}
     given["statement"] |= {"covered": list(HOSTILE), "not_covered": list(HOSTILE), "total": HOSTILE[8]}
     given["certificate"] |= {

@@ -280,6 +280,27 @@ def audit(
     """
 
 
+@app.command("verify", cls=Command)
+@_implemented_in("verify")
+def verify_results(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that 'train' wrote.")],
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", help="The ledger of that run [default: the one in DIR].")
+    ] = None,
+    no_ledger: Annotated[
+        bool, typer.Option("--no-ledger", help="Check the other files alone: the ledger is not at hand.")
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Also check that this is the file that was trained on.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check that model, summary, report, key, card and ledger belong together and were not changed since.
+
+    Reads no rows and costs nobody any privacy. Example: fairveil verify results
+    """
+
+
 @app.command(cls=Command)
 @_implemented_in("schema")
 def check(
@@ -379,6 +400,7 @@ def draft(
 def approve(
     file: Annotated[Path, typer.Argument(help="The schema.")],
     yes: Annotated[bool, typer.Option("--yes", help="Yes, every fact in this file is public knowledge.")] = False,
+    by: Annotated[str, typer.Option(help="Who approves; recorded in the file with the time.")] = "",
     as_json: Json = False,
 ) -> None:
     """Approve a draft: from then on it is treated as public knowledge."""

@@ -7,6 +7,7 @@ from fairveil.cli._files import choose_ledger, source_of
 from fairveil.cli._models import open_model
 from fairveil.cli._terminal import say
 from fairveil.errors import BadStructureError
+from fairveil.persistence import model_digest
 from fairveil.privacy.ledger import Ledger
 from fairveil.report.formatting import finite
 from fairveil.report.privacy_text import caution_lines
@@ -28,6 +29,7 @@ def certify(
 ) -> None:
     """Certify a saved model on people who took no part in training."""
     clf, source, out = open_model(model, key), source_of(data), model.resolve().parent
+    digest = model_digest(model)
     path, cautions = choose_ledger(source, ledger, out)
     debited = Ledger(path)
     for place in {path, source.ledger(None, out)}:
@@ -50,6 +52,7 @@ def certify(
         "epsilon_spent_total": finite(debited.epsilon(delta)),
         "delta": delta,
         "model": str(model),
+        "model_digest": digest,
         "data": source.name,
         "plan": plan.to_list(),
         "aware": clf.aware,

@@ -134,9 +134,9 @@ def _command(run: Run, options: TrainOptions, grid: Grid) -> str:
         option = f"--{name.replace('_', '-')}"
         if name == "aware":
             words.append("--aware" if value else "--unaware")
-        elif name not in {"data", "as_json", "knobs"} and value is not None:
+        elif name not in {"data", "as_json", "knobs"} and value is not None and value is not False:
             for one in value if isinstance(value, (list, tuple)) else [value]:
-                words += [option, str(one)]
+                words += [option] if one is True else [option, str(one)]
     return shlex.join(words)
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fairveil._reading import read_bounded
 from fairveil._validation import check_number
 from fairveil.accounting.composition import NeighboringRelation
 from fairveil.accounting.events import to_dict
@@ -27,7 +28,7 @@ MAX_SUMMARY_BYTES = 64 * 2**20
 def show(file: Path, delta: float, as_json: bool) -> None:
     """Print every debit and the composed total."""
     check_number("delta", delta, below=1)
-    ledger = _existing(file)
+    ledger = existing_ledger(file)
     facts = ledger.facts(delta)
     for shown, entry in zip(facts["entries"], ledger.entries, strict=False):  # others may debit meanwhile
         shown["charges"] = [
@@ -44,14 +45,10 @@ def show(file: Path, delta: float, as_json: bool) -> None:
 
 def verify(file: Path, summary: list[Path] | None, as_json: bool) -> None:
     """Check a ledger line by line, against the head beside it and against summaries that were written with it."""
-    ledger = _existing(file)
+    ledger = existing_ledger(file)
     head, budget = ledger.head, _budget_facts(ledger)
     for path in summary or ():
-        if not ledger.passes(_summary_head(path)):
-            raise DamagedLedgerError(
-                f"Expected a ledger that {path} was written with, got one without the lines of that time in {file}; "
-                "name the ledger of that run, or restore this one from a backup."
-            )
+        check_ledger(ledger, path)
     delta = DEFAULT_DELTA if budget is None else budget["delta"]
     facts = {
         "ledger": str(file),
@@ -64,12 +61,12 @@ def verify(file: Path, summary: list[Path] | None, as_json: bool) -> None:
         "epsilon_spent_total_replace_one": finite(ledger.epsilon(delta, NeighboringRelation.REPLACE_ONE)),
         "budget": budget,
         "summaries": [str(path) for path in summary or ()],
-        "cautions": _cautions(ledger),
+        "cautions": ledger_cautions(ledger),
     }
     say(as_json, facts, verified_text(facts))
 
 
-def _existing(file: Path) -> Ledger:
+def existing_ledger(file: Path) -> Ledger:
     """Return the ledger of a file, which must be there."""
     ledger = Ledger(file)
     if ledger.head is None and not file.exists():
@@ -81,20 +78,26 @@ def _budget_facts(ledger: Ledger) -> dict[str, float] | None:
     return None if ledger.budget is None else asdict(ledger.budget)
 
 
-def _cautions(ledger: Ledger) -> list[str]:
+def ledger_cautions(ledger: Ledger) -> list[str]:
+    """Return what a person should know of a ledger that is sound."""
     n_lines = ledger.n_incomplete
     return [incomplete_lines_caution(n_lines)] if n_lines else []
+
+
+def check_ledger(ledger: Ledger, path: Path) -> None:
+    """Refuse a ledger that does not continue the one that a summary was written with."""
+    if not ledger.passes(_summary_head(path)):
+        raise DamagedLedgerError(
+            f"Expected a ledger that {path} was written with, got one without the lines of that time in {ledger.path}; "
+            "name the ledger of that run, or restore this one from a backup."
+        )
 
 
 def _summary_head(path: Path) -> Head:
     """Return the head of the ledger that a summary was written with."""
     try:
-        if not path.is_file() or path.stat().st_size > MAX_SUMMARY_BYTES:
-            raise BadStructureError(f"Expected the summary.json of a run, got none at {path}.")
-        head: Any = json.loads(path.read_bytes())["ledger"]["head"]
+        head: Any = json.loads(read_bounded(path, "the summary.json of a run", MAX_SUMMARY_BYTES))["ledger"]["head"]
         return Head(int(head["n_lines"]), str(head["chain"]))
-    except OSError as problem:
-        raise BadStructureError(f"Expected a readable summary.json, got {problem.strerror} for {path}.") from None
     except (ValueError, TypeError, KeyError, RecursionError):
         raise BadStructureError(
             f"Expected a summary.json that states the head of its ledger, got none at {path}; name one that a "

@@ -14,7 +14,8 @@ GROUPS = {
     "Fairness": ("sensitive", "aware", "constraint", "tolerance", "tolerances", "against", "rule"),
     "Model": ("subject", "method", "methods", "model", "key"),
     "Evidence": (
-        "holdout", "confidence", "repeats", "adaptive", "summary", "yes", "owner", "purpose", "card", "reasons",
+        "holdout", "confidence", "repeats", "adaptive", "summary", "yes", "by", "owner", "purpose", "card", "reasons",
+        "no_ledger",
     ),
     "Output": ("out", "as_json"),
 }  # fmt: skip
@@ -121,6 +122,9 @@ class TrainOptions:
     confidence: Confidence = 0.95
     delimiter: Delimiter = None
     encoding: Encoding = None
+    owner: Annotated[str | None, typer.Option(help="Who is responsible for the classifier; shown as evidence.")] = None
+    purpose: Annotated[str | None, typer.Option(help="What the classifier is for; shown as evidence.")] = None
+    card: Annotated[bool, typer.Option("--card", help="Also write model-card.md, for model registries.")] = False
     out: Annotated[
         Path, typer.Option(help="Folder for model/, summary.json and report.html; replaces earlier ones.")
     ] = Path("fairveil-results")

@@ -1,5 +1,6 @@
 """`fairveil train` and `fairveil explain`: options become a `FairClassifier`, which refuses what does not fit."""
 
+import hashlib
 import json
 import shlex
 import sys
@@ -40,13 +41,14 @@ from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.base import Method
 from fairveil.methods.registry import AUTO, METHODS
 from fairveil.privacy.ledger import Ledger, units_of
+from fairveil.report.card import model_card
 from fairveil.report.page import report_page
 from fairveil.report.privacy_text import different_units_caution
 from fairveil.report.text import explanation, file_options, training_text
 from fairveil.summary import guarantee_of
 
-TRACE, KEY, REPORT = "constraint_trace.csv", "key", "report.html"
-RESULTS = {"model": "folder", SUMMARY: "file", REPORT: "file", TRACE: "file", KEY: "file"}
+TRACE, KEY, REPORT, CARD = "constraint_trace.csv", "key", "report.html", "model-card.md"
+RESULTS = {"model": "folder", SUMMARY: "file", REPORT: "file", TRACE: "file", KEY: "file", CARD: "file"}
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def train(options: TrainOptions) -> None:
         started = time.perf_counter()
         fit_run(run, run.source.file(), Ledger(ledger))
         summary = keep_results(run, run.classifier, stage, started, started - STARTED)
-    written = [name for name in ("model", SUMMARY, TRACE, KEY) if (options.out / name).exists()]
+    written = [name for name in ("model", SUMMARY, TRACE, KEY, CARD) if (options.out / name).exists()]
     option = file_options(options.delimiter, options.encoding)
     say(options.as_json, summary, training_text(summary, options.out, written, ledger, option))
 
@@ -190,8 +192,9 @@ def keep_results(run: Run, clf: FairClassifier, stage: Path, started: float, bef
     What was paid for is kept where it can be: without the report, or in a temporary folder. `before` is how many
     seconds it took until `started`, if they are part of the run.
     """
-    estimator, out = clf.estimator_, run.options.out
-    summary = clf.summary(run.options.confidence) | {"data": run.source.name, "command": run.command}
+    estimator, options, out = clf.estimator_, run.options, run.options.out
+    summary = clf.summary(options.confidence, owner=options.owner, purpose=options.purpose)
+    summary |= {"data": run.source.name, "command": run.command}
     summary["cautions"] += run.cautions
     now = time.perf_counter()
     timing = ({"start": before} if before else {}) | estimator.timing_
@@ -201,7 +204,8 @@ def keep_results(run: Run, clf: FairClassifier, stage: Path, started: float, bef
     trace = getattr(estimator, "constraint_trace_", None)
     table = None if trace is None else trace.frame()
     summary["files"] = ["model", SUMMARY, REPORT]
-    summary["files"] += [name for name, value in ((TRACE, table), (KEY, estimator.key_)) if value is not None]
+    optional = ((TRACE, table is not None), (KEY, estimator.key_ is not None), (CARD, options.card))
+    summary["files"] += [name for name, is_written in optional if is_written]
     problem: Exception | None = None
     try:
         _write_model(clf, summary, stage)
@@ -209,10 +213,20 @@ def keep_results(run: Run, clf: FairClassifier, stage: Path, started: float, bef
             if table is not None:
                 table.to_csv(stage / TRACE, index=False)
             (stage / REPORT).write_bytes(report_page(summary, table).encode("utf-8", "backslashreplace"))
+            if options.card:
+                (stage / CARD).write_bytes(model_card(summary).encode("utf-8", "backslashreplace"))
         except (OSError, MemoryError) as failure:  # they can be made again from the rest
             problem = failure
-            for name in (TRACE, REPORT):
+            for name in (TRACE, REPORT, CARD):
                 (stage / name).unlink(missing_ok=True)
+        present = [name for name in summary["files"] if name != SUMMARY and (stage / name).is_file()]
+        digests = {name: hashlib.sha256((stage / name).read_bytes()).hexdigest() for name in present}
+        summary["digests"] = digests
+        summary["files"] = [name for name in summary["files"] if name in {"model", SUMMARY, *digests}]
+        # the ledger notes the summary before both are in place: no summary without a note survives a kill
+        content = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
+        (stage / SUMMARY).write_bytes(content)
+        clf.ledger_.record_result(hashlib.sha256(content).hexdigest(), summary["created"])
         replace_together(out, stage, [name for name in RESULTS if not (stage / name).exists()])
     except (OSError, BadStructureError) as failure:
         raise BadStructureError(
@@ -228,10 +242,10 @@ def keep_results(run: Run, clf: FairClassifier, stage: Path, started: float, bef
 
 
 def _write_model(clf: FairClassifier, summary: dict[str, Any], folder: Path) -> None:
-    """Write what must not be lost: the model, its key and the summary."""
+    """Write what must not be lost: the model, its key and a summary that names it."""
     if clf.estimator_.key_ is not None:  # beside the model, readable by its owner only
         clf.estimator_.use_key(Key.create(folder / KEY))
-    clf.save(folder / "model")
+    summary["model_digest"] = clf.save(folder / "model")
     (folder / SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 

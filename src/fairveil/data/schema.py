@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -53,6 +54,9 @@ MAX_PUBLIC = 10**12
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TOML_WIDTH = 100
 _TABLES = ("file", "target", "sensitive", "where", "columns")
+_NOT_APPROVED: dict[str, Any] = {
+    "approved_by": "", "approved_at": "", "approved_facts": "", "private_draft": False, "private_notes": (),
+}  # fmt: skip
 _HEAD = "# Public facts about a table: nothing here may be read off its private rows.\n"
 _NO_SIZE = "# n_public = 1000    declare the number of rows here if it is public knowledge\n"
 _DRAFT = "# This draft was made from the rows: as private as they are until a person approves it.\n"
@@ -299,6 +303,9 @@ class Schema(Facts):
         What the holder of the rows should know about them; approval removes it.
     file : TextFile
         How CSV files of this table are written.
+    approved_by, approved_at, approved_facts : str
+        Who confirmed that every fact is public, when (UTC), and a digest of the facts at that time; empty if no
+        approval is recorded.
     target, sensitive, columns, where
         The target, the groups, the features in order, the row rules.
 
@@ -319,6 +326,9 @@ class Schema(Facts):
     private_draft: bool = False
     private_notes: tuple[str, ...] = ()
     file: TextFile = Field(default_factory=TextFile)
+    approved_by: str = ""
+    approved_at: str = ""
+    approved_facts: str = ""
     target: Target
     sensitive: tuple[Sensitive, ...] = ()
     where: tuple[Where, ...] = ()
@@ -413,16 +423,24 @@ class Schema(Facts):
             parts.append(f"\n[columns.{_toml_key(name)}]\n{lines}")
         return "".join(parts)
 
-    def approved(self) -> "Schema":
-        """Return the schema as public knowledge: what `fairveil schema approve` writes after a person has checked it.
-
-        Call it only if every fact is public. Notes that are private are left out.
-        """
-        return self.model_copy(update={"private_draft": False, "private_notes": ()})
-
     def fingerprint(self) -> str:
         """Return the SHA-256 of the TOML text."""
         return hashlib.sha256(self.to_toml().encode("utf-8", "surrogatepass")).hexdigest()
+
+    def approved(self, by: str = "") -> "Schema":
+        """Return the schema as public knowledge, with the note that a person (`by`) has just confirmed it.
+
+        Call it only if every fact is public: it is what `fairveil schema approve` writes after a person has checked the
+        draft. Private notes are left out.
+        """
+        at, bare = datetime.now(UTC).isoformat(timespec="seconds"), Schema(**(dict(self) | _NOT_APPROVED))
+        note = {"approved_by": by, "approved_at": at, "approved_facts": bare.fingerprint()}
+        return bare.model_copy(update=note)
+
+    @property
+    def is_as_approved(self) -> bool:
+        """Whether an approval is recorded, and the facts are still those that were approved."""
+        return self.approved_facts == Schema(**(dict(self) | _NOT_APPROVED)).fingerprint()
 
     def without(self, *columns: str) -> "Schema":
         """Return the schema without these `columns` among its features."""

@@ -330,15 +330,17 @@ def estimate_ratio(pair: LeftSide | SharedSide, level: float) -> tuple[float | N
     """Return the first rate over the second with its limits, each at this level.
 
     The low end is the largest ratio r for which `r * second - first <= 0` is shown, the high end the smallest for which
-    `first - r * second <= 0` is; above 1 it is infinite, for then it is not the smaller of two ratios.
+    `first - r * second <= 0` is; above 1 it is infinite, for then it is not the smaller of two ratios. Of a rate beside
+    several others (a leading axis), it is the smallest ratio: the one to the largest of them.
     """
-    first, second = np.clip(pair.rates, 0.0, 1.0)
-    low = _edge(lambda ratio: bool(replace(pair, weights=np.array([-1.0, ratio])).upper(level) <= 0))
-    high = _edge(lambda ratio: not replace(pair, weights=np.array([1.0, -ratio])).upper(level) <= 0)
-    return (float(first / second) if second > 0 else None), low, (high if high < 1 else math.inf)
+    rates = np.clip(pair.rates, 0.0, 1.0)
+    first, second = float(rates[..., 0].min()), float(rates[..., 1].max())
+    low = _true_up_to(lambda ratio: bool((replace(pair, weights=np.array([-1.0, ratio])).upper(level) <= 0).all()))
+    high = _true_up_to(lambda ratio: bool((replace(pair, weights=np.array([1.0, -ratio])).upper(level) > 0).all()))
+    return (first / second if second > 0 else None), low, (high if high < 1 else math.inf)
 
 
-def _edge(is_below: Callable[[float], bool]) -> float:
+def _true_up_to(is_below: Callable[[float], bool]) -> float:
     """Return the number in [0, 1] up to which this is true, to 1e-9."""
     low, high = 0.0, 1.0
     if is_below(high):

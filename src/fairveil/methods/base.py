@@ -379,8 +379,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
                 self.feature_names_in_ = np.array(list(inputs.schema.columns), dtype=object)
                 self.n_features_in_ = len(self.feature_names_in_)
             records = inputs.records(source)
-        if isinstance(source, FileSource):
-            ledger.record_data(source.path)
+        self.data_reference_ = ledger.record_data(source.path) if isinstance(source, FileSource) else None
         loaded = time.perf_counter()
         coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
         rng, purpose = public_coins(self.random_state), f"fit of {type(self).__name__}"
@@ -527,7 +526,7 @@ class BasePrivateClassifier(SearchAwareEstimator):
         loaded = cls(epsilon=plan.epsilon, delta=plan.delta, schema=schema, sensitive=names)
         for name, value in fitted.items():
             setattr(loaded, name, value)
-        for name in ("final_check_", *cls.not_saved):
+        for name in ("final_check_", "data_reference_", *cls.not_saved):
             setattr(loaded, name, None)
         loaded.ledger = loaded.ledger_ = Ledger.sealed()
         prefitted = None

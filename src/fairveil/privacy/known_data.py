@@ -3,7 +3,8 @@
 A copy of a data file, or a hard link to it, holds the same people, so it must not start a ledger of its own. A ledger
 file therefore notes the data that it is about: a random salt, and a hash keyed by it of the file's bytes. Both stay in
 the ledger and are never printed. Whoever reads the ledger can test a guess of the *whole* file against them, so a
-ledger is as private as its data.
+ledger is as private as its data. Summaries name the data by a reference, a second hash keyed by the same salt, which
+tells nothing to those who do not have the ledger.
 """
 
 import hashlib
@@ -43,6 +44,11 @@ class Fingerprint:
     def fits(self, content: bytes) -> bool:
         """Say whether this is the fingerprint of that content."""
         return hmac.compare_digest(self.digest, _keyed(self.salt, content))
+
+    @property
+    def reference(self) -> str:
+        """A second hash keyed by the salt: only who reads the ledger can compute it, or test a guess against it."""
+        return _keyed(self.salt, f"reference of {self.digest}".encode())[:32]
 
 
 def _keyed(salt: str, content: bytes) -> str:

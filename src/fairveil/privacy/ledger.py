@@ -57,6 +57,9 @@ MOST_USES = 1e12
 TORN = "torn"
 """The kind of a line that notes that an incomplete line was dropped before it."""
 
+RESULT = "result"
+"""The kind of a line that notes the digest of a summary, so that a summary that was changed later is noticed."""
+
 ROUNDING = 1 + 1e-9
 
 
@@ -241,19 +244,24 @@ class Ledger:
         check_budget(budget.epsilon, budget.delta)
         self._append(lambda state: [{"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta}])
 
-    def record_data(self, data: str | Path) -> None:
+    def record_data(self, data: str | Path) -> str | None:
         """Note on a ledger file, before a debit, which data file it is about; a ledger in memory notes nothing.
 
         The note is a salted fingerprint of the content, by which the command line recognizes copies of the file. It
-        is written once for each content.
+        is written once for each content. Returned is the reference by which a summary may name the data, if any.
         """
         if self.is_sealed or not isinstance(self._store, Journal) or (content := content_of(Path(data))) is None:
-            return
+            return None
         new, place = Fingerprint.of(content), self._store.path
         line: Line = {"kind": "data", "salt": new.salt, "digest": new.digest}
         self._append(lambda state: [] if _is_about(state, content) else [line])
         hide_like(place, Path(data))
         remember(place)
+        return next(one.reference for one in self.state().fingerprints if one.fits(content))
+
+    def record_result(self, digest: str, at: str) -> None:
+        """Note the SHA-256 `digest` of a summary that is about to be written, and its time, `at`; it costs nothing."""
+        self._append(lambda state: [{"kind": RESULT, "summary": digest, "at": at}])
 
     def is_about(self, data: str | Path) -> bool:
         """Say whether the ledger notes this data file, or a copy of it."""
@@ -315,7 +323,7 @@ class Ledger:
             raise SealedLedgerError(_sealed("this is a copy"))
         at = datetime.now(UTC).isoformat(timespec="seconds")
         head = self._store.append(
-            lambda past: [{**line, "at": at} for line in make_lines(self.state(charges, past))],
+            lambda past: [{"at": at, **line} for line in make_lines(self.state(charges, past))],
         )
         self._newest = head
         return at, head
@@ -447,10 +455,10 @@ def _check(charges: tuple[Charge, ...], budget: Budget, past: list[Charge]) -> N
 def _fact(line: Line) -> _Fact:
     """Return what a line states, None if it only notes that a line was dropped; anything else is refused."""
     kind = line.get("kind")
-    if kind == TORN:
+    if kind in (TORN, RESULT):
         return None
     if kind not in ("debit", "budget", "data"):
-        raise DamagedLedgerError("Expected debits and budgets only, got a line of another kind; update fairveil.")
+        raise DamagedLedgerError("Expected debits, budgets and notes, got a line of another kind; update fairveil.")
     try:
         _check_size(line)
         if kind == "budget":

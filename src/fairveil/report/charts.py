@@ -294,6 +294,7 @@ def dot_chart(
     *,
     band: tuple[float, float] | None = None,
     rule: float | None = None,
+    as_bars: bool = False,
 ) -> Markup:
     """Return one row for each dot: its name and value in words, and below them the dot on its whisker.
 
@@ -303,14 +304,18 @@ def dot_chart(
         A shaded range in every row.
     rule : float, optional
         A dashed vertical line.
+    as_bars : bool
+        Whether a value is drawn as a bar from the low end of the scale instead of a dot.
     """
     bottom = ROW * len(dots)
-    rows = [part for place, dot in enumerate(dots) for part in _dot_row(dot, ROW * place, scale, band, rule)]
+    rows = [part for place, dot in enumerate(dots) for part in _dot_row(dot, ROW * place, scale, band, rule, as_bars)]
     axis = [_tick(words(tick), scale.at(tick), bottom + 18) for tick in scale.ticks]
     return chart(identity, title, description, bottom + 26, *rows, *axis)
 
 
-def _dot_row(dot: Dot, top: float, scale: Scale, band: tuple[float, float] | None, rule: float | None) -> list[Markup]:
+def _dot_row(
+    dot: Dot, top: float, scale: Scale, band: tuple[float, float] | None, rule: float | None, as_bars: bool
+) -> list[Markup]:
     """Return a row: grid, band and rule first, then the words and the dot; an unknown value has words but no dot."""
     start, middle, end = top + 20, top + 29, top + 38
     places = [along(scale.at(tick)) for tick in scale.ticks]
@@ -336,7 +341,10 @@ def _dot_row(dot: Dot, top: float, scale: Scale, band: tuple[float, float] | Non
     ends, value = dot.interval.ends, dot.interval.value
     if ends is not None:
         parts.append(line(along(scale.at(ends[0])), middle, along(scale.at(ends[1])), middle, class_="whisker"))
-    if value is not None:
+    if value is not None and as_bars:
+        width = f"{(RIGHT - EDGE) * scale.at(value):.3f}%"
+        parts.append(tag("rect", x=along(0), y=middle - 5, width=width, height=10, class_="bar"))
+    elif value is not None:
         parts.append(tag("circle", cx=along(scale.at(value)), cy=middle, r=5.5, class_="dot"))
     mark = tag(
         "g", *parts, class_="mark unknown" if value is None else "mark", tabindex=0, role="img",

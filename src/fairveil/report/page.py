@@ -25,6 +25,7 @@ from fairveil.report.charts import (
     SHAPES,
     Dot,
     Line,
+    Measurement,
     Scale,
     dot_chart,
     in_words,
@@ -33,7 +34,8 @@ from fairveil.report.charts import (
     scale_over,
     thin,
 )
-from fairveil.report.formatting import DASH, UNKNOWN, compact, finite, level
+from fairveil.report.evidence_text import BUDGET_CAPTION, IMPACT_LIMITS, UNSIGNED
+from fairveil.report.formatting import DASH, UNKNOWN, compact, finite, fixed, level
 from fairveil.report.privacy_text import neighbor_wording, privacy_promise
 from fairveil.report.text import (
     ATTRIBUTE_LIMITS,
@@ -90,6 +92,7 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
     cannot become markup; the page forbids itself any connection and any script but its own.
     """
     facts = plain_facts("summary", summary, NEEDED)
+    budget_chart = _budget_chart(facts)
     claims = [] if facts["certificate"] is None else facts["certificate"]["claims"]
     claims = sorted(claims, key=lambda claim: CLAIM_ORDER.get(claim["verdict"], 0))
     neighbor = neighbor_wording(facts)
@@ -110,6 +113,10 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
     return render(
         "report.html.jinja",
         facts,
+        budget_chart=budget_chart,
+        budget_caption=BUDGET_CAPTION,
+        impact_limits=IMPACT_LIMITS,
+        unsigned=UNSIGNED,
         awareness=awareness(facts["sensitive"], facts["aware"]),
         gap_name=gap_name(facts["constraint"], facts["against"]),
         overview=overview(facts),
@@ -153,6 +160,20 @@ def _rate_charts(rate: int, name: str, facts: Mapping[str, Any]) -> RateCharts:
         description = f"Dot and whisker, value and interval. {words}."
         charts.append(dot_chart(f"rate-{rate}-{place}", title, description, part, scale, level, band=band))
     return RateCharts(name, heading, tuple(charts), note)
+
+
+def _budget_chart(facts: Mapping[str, Any]) -> Markup | None:
+    """Return the chart of what each stage of the plan costs by itself, None if nothing is private."""
+    stages = [(str(part["part"]), finite(part["epsilon"])) for part in facts["plan"]]
+    spent = finite(facts["epsilon_spent"])
+    if spent is None:
+        return None
+    dots = [Dot(name, Measurement(cost, None, None), fixed(cost)) for name, cost in stages]
+    scale = scale_over([cost for _, cost in stages], include=(0.0, spent), lowest=0.0, about=4)
+    words = "; ".join(f"{dot.label}: {dot.words}" for dot in dots)
+    description = f"One bar for each stage, its epsilon by itself. {words}. The dashed line is the whole training."
+    title = "Where the budget went"
+    return dot_chart("budget", title, description, dots, scale, compact, rule=spent, as_bars=True)
 
 
 # --- the trace of a training ------------------------------------------------------------------------------------------

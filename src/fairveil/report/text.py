@@ -187,6 +187,7 @@ def certificate_text(facts: Facts, ledger: Path) -> str:
     level = f"{100 * facts['confidence']:g} % confidence"
     lines = [
         f"Certificate of {facts['model']} from {facts['n_rows']} rows ({counts}) of {facts['data']}.",
+        f"  model      SHA-256 {facts['model_digest']}",
         f"  decisions  {reading(facts)}",
         *_certificate_lines(facts),
     ]
@@ -450,7 +451,8 @@ def draft_text(facts: Facts, next_step: str) -> str:
 def approval_text(facts: Facts) -> str:
     """Return that a schema is approved."""
     step = explain_step("DATA.csv", facts["schema"])
-    return f"Approved: every fact in {facts['schema']} is now treated as public.\n{step}"
+    by = f"by {facts['by']}" if facts["by"] else "by a person whose name is not stated (--by NAME)"
+    return f"Approved {by} at {facts['at']}: every fact in {facts['schema']} is now treated as public.\n{step}"
 
 
 def explain_step(data: str, schema: str | None, more: str = "") -> str:
