@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     from fairveil.data.datasets import Dataset, load_dataset, make_biased_mixture, make_separated_groups
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
     from fairveil.display import CertificateDisplay, FrontierDisplay
-    from fairveil.errors import FairveilError, MemoryLedgerWarning, ToleranceNotMetWarning, UnpricedSearchWarning
+    from fairveil.errors import (
+        FairveilError,
+        MemoryLedgerWarning,
+        SmallTableWarning,
+        ToleranceNotMetWarning,
+        UnpricedSearchWarning,
+    )
     from fairveil.fair_classifier import FairClassifier
     from fairveil.fairness.constraints import (
         DemographicParity,
@@ -119,6 +125,7 @@ _HOMES = {
     "EarlyStopping": "methods.fairdp.early_stopping",
     "Target": "data.schema",
     "MemoryLedgerWarning": "errors",
+    "SmallTableWarning": "errors",
     "ToleranceNotMetWarning": "errors",
     "TruePositiveRateParity": "fairness.constraints",
     "Tuning": "training.tuning",
@@ -180,6 +187,7 @@ __all__ = [
     "Schema",
     "ScoreHistogram",
     "Sensitive",
+    "SmallTableWarning",
     "SmoothedClassifier",
     "Smoothing",
     "Target",
