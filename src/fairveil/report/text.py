@@ -239,7 +239,8 @@ def audit_text(facts: Facts) -> str:
 def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Path, delimiter: str = ",") -> str:
     """Return the results of a finished training for the terminal, and what to do next."""
     confidence, compared, certificate = summary["confidence"], summary["comparisons"], summary["certificate"]
-    constants = [one for one in (summary["best_constant"],) if one["value"] is not None]
+    constant = summary["best_constant"]
+    everyone = f"accuracy of {constant['decision']!r} for everyone"
     measured = f"measured {'privately ' if summary['private_evaluation'] else ''}on held-out rows"
     if certificate is None:
         measured = "not measured: no rows were held out"
@@ -252,7 +253,7 @@ def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Pat
         aim = "moves it towards 0 and" if summary["aims_at_zero"] else "does not bound it:"
         requested = f"{summary['method']} {aim} measures it"
     private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
-    if summary["protects"] == "attribute" and summary["epsilon"] is not None:
+    if summary["protects"] == "attribute" and private == "private":
         hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
     option, pairs = delimiter_option(delimiter), [summary["worst_pair"]] if summary["worst_pair"] else []
     lines = [
@@ -260,10 +261,7 @@ def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Pat
         f"  decisions  {reading(summary)}",
         *(f"  caution    {sentence}" for sentence in summary["cautions"]),
         f"  accuracy   {interval(summary['accuracy'], confidence)}, {measured}",
-        *(
-            f"  constant   {interval(one, confidence)}, accuracy of {one['decision']!r} for everyone"
-            for one in constants
-        ),
+        *([f"  constant   {interval(constant, confidence)}, {everyone}"] if constant["decision"] is not None else []),
         f"  gap        {interval(summary['gap'], confidence)}, {summary['constraint'].replace('_', ' ')}; {requested}",
         *(f"  groups     {extremes(pair)}" for pair in pairs),
         *(f"  other gap  {sentence}" for sentence in other_gaps(summary)),
@@ -274,8 +272,8 @@ def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Pat
             f"  compared   {compared['all']} pairs or rates, {compared['unknown']} with too few rows to decide",
         ]
     # of groups that are compared the certificate names the two that differ most
-    broken = [one for one in (certificate or {"claims": []})["claims"] if one["verdict"] == "does not hold"]
-    broken = [one for one in broken if not one["words"]][:MOST_SHOWN]
+    claims = (certificate or {"claims": []})["claims"]
+    broken = [one for one in claims if one["verdict"] == "does not hold" and not one["words"]][:MOST_SHOWN]
     timing = ", ".join(f"{name} {seconds:.1f}" for name, seconds in summary["timing"].items())
     lines += [
         *_certificate_lines(certificate, summary["most_common_decision"]),
