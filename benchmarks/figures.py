@@ -40,6 +40,7 @@ from fairveil import (
     NoisyDescent,
     ParityPostprocessor,
     ParityTraining,
+    SmallTableWarning,
     ToleranceNotMetWarning,
     make_biased_mixture,
 )
@@ -95,6 +96,7 @@ class Run:
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the figures say it
+            warnings.simplefilter("ignore", SmallTableWarning)
             rule.fit(self.people.X[:FIT], self.y[:FIT])
         return rule.predict(self.people.X)
 

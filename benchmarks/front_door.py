@@ -20,7 +20,7 @@ import warnings
 
 import numpy as np
 
-from fairveil import DemographicParity, FairClassifier, Ledger, ToleranceNotMetWarning, load_dataset
+from fairveil import DemographicParity, FairClassifier, Ledger, SmallTableWarning, ToleranceNotMetWarning, load_dataset
 
 FIRST_SEED = 1000
 
@@ -70,6 +70,7 @@ def main() -> None:
     people = load_dataset("adult")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ToleranceNotMetWarning)
+        warnings.simplefilter("ignore", SmallTableWarning)
         rows = [one_run(people, options, seed) for seed in range(options.runs)]
     answer = {"epsilon": options.epsilon, "tolerance": options.tolerance, "aware": not options.unaware}
     answer |= {name: round(float(np.mean([row[name] for row in rows])), 5) for name in rows[0]}

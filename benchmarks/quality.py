@@ -70,6 +70,7 @@ from fairveil import (
     RateConstrainedClassifier,
     Schema,
     ScoreHistogram,
+    SmallTableWarning,
     ToleranceNotMetWarning,
 )
 from fairveil.data.datasets import dataset_schema
@@ -378,6 +379,7 @@ def main() -> None:
     for setting in settings:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the figures say it
+            warnings.simplefilter("ignore", SmallTableWarning)
             found = (
                 measure_frontier(splits, options, setting)
                 if options.frontier

@@ -64,6 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in marks_of(item.path):
             item.add_marker(mark)
+        # most tests train on small tables, which says nothing about what they test
+        item.add_marker(pytest.mark.filterwarnings("ignore::fairveil.errors.SmallTableWarning"))
         if "chrome" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
         if isinstance(item, pytest.DoctestItem):

@@ -21,7 +21,7 @@ LAYERS = (
     ("_reading",),
     ("_validation", "_random", "_keys", "_durable"),
     ("report.formatting",),
-    ("report.privacy_text", "report.evidence_text"),
+    ("report.privacy_text", "report.evidence_text", "report.headlines"),
     ("report.charts",),
     ("report.text",),  # sentences import nothing heavy, so that any package may use them
     ("report.notebook",),

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
     from fairveil.data.drafting import draft_schema
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, TextFile, Where
     from fairveil.display import CertificateDisplay, FrontierDisplay
-    from fairveil.errors import FairveilError, MemoryLedgerWarning, ToleranceNotMetWarning, UnpricedSearchWarning
+    from fairveil.errors import (
+        FairveilError,
+        MemoryLedgerWarning,
+        SmallTableWarning,
+        ToleranceNotMetWarning,
+        UnpricedSearchWarning,
+    )
     from fairveil.fair_classifier import FairClassifier
     from fairveil.fairness.constraints import (
         DemographicParity,
@@ -122,6 +128,7 @@ _HOMES = {
     "Target": "data.schema",
     "TextFile": "data.schema",
     "MemoryLedgerWarning": "errors",
+    "SmallTableWarning": "errors",
     "ToleranceNotMetWarning": "errors",
     "TruePositiveRateParity": "fairness.constraints",
     "Tuning": "training.tuning",
@@ -185,6 +192,7 @@ __all__ = [
     "Schema",
     "ScoreHistogram",
     "Sensitive",
+    "SmallTableWarning",
     "SmoothedClassifier",
     "Smoothing",
     "Target",

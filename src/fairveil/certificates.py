@@ -7,20 +7,25 @@ read, `expected_tolerance` predicts from public numbers alone what will probably
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.constraints import Constraint, Parity, bounds_of
+from fairveil.fairness.constraints import Constraint, Parity
 from fairveil.fairness.evaluation import Evaluation, Verdict
-from fairveil.fairness.limits import LeftSide, left_sides, range_of, times_as_many
-from fairveil.fairness.rates import SMALLEST_GROUP, Bound
+from fairveil.fairness.limits import LeftSide, left_sides, times_as_many
+from fairveil.fairness.rates import SMALLEST_GROUP
+from fairveil.report.formatting import fixed, percent, points
 from fairveil.report.notebook import certificate_html
 
 MOST_ROWS = 1e15
 """Predictions for larger groups are made for groups of this size: limits of more people are lost in rounding."""
+
+REMEDY = "Loosen it, let decisions read the group if they may, or train with more people or a larger epsilon."
+"""What may help a rule whose bound does not hold, or was measured above its limit."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,16 @@ class Claim:
     value : float or None
         The measured left side; None if too few people were counted.
     low, high : float
-        Interval that contains the true left side at this confidence, for this bound alone.
+        Confidence limits of the true left side, each at this confidence. They decide: the bound holds if `high` is
+        within the limit, and is broken if `low` is above it. If the value is unknown, what rates can give.
     upper : float
-        Upper confidence limit of the true left side; if unknown, the largest possible value.
+        The same as `high`.
     verdict : Verdict
     rows_needed : int or None
         How many held-out rows would probably confirm the bound; None if it is confirmed, or if more rows would not
         help.
+    words : str
+        The left side in plain words with the measured rates, if it compares one rate of two groups; else empty.
     """
 
     bound: str
@@ -53,6 +61,7 @@ class Claim:
     upper: float
     verdict: Verdict
     rows_needed: int | None
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,27 +101,40 @@ class Certificate:
         claims, verdict = self.claims, self.verdict
         if not claims:
             return "No bound was requested, so nothing is certified."
+        found = [claim for claim in claims if claim.verdict is verdict] or claims
+        # the one to name: unknown, or else the furthest above its limit
+        worst = max(found, key=lambda claim: (claim.value is None, claim.high - claim.limit))
+        if verdict in {Verdict.BROKEN, Verdict.ABOVE}:
+            worst = max(found, key=lambda claim: (claim.value or 0.0) - claim.limit)
+        # a difference between groups is in percentage points, what a rule adds up otherwise is a fraction
+        amount: Any = partial(points, digits=2) if worst.words else fixed
+        left = worst.words or worst.bound.rpartition(" <= ")[0]
+        value, limit = amount(worst.value), amount(worst.limit)
+        low, high = amount(worst.low, toward="down"), amount(worst.high, toward="up")
         sure = f"{100 * self.confidence:g} % confidence, from about {self.n_rows:,} held-out rows"
-        if verdict is Verdict.MEASURED:
-            largest = max(claims, key=lambda claim: claim.upper)
-            left = largest.bound.rpartition(" <= ")[0]
-            detail = f"there are too few people in {left} to say more"
-            if largest.value is not None:
-                detail = f"the largest is {left}, measured at {largest.value:.4f}"
-            return f"No bound was requested. With {sure}, no difference exceeds {largest.upper:.4f}: {detail}."
-        if verdict is Verdict.HOLDS:
-            closest = max(claims, key=lambda claim: claim.upper - claim.limit)
-            bounds = "the requested bound holds" if len(claims) == 1 else f"all {len(claims)} bounds hold"
-            detail = f"the closest is {closest.bound}, whose left side is at most {closest.upper:.4f}"
-            return f"With {sure}, {bounds}: {detail}."
-        found = [claim for claim in claims if claim.verdict is verdict]
-        if verdict is Verdict.BROKEN:
-            broken = max(found, key=lambda claim: (claim.value or 0.0) - claim.limit)
+        more = "more rows alone would not confirm the bound, but a fairer rule or a larger tolerance may"
+        if self.rows_needed is not None:
+            more = f"about {self.rows_needed:,} held-out rows would probably confirm the bound"
+        said = {
+            Verdict.MEASURED: f"No bound was requested. With {sure}, no difference exceeds {high}: the largest is "
+            f"{left}.",
+            Verdict.HOLDS: f"With {sure}, {'the requested bound holds' if len(claims) == 1 else 'all bounds hold'}. "
+            f"The closest to its limit is {left}: measured {value}, at most {high}; the limit is {limit}.",
+            Verdict.BROKEN: f"With {sure}, a requested bound does not hold: {left} was measured at {value} and is at "
+            f"least {low}; the limit is {limit}. {REMEDY}",
+            Verdict.ABOVE: f"A requested bound was measured above its limit, but not certainly: {left} was measured "
+            f"at {value}; the limit is {limit}. With {sure}, it is at most {high}, and it may still be within the "
+            f"limit. {REMEDY}",
+            Verdict.UNKNOWN: f"Not enough data to say with {sure}: {left} was measured at {value} and may be up to "
+            f"{high}; the limit is {limit}; {more}.",
+        }
+        if worst.value is None and verdict is not Verdict.HOLDS:
             return (
-                f"With {sure}, this does not hold: {broken.bound}; measured {broken.value:.4f}. Loosen it, let "
-                "decisions read the group if they may, or train with more people or a larger epsilon."
+                f"Not enough data to say with {sure}: too few people were held out to measure {left}. Hold out more "
+                "rows of these groups, and check with 'fairveil check' that the table names the groups as the schema "
+                "does."
             )
-        return f"Not enough data to say with {sure}: {_obstacle(found, self.rows_needed)}"
+        return said[verdict]
 
     def __str__(self) -> str:
         return self.sentence
@@ -137,25 +159,6 @@ class Certificate:
         fields = {name: value for name, value in values.items() if name != "sentence"}
         claims = tuple(Claim(**{**claim, "verdict": Verdict(claim["verdict"])}) for claim in values["claims"])
         return cls(**{**fields, "claims": claims, "verdict": Verdict(values["verdict"])})
-
-
-def _obstacle(claims: Sequence[Claim], rows_needed: int | None) -> str:
-    """Return which bound is the hardest to confirm, and whether more rows would do."""
-    for claim in claims:
-        if claim.value is None:
-            return (
-                f"{claim.bound} is about too few people; hold out more rows of these groups, and check with 'fairveil "
-                "check' that the table names the groups as the schema does."
-            )
-    hopeless = [claim for claim in claims if claim.rows_needed is None]
-    worst = max(hopeless or claims, key=lambda claim: claim.rows_needed or (claim.value or 0.0) - claim.limit)
-    found = f"{worst.bound} is measured at {worst.value:.4f} and may be up to {worst.upper:.4f}"
-    if rows_needed is not None:
-        return f"{found}; about {rows_needed:,} held-out rows would probably confirm it."
-    return (
-        f"{found}; at this measured value more rows alone would not confirm it, but a fairer rule or a larger "
-        "tolerance may."
-    )
 
 
 def certify(
@@ -183,26 +186,31 @@ def certify(
     ('holds', 0.024)
     """
     confidence = check_confidence(confidence)
-    is_requested = not isinstance(constraints, Sequence) or len(constraints) > 0
-    bounds = bounds_of(constraints, evaluation.people) if is_requested else []
-    n_rows = max(0, round(float(np.sum(evaluation.counts))))
-    claims = tuple(_claim(bound, evaluation, confidence, len(bounds), n_rows) for bound in bounds)
-    verdicts, rows_needed = {claim.verdict for claim in claims}, None
-    if not verdicts:
-        verdict = Verdict.NOT_REQUESTED
-    elif Verdict.BROKEN in verdicts:
-        verdict = Verdict.BROKEN
-    elif Verdict.UNKNOWN in verdicts:
-        verdict = Verdict.UNKNOWN
-        rows = [claim.rows_needed for claim in claims if claim.verdict is Verdict.UNKNOWN]
-        known = [count for count in rows if count is not None]
-        rows_needed = max(known) if len(known) == len(rows) else None
-    else:
-        verdict = Verdict.HOLDS
-    smallest = max((claim.upper for claim in claims), default=None)
+    estimates, n_rows = evaluation.bounds(constraints, confidence), max(0, round(float(np.sum(evaluation.counts))))
+    claims = []
+    for one in estimates:
+        verdict, rows_needed, value = one.verdict, None, one.left.value
+        if verdict is Verdict.UNKNOWN and value is not None:
+            side, _ = left_sides(one.bound.terms, evaluation.counts, evaluation.noise_variance, evaluation.people)
+            times = times_as_many(side, one.bound.limit, confidence)
+            rows_needed = None if times is None else math.ceil(n_rows * times)
+        low, high, pair, words = one.left.low, one.left.high, one.pair, ""
+        if pair is not None:
+            of_class = "" if pair["of_class"] is None else f" (for {pair['of_class']})"
+            ends = (pair["highest"], pair["lowest"])
+            first, second = (end["group"] + ("" if value is None else f" ({percent(end['value'])})") for end in ends)
+            words = f"the {pair['rate'].replace('_', ' ')}{of_class} of {first} minus that of {second}"
+        claims.append(Claim(str(one.bound), one.bound.limit, value, low, high, high, verdict, rows_needed, words))
+    found = {claim.verdict for claim in claims}
+    order = (Verdict.BROKEN, Verdict.ABOVE, Verdict.UNKNOWN, Verdict.HOLDS)  # the worst of any bound is that of all
+    verdict = next((one for one in order if one in found), Verdict.NOT_REQUESTED)
+    rows = [claim.rows_needed for claim in claims if claim.verdict is Verdict.UNKNOWN]
+    known = [count for count in rows if count is not None]
+    rows_needed = max(known) if verdict is Verdict.UNKNOWN and len(known) == len(rows) else None
+    smallest = max((claim.high for claim in claims), default=None)
     return Certificate(
         confidence=confidence,
-        claims=claims,
+        claims=tuple(claims),
         verdict=verdict,
         smallest_tolerance=smallest,
         rows_needed=rows_needed,
@@ -231,35 +239,6 @@ def certify_measured(
     found = certify(evaluation, [replace(one, tolerance=shown) for one in several], confidence)
     claims = tuple(replace(claim, verdict=Verdict.MEASURED) for claim in found.claims)
     return replace(found, claims=claims, verdict=Verdict.MEASURED, rows_needed=None)
-
-
-def _claim(bound: Bound, evaluation: Evaluation, confidence: float, n_bounds: int, n_rows: int) -> Claim:
-    found, is_known = left_sides(bound.terms, evaluation.counts, evaluation.noise_variance, evaluation.people)
-    if not is_known:
-        low, high = range_of(bound.terms)
-        verdict = Verdict.HOLDS if high <= bound.limit else Verdict.UNKNOWN
-        return Claim(str(bound), bound.limit, None, low, high, high, verdict, None)
-    each_end = (1 + confidence) / 2
-    upper, rows_needed = float(found.upper(confidence)), None
-    # Any of the bounds may be the one that seems broken by chance; "holds" needs no such correction.
-    lower = float(found.lower(1 - (1 - confidence) / n_bounds))
-    if upper <= bound.limit:
-        verdict = Verdict.HOLDS
-    elif lower > bound.limit:
-        verdict = Verdict.BROKEN
-    else:
-        verdict, times = Verdict.UNKNOWN, times_as_many(found, bound.limit, confidence)
-        rows_needed = None if times is None else math.ceil(n_rows * times)
-    return Claim(
-        bound=str(bound),
-        limit=bound.limit,
-        value=float(found.value),
-        low=float(found.lower(each_end)),
-        high=float(found.upper(each_end)),
-        upper=upper,
-        verdict=verdict,
-        rows_needed=rows_needed,
-    )
 
 
 def expected_tolerance(

@@ -19,7 +19,7 @@ from fairveil.report.text import gap_name
 MOST_CLAIMS = 12
 """Bounds that a plot shows, those nearest their limits first."""
 
-VERDICT_COLORS = {Verdict.HOLDS: "tab:green", Verdict.BROKEN: "tab:red"}
+VERDICT_COLORS = {Verdict.HOLDS: "tab:green", Verdict.BROKEN: "tab:red", Verdict.ABOVE: "tab:orange"}
 """Every other verdict is drawn in gray."""
 
 MARKERS = "os^DvPX*"

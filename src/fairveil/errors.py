@@ -14,6 +14,7 @@
     ├── UnplannedReleaseError      a release that the plan does not list was requested
     └── UnsupportedEventError      the accountant does not know this event and does not guess (also TypeError)
 
+    SmallTableWarning                a warning: the tolerance will probably not be certified (also UserWarning)
     ToleranceNotMetWarning           a warning: the released rule breaks a requested bound (also UserWarning)
     UnpricedSearchWarning            a warning: after a search, no total can be stated (also UserWarning)
     MemoryLedgerWarning              a warning: the privacy ledger is lost when the process ends (also UserWarning)
@@ -104,6 +105,10 @@ class MemoryLedgerWarning(UserWarning):
 
 class UnpricedSearchWarning(UserWarning):
     """A search compares fits on private rows outside the accounting: no total can be stated after it."""
+
+
+class SmallTableWarning(UserWarning):
+    """By its public size, the table is probably too small to certify what is requested; nothing was spent yet."""
 
 
 class ToleranceNotMetWarning(UserWarning):

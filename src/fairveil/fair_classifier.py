@@ -1,5 +1,6 @@
 """FairClassifier: one budget in; a private and fair classifier, and the evidence for both, out."""
 
+import warnings
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -12,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fairveil._random import Key
 from fairveil.certificates import Certificate, certify, certify_measured, check_confidence
-from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError
+from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError, SmallTableWarning
 from fairveil.fairness.constraints import Constraint, DemographicParity, Parity
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.base import AnyPlan, BasePrivateClassifier, SearchAwareEstimator
@@ -134,7 +135,9 @@ class FairClassifier(SearchAwareEstimator):
     # --- fitting ----------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sensitive_features: Any = None, progress: Progress = no_progress) -> "FairClassifier":
-        """Train, fit the rule and certify; the ledger is debited before any row is used.
+        """Train, fit the rule and count its outcomes on the hold-out; the ledger is debited before any row is used.
+
+        Before anything is spent, a `SmallTableWarning` says if the tolerance will probably not be certified.
 
         Parameters
         ----------
@@ -167,6 +170,8 @@ class FairClassifier(SearchAwareEstimator):
 
     def _fit_source(self, source: Source, progress: Progress) -> "FairClassifier":
         request = self.request()
+        if request.caution is not None:
+            warnings.warn(request.caution, SmallTableWarning, stacklevel=3)
         estimator = request.method.make_estimator(request)
         estimator._is_candidate = self._is_candidate
         tuning = None if self.tune is None else request.tuning(self.tune)
@@ -181,9 +186,7 @@ class FairClassifier(SearchAwareEstimator):
         self.plan_, self.ledger_ = estimator.plan_, estimator.ledger_
         self.epsilon_spent_ = estimator.epsilon_spent_
         self.evaluation_: Evaluation | None = estimator.evaluation_
-        self.certificate_: Certificate | None = None
-        if self.evaluation_ is not None:
-            self.certificate_ = self._certified(self.evaluation_, 0.95)
+        self._certificate: Certificate | None = None  # of a loaded model, or computed when it is first needed
 
     def request(self) -> FitRequest:
         """Return what the parameters request, checked."""
@@ -247,6 +250,14 @@ class FairClassifier(SearchAwareEstimator):
 
     # --- evidence ---------------------------------------------------------------------------------------------
 
+    @property
+    def certificate_(self) -> Certificate | None:
+        """What holds for people like those held out, at 95 % confidence; None if nobody was held out."""
+        check_is_fitted(self, "estimator_")
+        if self._certificate is None and self.evaluation_ is not None:
+            self._certificate = self._certified(self.evaluation_, 0.95)
+        return self._certificate
+
     def planned(self) -> AnyPlan:
         """Return the plan that a fit would follow, from public facts alone."""
         request = self.request()
@@ -254,7 +265,9 @@ class FairClassifier(SearchAwareEstimator):
 
     def explain(self) -> str:
         """Return the plan and what it will guarantee, in plain words; no row is read."""
-        return explanation(guarantee_of(self.request(), self.planned()))
+        request = self.request()
+        cautions = [] if request.caution is None else [request.caution]
+        return explanation(guarantee_of(request, self.planned()) | {"cautions": cautions})
 
     def certificate(self, confidence: float = 0.95) -> Certificate:
         """Return what holds for people like those held out, at this confidence; it costs nothing more."""
@@ -435,5 +448,5 @@ class FairClassifier(SearchAwareEstimator):
             protects=kind.protects,
         )
         clf._store(clf.request(), fitted)
-        clf.certificate_ = saved.certificate
+        clf._certificate = saved.certificate
         return clf

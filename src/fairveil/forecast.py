@@ -26,6 +26,9 @@ DEFAULT_SHARE = 0.15
 LEAST_CHANCE = 0.1
 """With a smaller chance at every share the table is too small for the request."""
 
+LIKELY = 0.5
+"""With a smaller chance, users are warned before anything is spent: the request will probably not be certified."""
+
 CHANCE_PER_SHARE = 0.5
 """What a larger share must gain: two more percent of the people are held out for one more percent of chance."""
 
@@ -44,7 +47,9 @@ def headroom_for(share: float) -> float:
     return max(1.0, float(ndtri(CERTIFICATE_LEVEL)) * ratio + SAMPLING_MARGIN * math.hypot(ratio, 1.0))
 
 
-def certification_chance(tolerance: float, share: float, n_rows: float, n_groups: int, noise_std: float = 0.0) -> float:
+def certification_chance(
+    tolerance: float, share: float, n_rows: float, n_groups: int, epsilon: float = math.inf, delta: float = 1e-5
+) -> float:
     """Return how probable it is that a tolerance will be certified, for groups of equal size selected half the time.
 
     Parameters
@@ -56,8 +61,8 @@ def certification_chance(tolerance: float, share: float, n_rows: float, n_groups
     n_rows : float
         The public number of rows that the compared rates are about.
     n_groups : int
-    noise_std : float
-        Standard deviation of the noise on each count of people by label and decision.
+    epsilon, delta : float
+        The budget, which decides about the noise on counts of people held out; the plan calibrates it exactly.
 
     Examples
     --------
@@ -66,14 +71,32 @@ def certification_chance(tolerance: float, share: float, n_rows: float, n_groups
     """
     check_number("share", share, below=1)
     held, trained = (n_groups / (2 * part * n_rows) for part in (share, 1 - share))  # variances of a difference
+    noise_std = math.sqrt(2 * math.log(1.25 / delta)) / epsilon
     noise = 2 * (noise_std * n_groups / (share * n_rows)) ** 2
     limit = tolerance - float(ndtri(CERTIFICATE_LEVEL)) * math.sqrt(held + noise)
     if limit <= 0:
         return 0.0
     aim = max(0.0, tolerance - headroom_for(share) * math.sqrt(trained))
     error = math.sqrt(held + trained + noise)
-    each = float(ndtr((limit - aim) / error) - ndtr((-limit - aim) / error))
-    return each ** (n_groups * (n_groups - 1) // 2)
+    # two groups differ by what is aimed at; the others lie between them, and differ by half of it on average
+    widest, other = (float(ndtr((limit - gap) / error) - ndtr((-limit - gap) / error)) for gap in (aim, aim / 2))
+    return widest * other ** (n_groups * (n_groups - 1) // 2 - 1)
+
+
+def likely_tolerance(
+    share: float, n_rows: float, n_groups: int, epsilon: float = math.inf, delta: float = 1e-5
+) -> float | None:
+    """Return the smallest tolerance, to two digits, that will probably be certified; None if none will.
+
+    Examples
+    --------
+    >>> likely_tolerance(0.15, 750, 2), likely_tolerance(0.5, 48842, 2)
+    (0.23, 0.017)
+    """
+    for tolerance in (digits / 10**power for power in (4, 3, 2) for digits in range(10, 100)):
+        if certification_chance(tolerance, share, n_rows, n_groups, epsilon, delta) >= LIKELY:
+            return tolerance
+    return None
 
 
 def holdout_share(tolerance: float, n_rows: float, n_groups: int, epsilon: float, delta: float) -> float:
@@ -86,8 +109,7 @@ def holdout_share(tolerance: float, n_rows: float, n_groups: int, epsilon: float
     """
     if not tolerance or n_groups < 2:
         return DEFAULT_SHARE
-    noise = math.sqrt(2 * math.log(1.25 / delta)) / epsilon  # about what a count costs; the plan calibrates it exactly
-    chances = {share: certification_chance(tolerance, share, n_rows, n_groups, noise) for share in SHARES}
+    chances = {share: certification_chance(tolerance, share, n_rows, n_groups, epsilon, delta) for share in SHARES}
     if max(chances.values()) < LEAST_CHANCE:
         return DEFAULT_SHARE
     return max(chances, key=lambda share: chances[share] - CHANCE_PER_SHARE * share)

@@ -15,10 +15,18 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.rates import Population
 from fairveil.fairness.rule_parser import Rule
-from fairveil.forecast import DEFAULT_SHARE, headroom_for, holdout_share
+from fairveil.forecast import (
+    DEFAULT_SHARE,
+    LIKELY,
+    certification_chance,
+    headroom_for,
+    holdout_share,
+    likely_tolerance,
+)
 from fairveil.methods.base import Method
 from fairveil.methods.registry import AUTO, METHODS, method_named
 from fairveil.privacy.ledger import LedgerOrPath
+from fairveil.report.headlines import small_table_caution
 from fairveil.training.tuning import Tuning, accuracy_under_bounds
 
 PROTECTS = ("record", "attribute")
@@ -40,6 +48,10 @@ class FitRequest:
     headroom : float
         How many standard errors of the training sample to stay below each limit, for the certificate to hold most of
         the time (`forecast.headroom_for`).
+    certification_chance : float or None
+        How probable it is that the tolerance will be certified; None if that cannot be predicted from public facts.
+    caution : str or None
+        A sentence if it is not probable: users see it before anything is spent.
     """
 
     constraints: tuple[Constraint, ...]
@@ -56,6 +68,8 @@ class FitRequest:
     protects: str = "record"
     random_state: int | None = field(init=False, repr=False, compare=False)
     headroom: float = field(init=False, repr=False, compare=False)
+    certification_chance: float | None = field(init=False, repr=False, compare=False)
+    caution: str | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -70,10 +84,6 @@ class FitRequest:
             raise InvalidParameterError(
                 f"Expected aware=True or aware=False (--aware or --unaware), got {self.aware!r}; state whether "
                 "decisions may read the sensitive column."
-            )
-        if self.training is not None and self.estimator is not None:
-            raise InvalidParameterError(
-                "Expected a recipe to train by or a fitted classifier, got both; leave out training= or estimator=."
             )
         holdout: Any = self.holdout
         is_share = isinstance(holdout, (int, float, np.number)) and not isinstance(holdout, bool) and 0 <= holdout < 1
@@ -95,16 +105,27 @@ class FitRequest:
             name = owners[0] if len(owners) == 1 else next(each for each in known if each.suits(self))
         object.__setattr__(self, "method", name if isinstance(name, Method) else method_named(name))
         self._check()
+        # the share to hold out, and how probable a certificate is, by public facts alone
+        found, chance, caution = self.compared(), None, None
         if holdout == AUTO:
-            found, share = self.compared(), DEFAULT_SHARE
+            holdout = DEFAULT_SHARE
             if found is not None:
-                parity, n_rows, n_groups = found
-                share = holdout_share(parity.tolerance, n_rows, n_groups, self.epsilon, self.delta)
-            object.__setattr__(self, "holdout", share)
-        object.__setattr__(self, "headroom", headroom_for(self.holdout))
+                holdout = holdout_share(found[0].tolerance, *found[1:], self.epsilon, self.delta)
+        if found is not None and found[0].tolerance and holdout:
+            facts = (holdout, *found[1:], self.epsilon, self.delta)
+            chance = certification_chance(found[0].tolerance, *facts)
+            if chance < LIKELY:
+                caution = small_table_caution(found[0].tolerance, chance, likely_tolerance(*facts))
+        derived = {"holdout": holdout, "headroom": headroom_for(holdout), "certification_chance": chance}
+        for field_name, value in (derived | {"caution": caution}).items():
+            object.__setattr__(self, field_name, value)
 
     def _check(self) -> None:
         method = self.method
+        if self.training is not None and self.estimator is not None:
+            raise InvalidParameterError(
+                "Expected a recipe to train by or a fitted classifier, got both; leave out training= or estimator=."
+            )
         if method.bounds_gap and not self.sensitive and any(isinstance(one, Parity) for one in self.constraints):
             raise InvalidParameterError(
                 "Expected a sensitive column whose groups are compared, got none; name one, or bound everyone's rate."

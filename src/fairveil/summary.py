@@ -1,23 +1,29 @@
 """Everything that a report shows about a planned or fitted `FairClassifier`, as plain values for JSON."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from fairveil import __version__
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
-from fairveil.certificates import certify, expected_tolerance
+from fairveil.certificates import expected_tolerance
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, DemographicParity, Parity, bounds_of
 from fairveil.fairness.evaluation import SHOWN_RATES, Evaluation, Interval
 from fairveil.fairness.impact import impact_facts
 from fairveil.fairness.rates import Attribute, Population
-from fairveil.forecast import certification_chance
 from fairveil.methods.base import AnyPlan
 from fairveil.models import MODELS, Decoupled
 from fairveil.privacy.ledger import Ledger, LedgerState, total_epsilon, units_of
 from fairveil.privacy.selection import TunedPlan
 from fairveil.report.formatting import finite
+from fairveil.report.headlines import (
+    missing_rows_caution,
+    same_decision_caution,
+    unknown_groups_caution,
+    worse_than_constant_caution,
+)
 from fairveil.report.privacy_text import (
     MIXED_UNITS,
     UNKNOWN_TOTAL,
@@ -29,12 +35,17 @@ from fairveil.report.privacy_text import (
 )
 from fairveil.request import FitRequest
 
-NOBODY_SELECTED = (
-    "Practically nobody of any group is selected, so a small gap says nothing. Request less, or loosen what holds the "
-    "rule back."
-)
-FEW_SELECTED = 0.01
-"""If every group is selected less often than this, a gap of 0 is no achievement."""
+NEARLY_EVERYONE = 0.99
+"""If at least this share gets the same decision, a small gap and a high accuracy are no achievement."""
+
+LARGE_GAP = 0.05
+"""A gap of another notion is named if it is certainly larger than this and than the tolerance (docs/defaults.md)."""
+
+NOTIONS = ("demographic_parity", "true_positive_rate_parity", "false_positive_rate_parity", "error_rate_parity")
+"""The gaps that every summary states, whatever was bounded."""
+
+MOST_MISFITS = 0.2
+"""If certainly more people than this share do not fit the schema, the summary says so (docs/defaults.md)."""
 
 UNKNOWN = {"value": None, "low": 0.0, "high": 1.0}
 ANSWERS = {"holds": "yes", "does not hold": "no"}
@@ -102,9 +113,7 @@ def _forecast(
     parity, size, n_groups = compared
     n_rows, share = request.holdout * size, request.method.share_of_headroom
     (noise,) = (one.noise_multiplier for stage in plan.stages if stage.name == "holdout" for one in stage.releases)
-    chance = None
-    if parity.tolerance:
-        chance = round(certification_chance(parity.tolerance, request.holdout, size, n_groups, noise), 4)
+    chance = None if request.certification_chance is None else round(request.certification_chance, 4)
     if not set(parity.rates) <= {"selection_rate", "error_rate"}:
         return None, chance
     trained, held = (math.sqrt(n_groups / (2 * part * size)) for part in (1 - request.holdout, request.holdout))
@@ -130,15 +139,14 @@ def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, An
         if is_unknown
         else total_sentence(*total, request.delta, neighbor_wording(facts), entries["in_memory"])
     )
-    cautions = estimator.cautions()
+    cautions = [*([] if request.caution is None else [request.caution]), *estimator.cautions()]
     if state.n_incomplete:
         cautions.append(incomplete_lines_caution(state.n_incomplete))
     if len(units_of(state.charges)) > 1:
         cautions.append(MIXED_UNITS)
-    if evaluation is not None and request.method.knob is not None:
-        rates = evaluation.rates("selection_rate").values()
-        if all(rate.value is not None and rate.value < FEW_SELECTED for rate in rates):
-            cautions.append(NOBODY_SELECTED)
+    measured = _measured(clf, request, confidence)
+    if evaluation is not None:
+        cautions[:0] = _outcome_cautions(evaluation, measured, facts)
     if request.estimator is not None:
         cautions.append(wrapped_caution(type(request.estimator).__name__))
     created = datetime.now(UTC).isoformat(timespec="seconds")
@@ -159,9 +167,31 @@ def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, An
         "seconds": round(sum(timing.values()), 3) if timing else None,
         "confidence": confidence,
         "private_evaluation": evaluation is not None and clf.plan_.is_private,
-        **_measured(clf, request, confidence),
+        **measured,
         "noise_statements": estimator.noise_statements(request.constraints, confidence),
     }
+
+
+def _outcome_cautions(evaluation: Evaluation, measured: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
+    """Return what noisy counts of the hold-out show to be wrong: a rule like a constant, people who do not fit."""
+    cautions, decided, constant = [], measured["most_common_decision"], measured["best_constant"]
+    if decided["is_nearly_everyone"]:
+        cautions.append(same_decision_caution(decided["decision"], decided["value"]))
+    if constant["value"] is not None and measured["accuracy"]["high"] < constant["value"]:
+        right = measured["accuracy"]["value"]
+        cautions.append(worse_than_constant_caution(right, constant["decision"], constant["value"]))
+    counts, people = evaluation.counts.sum(axis=(1, 2)), evaluation.people
+    total, noise = float(counts.sum()), evaluation.noise_variance * people.n_classes**2
+    if people.attributes:
+        unknown = total - float(counts[people.codes].sum())
+        error = 3 * math.sqrt(noise * (people.n_groups - len(people.codes)))
+        if unknown - error > MOST_MISFITS * max(total, 1.0):
+            cautions.append(unknown_groups_caution(unknown / total, facts["sensitive"]))
+    if facts["n_public"]:
+        expected = facts["holdout"] * facts["n_public"]
+        if total + 3 * math.sqrt(noise * people.n_groups + expected) < (1 - MOST_MISFITS) * expected:
+            cautions.append(missing_rows_caution(max(total, 0.0), expected))
+    return cautions
 
 
 def _measured(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any]:
@@ -169,13 +199,15 @@ def _measured(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any
     evaluation, certificate = clf.evaluation_, clf.certificate_
     facts: dict[str, Any] = {
         "accuracy": UNKNOWN, "gap": UNKNOWN, "ratio": UNKNOWN, "groups": [], "bounds": [], "certificate": None,
-        "smallest_tolerance_that_holds": 1.0, "comparisons": {"all": 0, "unknown": 0},
+        "smallest_tolerance_that_holds": 1.0, "comparisons": {"all": 0, "unknown": 0}, "worst_pair": None, "gaps": [],
+        "best_constant": {"decision": None, **UNKNOWN},
+        "most_common_decision": {"decision": None, **UNKNOWN, "is_nearly_everyone": False},
         "impact_ratios": [], "unknown_groups": None,
     }  # fmt: skip
     if evaluation is not None:
         if certificate.confidence != confidence:
             certificate = clf.certificate(confidence)
-        facts |= _measured_rates(evaluation, shown_constraint(request), confidence)
+        facts |= _measured_rates(evaluation, request, confidence)
     elif certificate is not None and certificate.smallest_tolerance is not None:
         # a loaded model: the certificate was saved, its counts were not
         facts["smallest_tolerance_that_holds"] = certificate.smallest_tolerance
@@ -191,37 +223,53 @@ def _measured(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any
     return facts | {"certificate": certified, "bounds": bounds}
 
 
-def _measured_rates(evaluation: Evaluation, named: Constraint, confidence: float) -> dict[str, Any]:
-    """Return what the counts say about everyone and every group, and about the constraint whose gap is shown."""
+def _measured_rates(evaluation: Evaluation, request: FitRequest, confidence: float) -> dict[str, Any]:
+    """Return what the counts say about everyone and every group, about the gap that is shown, and about other gaps."""
+    named, people = shown_constraint(request), evaluation.people
     # a parity without groups compares nothing
-    is_comparable = bool(evaluation.people.attributes) or not isinstance(named, Parity)
-    sides = evaluation.bounds(named, confidence) if is_comparable else ()
-    if isinstance(named, Parity):
-        gap = evaluation.gap(named, confidence)
-    else:  # a cap has no difference: the largest rate itself
-        known = [(one.left.value, one.left.low, one.left.high) for one in sides if one.left.value is not None]
-        value, low, high = map(max, zip(*known, strict=True)) if known else (None, 0.0, 1.0)
-        gap = Interval(value, low, high, confidence)
-    accuracy = evaluation.accuracy(confidence).to_dict()
+    sides = evaluation.bounds(named, confidence) if people.attributes or not isinstance(named, Parity) else ()
+    bounded = [one for one in request.constraints if isinstance(one, Parity) and request.method.bounds_gap]
+    rates, limit = (
+        {rate for one in bounded for rate in one.rates},
+        max([LARGE_GAP, *(one.tolerance for one in bounded)]),
+    )
+    gaps: list[dict[str, Any]] = []
+    shown: dict[str, Any] = {}
+    for parity in [*(CONSTRAINT_TYPES[name]() for name in NOTIONS), *([named] if isinstance(named, Parity) else [])]:
+        gap, most = evaluation.widest(parity, confidence)
+        shown = {**gap.to_dict(), "worst_pair": None if most is None else most.pair}
+        is_large = gap.low > limit and not rates.issuperset(parity.rates)
+        gaps.append({"constraint": parity.name, **shown, "is_large": is_large})
+    known = [(one.left.value, one.left.low, one.left.high) for one in sides if one.left.value is not None]
+    if not isinstance(named, Parity):  # a cap has no difference: the largest rate itself
+        ends = map(max, zip(*known, strict=True)) if known else UNKNOWN.values()
+        shown = {"worst_pair": None, **dict(zip(UNKNOWN, ends, strict=True))}
     tables = {rate: evaluation.rates(rate, confidence=confidence) for rate in SHOWN_RATES}
-    # the four-fifths rule is about selection, whatever was bounded
-    ratio = evaluation.ratio("demographic_parity", confidence)
-    sizes = evaluation.counts[evaluation.people.codes].sum(axis=(1, 2))
-    impact = impact_facts(evaluation, named, gap)
-    smallest = certify(evaluation, (named,) if is_comparable else (), confidence).smallest_tolerance
+    sizes = evaluation.counts[people.codes].sum(axis=(1, 2))
+    (label, right), (decision, alike) = (evaluation.most_common(what, confidence) for what in ("label", "decision"))
+    impact = impact_facts(evaluation, named, Interval(shown["value"], shown["low"], shown["high"], confidence))
     return {
-        "accuracy": accuracy,
-        "gap": gap.to_dict(),
-        "ratio": ratio.to_dict(),
+        "accuracy": evaluation.accuracy(confidence).to_dict(),
+        "best_constant": {"decision": label, **right.to_dict()},
+        "most_common_decision": {
+            "decision": decision,
+            **alike.to_dict(),
+            "is_nearly_everyone": alike.value is not None and alike.value >= NEARLY_EVERYONE,
+        },
+        "gap": {end: shown[end] for end in UNKNOWN},
+        "worst_pair": shown["worst_pair"],
+        "gaps": gaps[: len(NOTIONS)],
+        # the four-fifths rule is about selection, whatever was bounded
+        "ratio": evaluation.ratio("demographic_parity", confidence).to_dict(),
         "groups": [
             {
                 "group": name,
                 "size": max(0, round(float(size))),
                 "rates": {rate: table[name].to_dict() for rate, table in tables.items()},
             }
-            for name, size in zip(evaluation.people.names, sizes, strict=True)
+            for name, size in zip(people.names, sizes, strict=True)
         ],
-        "smallest_tolerance_that_holds": 1.0 if smallest is None else smallest,
+        "smallest_tolerance_that_holds": max((one.left.high for one in sides), default=1.0),
         "comparisons": {"all": len(sides), "unknown": sum(one.left.value is None for one in sides)},
         **impact,
     }

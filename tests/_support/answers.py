@@ -7,8 +7,11 @@ from typing import Any
 
 from fairveil.privacy.ledger import Ledger
 
-CHANCE = {"broken", "caution", "certified", "unknown"}
+CHANCE = {"broken", "caution", "certified", "unknown", "constant"}
 """First words of the lines that noisy counts alone decide."""
+
+NAMED = {"groups", "other"}
+"""First words of the lines that name groups, whose order noisy counts decide."""
 
 
 def summary_in(folder: Path) -> dict[str, Any]:
@@ -29,6 +32,7 @@ def events_in(ledger: str | Path) -> list[object]:
 def shape_of(text: str, *, may_be_unknown: bool = True) -> str:
     """Return a text without its numbers and folders, and without what noisy counts alone decide."""
     text = re.sub(r"[^ ']*/people\.csv", "people.csv", text)
+    text = "\n".join(line for line in text.splitlines() if (line.split() or [""])[0] not in NAMED)
     if may_be_unknown:
         lines = [line for line in text.splitlines() if line.split()[:1] and line.split()[0] not in CHANCE]
         text = re.sub(r"unknown|\d\.\d+  \(95 %: \d\.\d+ to \d\.\d+\)", "#", "\n".join(lines))

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import warnings
 from dataclasses import replace
 
@@ -29,15 +30,61 @@ def selected(women, men, size=1000.0, noise_variance=9.0):
 
 @pytest.mark.parametrize(
     ("women", "tolerance", "verdict"),
-    [(0.5, 0.1, "holds"), (0.3, 0.1, "does not hold"), (0.45, 0.06, "not enough data")],
+    [
+        (0.5, 0.1, "holds"),
+        (0.3, 0.1, "does not hold"),
+        (0.45, 0.06, "not enough data"),
+        (0.45, 0.04, "measured above the tolerance"),
+    ],
 )
-def test_verdicts(women, tolerance, verdict):
-    found = certify(selected(women, 0.5), DemographicParity(tolerance))
+def test_verdicts_are_read_off_the_interval_that_is_shown(women, tolerance, verdict):
+    """The ends of each interval are the limits that decide: "0 to 2.1, at most 2.0, holds" cannot occur."""
+    evaluation = selected(women, 0.5)
+    found = certify(evaluation, DemographicParity(tolerance))
     assert (found.verdict, found.n_rows, found.confidence) == (verdict, 2000, 0.95)
-    assert found.smallest_tolerance == max(claim.upper for claim in found.claims)
-    for claim in found.claims:
-        assert claim.low < claim.value < claim.upper < claim.high
-        assert (claim.verdict == "holds") == (claim.upper <= claim.limit)
+    assert found.smallest_tolerance == max(claim.high for claim in found.claims) == evaluation.gap().high
+    for claim, one in zip(found.claims, evaluation.bounds(DemographicParity(tolerance)), strict=True):
+        assert claim.low < claim.value < claim.upper == claim.high
+        assert (claim.low, claim.high, claim.verdict) == (one.left.low, one.left.high, one.verdict)
+        assert (claim.verdict == "holds") == (claim.high <= claim.limit)
+        assert (claim.verdict == "does not hold") == (claim.low > claim.limit)
+
+
+@pytest.mark.parametrize("share", np.linspace(0.40, 0.5, 41).round(4).tolist())
+def test_no_sentence_contradicts_its_verdict_by_rounding(share):
+    """Limits are rounded outward: what is printed is above the limit exactly where the verdict is not "holds"."""
+    found = certify(selected(share, 0.5), DemographicParity(0.05))
+    most = re.search(r"(?:at most|up to) ([0-9.]+)\spoints", found.sentence)
+    if found.verdict is Verdict.BROKEN:
+        assert float(re.search(r"at least ([0-9.]+)\spoints", found.sentence)[1]) >= 5
+    else:
+        assert (float(most[1]) <= 5) == (found.verdict is Verdict.HOLDS)
+
+
+def test_the_sentence_names_groups_and_rates_not_code():
+    found = certify(selected(0.45, 0.5), DemographicParity(0.045))
+    assert (
+        "the selection rate of m (50.0\xa0%) minus that of f (45.0\xa0%) was measured at 5.00\xa0points"
+        in found.sentence
+    )
+    assert "[" not in found.sentence and "<=" not in found.sentence
+    assert [claim.words.split(" (")[0] for claim in found.claims] == [
+        "the selection rate of f",
+        "the selection rate of m",
+    ]
+    rest = certify(selected(0.45, 0.5), DemographicParity(0.1, against="rest")).claims[0]
+    assert rest.words == "the selection rate of f (45.0\xa0%) minus that of everyone but f (50.0\xa0%)"
+    rule = certify(selected(0.45, 0.5), Rule("0.8 * selection_rate[sex=m] - selection_rate[sex=f] <= 0"))
+    assert rule.claims[0].words == "" and "0.8 * selection_rate[sex=m] - selection_rate[sex=f]" in rule.sentence
+
+
+def test_a_certificate_without_words_is_still_read():
+    """Model folders of earlier versions have claims without words."""
+    found = certify(selected(0.45, 0.5), DemographicParity(0.045))
+    facts = found.to_dict()
+    for claim in facts["claims"]:
+        del claim["words"]
+    assert "selection_rate[sex=m] - selection_rate[sex=f]" in Certificate.from_dict(facts).sentence
 
 
 def test_without_bounds_nothing_is_claimed():
@@ -78,14 +125,14 @@ def test_as_many_rows_as_are_stated_would_do():
 
 def test_more_rows_do_not_help_above_the_limit():
     found = certify(selected(0.45, 0.5), DemographicParity(0.045))
-    assert (found.verdict, found.rows_needed) == ("not enough data", None)
-    assert "more rows alone would not confirm it" in found.sentence
+    assert (found.verdict, found.rows_needed) == ("measured above the tolerance", None)
+    assert "measured above its limit, but not certainly" in found.sentence
 
 
 def test_one_broken_bound_among_many_is_named():
     found = certify(selected(0.3, 0.5), [DemographicParity(0.05), FalseNegativeRateCap(0.99), Rule("accuracy >= 0.2")])
     assert found.verdict == "does not hold"
-    assert "selection_rate[sex=m] - selection_rate[sex=f] <= 0.05" in found.sentence
+    assert "the selection rate of m (50.0\xa0%) minus that of f (30.0\xa0%) was measured at 20.00" in found.sentence
     assert [claim.verdict for claim in found.claims[2:]] == ["holds", "holds"]
 
 
@@ -96,7 +143,7 @@ def test_certificates_survive_json_and_are_consistent(counts, variance):
     text = json.dumps(found.to_dict(), allow_nan=False)
     assert Certificate.from_dict(json.loads(text)) == found
     for claim in found.claims:
-        assert claim.value is None or claim.low <= claim.value <= claim.upper <= claim.high
+        assert claim.value is None or claim.low <= claim.value <= claim.upper == claim.high
     assert (found.verdict == "holds") == all(claim.upper <= claim.limit for claim in found.claims)
 
 

@@ -118,8 +118,9 @@ def test_json_is_the_summary_with_its_cautions_and_nothing_else(folder, say):
 )  # fmt: skip
 def test_bounds_of_every_kind(folder, say, options, bounds):
     said = say(*TRAIN, *options, "--epsilon", "4")
-    assert (said.code, said.err) == (0, "")
+    assert said.code == 0
     summary = summary_in(folder / "results")
+    assert (said.err == "") == (bounds != 90)  # 2,000 people are too few for ten groups, and that is said first
     assert len(summary["bounds"]) == bounds
     assert summary["epsilon_spent"] <= 4.0
     is_cap = any("cap" in option for option in options)
@@ -136,7 +137,7 @@ def test_the_gap_of_a_cap_is_the_rate_itself(folder, say):
     assert summary["bounds"][0]["bound"] == "false_negative_rate <= 0.9"
     assert summary["gap"]["value"] == summary["bounds"][0]["value"]
     assert 0 < summary["gap"]["value"] < 1
-    assert summary["gap"]["value"] < summary["smallest_tolerance_that_holds"] < summary["gap"]["high"]
+    assert summary["gap"]["value"] < summary["smallest_tolerance_that_holds"] == summary["gap"]["high"]
 
 
 def test_an_aware_rule_reads_the_sensitive_column(folder, say):

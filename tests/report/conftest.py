@@ -50,11 +50,22 @@ def group(name, base, size=2394):
     }
 
 
-def claim(bound, value, verdict, rows_needed=None):
+def claim(bound, value, verdict, rows_needed=None, words=""):
     return {
-        "bound": bound, "limit": 0.02, "value": value, "low": value - 0.0186, "high": value + 0.0186,
-        "upper": value + 0.0156, "verdict": verdict, "rows_needed": rows_needed,
+        "bound": bound, "limit": 0.02, "value": value, "low": value - 0.0186, "high": value + 0.0156,
+        "upper": value + 0.0156, "verdict": verdict, "rows_needed": rows_needed, "words": words,
     }  # fmt: skip
+
+
+def pair(rate, highest, lowest):
+    ends = [{"group": name, "value": value} for name, value in (highest, lowest)]
+    return {"rate": rate, "of_class": None, "highest": ends[0], "lowest": ends[1]}
+
+
+def gap(constraint, rate, highest, lowest, is_large=False):
+    value = highest[1] - lowest[1]
+    return {"constraint": constraint, **interval(value, 0.0156), "worst_pair": pair(rate, highest, lowest),
+            "is_large": is_large}  # fmt: skip
 
 
 def release(name, law, multiplier):
@@ -71,6 +82,7 @@ PLAN = [
      "releases": [release("outcomes", "discrete_gaussian", 3.74)], "epsilon": 0.99998, "delta": 1e-05},
 ]  # fmt: skip
 UP = "selection_rate[sex=Male] - selection_rate[sex=Female] <= 0.02"
+WORDS = "the selection rate of {} minus that of {}"
 DOWN = "selection_rate[sex=Female] - selection_rate[sex=Male] <= 0.02"
 
 
@@ -110,7 +122,16 @@ def usual_summary():
         "protects": "record", "unit": "record", "aware": True, "sensitive": ["sex"], "n_public": 48842, "plan": PLAN,
         "version": "0.1.0", "epsilon_spent_total": 0.999977621280001,
         "accuracy": {"value": 0.8418230563002681, "low": 0.8332858390091432, "high": 0.850360273591393},
-        "gap": {"value": 0.013585508747875313, "low": 0.0, "high": 0.032167073911261765},
+        "gap": {"value": 0.013585508747875313, "low": 0.0, "high": 0.0292},
+        "best_constant": {"decision": "<=50K", **interval(0.7607, 0.01)},
+        "most_common_decision": {"decision": "<=50K", **interval(0.84, 0.01), "is_nearly_everyone": False},
+        "worst_pair": pair("selection_rate", ("Male", 0.1646), ("Female", 0.151)),
+        "gaps": [
+            gap("demographic_parity", "selection_rate", ("Male", 0.1646), ("Female", 0.151)),
+            gap("true_positive_rate_parity", "true_positive_rate", ("Female", 0.801), ("Male", 0.49), is_large=True),
+            gap("false_positive_rate_parity", "false_positive_rate", ("Female", 0.07), ("Male", 0.05)),
+            gap("error_rate_parity", "error_rate", ("Male", 0.18), ("Female", 0.12)),
+        ],
         "smallest_tolerance_that_holds": 0.0292, "comparisons": {"all": 2, "unknown": 0}, "bounds": [],
         "confidence": 0.95, "private_evaluation": True, "cautions": [], "seconds": 1.097,
         "ratio": {"value": 0.917, "low": 0.812, "high": 1.0},
@@ -120,7 +141,10 @@ def usual_summary():
             "n_rows": 7326,
             "sentence": "With 7326 held-out rows it cannot be shown at 95 % confidence that every bound holds; the "
             "smallest tolerance that can be shown is 0.0292, and about 21000 held-out rows would probably do.",
-            "claims": [claim(DOWN, -0.0136, "holds"), claim(UP, 0.0136, "not enough data", 21000)],
+            "claims": [
+                claim(DOWN, -0.0136, "holds", words=WORDS.format("Female (15.1 %)", "Male (16.5 %)")),
+                claim(UP, 0.0136, "not enough data", 21000, WORDS.format("Male (16.5 %)", "Female (15.1 %)")),
+            ],
         },
         "expected_tolerance": 0.03,
         "statement": {
@@ -173,10 +197,10 @@ def many_groups_summary():
         "classes": ["low", "middle", "high"],
         "positive": "high",
     }
-    verdicts = ("holds", "does not hold", "not enough data")
+    verdicts = ("holds", "does not hold", "not enough data", "measured above the tolerance")
     given["certificate"]["claims"] = [
         claim(f"selection_rate[{one}] - selection_rate[{other}] <= 0.02", float(random.normal(0, 0.05)),
-              verdicts[(i + j) % 3])
+              verdicts[(i + j) % 4])
         for i, one in enumerate(names) for j, other in enumerate(names) if i != j
     ]  # fmt: skip
     given["certificate"]["verdict"] = "does not hold"
@@ -194,6 +218,8 @@ def not_private_summary():
         "ratio": interval(None),
         "accuracy": interval(None),
     }
+    given |= {"worst_pair": None, "gaps": [], "best_constant": {"decision": None, **interval(None)}}
+    given["most_common_decision"] = {"decision": None, **interval(None), "is_nearly_everyone": False}
     given |= {"gap": interval(None), "groups": [], "n_public": None, "private_evaluation": False}
     given |= {"impact_ratios": [], "unknown_groups": None, "model_digest": None}
     given["provenance"] |= {"owner": None, "data_reference": None}

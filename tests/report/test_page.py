@@ -68,7 +68,7 @@ def test_every_number_of_the_tables_is_in_the_summary(open_page, made, kind):
     assert browser.execute_script(VALUES, "#group-table tbody tr") == expected
     claims = {
         claim["bound"]: [
-            claim[key] for key in ("limit", "value", "low", "high", "upper", "rows_needed") if claim[key] is not None
+            claim[key] for key in ("limit", "value", "low", "high", "rows_needed") if claim[key] is not None
         ]
         for claim in summary["certificate"]["claims"]
     }
@@ -81,9 +81,15 @@ def test_cards_certificate_and_ledger_show_the_values_of_the_summary(open_page, 
     browser = open_page(report_page(summary))
     accuracy, gap, ledger = summary["accuracy"], summary["gap"], summary["ledger"]
     expected = {
-        "#card-accuracy": [accuracy["value"], accuracy["low"], accuracy["high"]],
+        "#card-accuracy": [
+            accuracy["value"],
+            accuracy["low"],
+            accuracy["high"],
+            summary["best_constant"]["value"],
+        ],
         "#card-gap": [gap["value"], gap["low"], gap["high"], summary["tolerance"]],
-        "#card-privacy": [summary["epsilon_spent"], summary["delta"]],
+        "#card-privacy": [summary["epsilon_spent"], summary["epsilon_spent_total"], summary["delta"]],
+        "#ever-spent": [summary["epsilon_spent_total"]],
         "#smallest": [summary["certificate"]["smallest_tolerance"]],
         "#expected": [summary["expected_tolerance"]],
         "#spent": [summary["epsilon_spent"]],
@@ -95,6 +101,9 @@ def test_cards_certificate_and_ledger_show_the_values_of_the_summary(open_page, 
     }
     for selector, values in expected.items():
         assert browser.execute_script(VALUES, selector) == [values], selector
+    ends = [[one["worst_pair"][end]["value"] for end in ("highest", "lowest")] for one in summary["gaps"]]
+    gaps = [[one["value"], one["low"], one["high"], *pair] for one, pair in zip(summary["gaps"], ends, strict=True)]
+    assert browser.execute_script(VALUES, "#gap-table tbody tr") == gaps
     for part, row in zip(summary["plan"], browser.execute_script(VALUES, "#plan tbody tr"), strict=True):
         noise = [release["noise_multiplier"] for release in part["releases"]]
         assert row == [
@@ -104,6 +113,61 @@ def test_cards_certificate_and_ledger_show_the_values_of_the_summary(open_page, 
             *noise,
             part["epsilon"],
         ]
+
+
+def test_a_green_badge_never_stands_alone_on_a_constant_rule(open_page, made):
+    """A rule that decides the same for nearly everyone says so beside its verdict, and beside its accuracy."""
+    summary = made.usual()
+    summary["certificate"]["verdict"] = "holds"
+    assert not open_page(report_page(summary)).execute_script("return document.querySelectorAll('.verdict.bad').length")
+    summary["most_common_decision"] |= {"decision": "yes", "value": 0.996, "is_nearly_everyone": True}
+    browser = open_page(report_page(summary))
+    for place, words in (
+        ("#card-gap", "nearly constant rule"),
+        ("#card-accuracy", "yes for 99.6\xa0% of people"),
+        ("#certificate .lead", "nearly constant rule"),
+    ):
+        badges = browser.execute_script(
+            "return [...document.querySelectorAll(arguments[0] + ' .verdict.bad')].map(x => x.innerText)", place
+        )
+        assert [words in badge for badge in badges] == [True], place
+    assert "it hardly distinguishes anybody" in browser.execute_script(
+        "return document.querySelector('.prose').innerText"
+    )
+
+
+def test_ever_spent_is_as_large_as_this_training(open_page, made):
+    browser = open_page(report_page(made.usual() | {"epsilon_spent_total": 3.4}))
+    sizes = browser.execute_script(
+        "return [...document.querySelectorAll('#card-privacy .big')].map(x => getComputedStyle(x).fontSize)"
+    )
+    assert len(sizes) == 2 and len(set(sizes)) == 1
+    assert "3.40" in browser.execute_script("return document.querySelector('#ever-spent').innerText")
+
+
+def test_the_two_groups_that_differ_most_are_named_in_words(open_page, made):
+    browser = open_page(report_page(made.usual()))
+    words = "selected most often: male 16.5\xa0%; least often: female 15.1\xa0%"
+    for place in ("#card-gap", "#overview .prose", "#groups"):
+        said = browser.execute_script("return document.querySelector(arguments[0]).innerText", place)
+        assert words in said.lower(), place
+    said = browser.execute_script("return document.querySelector('#other-gaps').innerText")
+    assert "The largest difference in true positive rates is 31.1" in said and "Female 80.1" in said
+    assert "error rates" not in said  # not certainly large
+
+
+def test_many_claims_can_be_opened_and_do_not_stand_first(open_page, made):
+    browser = open_page(report_page(made.many()))
+    shown = "return [...document.querySelectorAll('.claim')].filter(x => !x.closest('details')).length"
+    assert browser.execute_script(shown) == 4
+    assert browser.execute_script("return document.querySelectorAll('.claim').length") == 18 * 17
+
+
+def test_the_tile_never_contradicts_its_badge_by_rounding(made):
+    """An upper limit just above the tolerance is not printed as the tolerance."""
+    page = report_page(made.usual() | {"gap": {"value": 0.0136, "low": 0.00499, "high": 0.020004}})
+    tile = page[page.index('id="card-gap"') : page.index('id="card-privacy"')]
+    assert ">2.01<" in tile and ">0.49<" in tile and ">2.00</data></p>" in tile
 
 
 def test_the_first_words_say_whether_decisions_read_the_sensitive_column(open_page, made):

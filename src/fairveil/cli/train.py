@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from fairveil._durable import replace_together
 from fairveil._random import Key
 from fairveil.certificates import check_confidence
@@ -33,6 +35,7 @@ from fairveil.errors import (
     BadStructureError,
     InvalidParameterError,
     MissingPublicFactError,
+    SmallTableWarning,
     ToleranceNotMetWarning,
 )
 from fairveil.fair_classifier import FairClassifier
@@ -44,7 +47,7 @@ from fairveil.privacy.ledger import Ledger, units_of
 from fairveil.report.card import model_card
 from fairveil.report.page import report_page
 from fairveil.report.privacy_text import different_units_caution
-from fairveil.report.text import explanation, file_options, training_text
+from fairveil.report.text import CHECK_NOTE, explanation, file_options, training_text
 from fairveil.summary import guarantee_of
 
 TRACE, KEY, REPORT, CARD = "constraint_trace.csv", "key", "report.html", "model-card.md"
@@ -149,7 +152,10 @@ def train(options: TrainOptions) -> None:
     run = replace(run, cautions=cautions)
     check_outputs([options.out / name for name in RESULTS], run.source.inputs(ledger, schema=options.schema))
     with results_in(options.out, RESULTS) as stage:
-        guarantee_of(run.classifier.request(), run.classifier.planned())  # refuses what it must before it is paid
+        request = run.classifier.request()
+        guarantee_of(request, run.classifier.planned())  # refuses what it must before it is paid
+        if request.caution is not None:
+            typer.echo(f"caution: {request.caution}", err=True)
         started = time.perf_counter()
         fit_run(run, run.source.file(), Ledger(ledger))
         summary = keep_results(run, run.classifier, stage, started, started - STARTED)
@@ -162,7 +168,8 @@ def explain(options: TrainOptions) -> None:
     """Print the plan, what it guarantees, and whether it fits the ledger; no row is read."""
     run = prepare_run(options)
     plan = run.classifier.planned()
-    facts = guarantee_of(run.classifier.request(), plan) | {"cautions": []}
+    request = run.classifier.request()
+    facts = guarantee_of(request, plan) | {"cautions": [] if request.caution is None else [request.caution]}
     ledger = run.source.ledger(options.ledger, options.out)
     past = Ledger(ledger).units if ledger.is_file() else ()
     planned = units_of(plan.charges() if plan.is_private else ())
@@ -170,9 +177,12 @@ def explain(options: TrainOptions) -> None:
         facts["cautions"].append(different_units_caution(ledger.name, past, planned))
     words = ["train" if word == "explain" else word for word in sys.argv[1:]]
     words += [] if "--out" in words else ["--out", "results"]
-    lines = [explanation(facts, f"'fairveil train {run.source.name}'")]
-    lines += [f"  caution    {sentence}" for sentence in facts["cautions"]]
-    say(options.as_json, facts, "\n".join([*lines, f"Next: {shlex.join(['fairveil', *words])}"]))
+    check = ["check", options.data, *(["--schema", str(options.schema)] if options.schema is not None else [])]
+    lines = [explanation(facts, f"'fairveil train {run.source.name}'"), f"Next: {shlex.join(['fairveil', *words])}"]
+    lines.append(
+        f"      {shlex.join(['fairveil', *check])}{file_options(options.delimiter, options.encoding)}  {CHECK_NOTE}"
+    )
+    say(options.as_json, facts, "\n".join(lines))
 
 
 def fit_run(run: Run, file: Path, ledger: Ledger) -> None:
@@ -181,9 +191,9 @@ def fit_run(run: Run, file: Path, ledger: Ledger) -> None:
     options = run.options
     progress = iter if options.as_json or not sys.stderr.isatty() else progress_over("training")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the summary says it
-        kind = {"delimiter": options.delimiter, "encoding": options.encoding}
-        run.classifier.fit_file(file, progress=progress, **kind)
+        for kind in (ToleranceNotMetWarning, SmallTableWarning):  # the summary says it
+            warnings.simplefilter("ignore", kind)
+        run.classifier.fit_file(file, delimiter=options.delimiter, encoding=options.encoding, progress=progress)
 
 
 def keep_results(run: Run, clf: FairClassifier, stage: Path, started: float, before: float = 0.0) -> dict[str, Any]:

@@ -4,12 +4,15 @@ The counts are (group x label x decision) with the group codes of a `Population`
 groups and, last, people of none of them. Names and values are fairlearn's where it has them.
 
 An interval holds the error of sampling people and the noise on the counts; where a rate is of too few people, the left
-side is unknown, never 0.
+side is unknown, never 0. One convention for all: each end holds at the stated confidence. Of accuracy, rates and shares
+both ends hold together; of gaps, ratios and bounds each holds by itself, and these ends are the limits that decide: a
+bound holds if its whole interval is within the limit, and is broken if the whole interval is above it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +20,8 @@ from fairveil._typing import Float64Array
 from fairveil._validation import check_choice
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, bounds_of, groups_of
-from fairveil.fairness.limits import estimate_ratio, left_sides, range_of
-from fairveil.fairness.rates import Bound, Population, Rate
+from fairveil.fairness.limits import LeftSide, estimate_ratio, left_sides, range_of
+from fairveil.fairness.rates import SMALLEST_GROUP, Bound, Population, Rate
 from fairveil.report.notebook import Table, evaluation_table
 
 SHOWN_RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
@@ -27,7 +30,7 @@ SHOWN_RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "a
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with the interval that holds the truth at the stated confidence; None means unknown."""
+    """A value with its interval, whose ends each hold at the stated confidence; a value of None is unknown."""
 
     value: float | None
     low: float
@@ -44,6 +47,7 @@ class Verdict(StrEnum):
 
     HOLDS = "holds"
     BROKEN = "does not hold"
+    ABOVE = "measured above the tolerance"
     UNKNOWN = "not enough data"
     MEASURED = "measured"
     NOT_REQUESTED = "nothing was asked"
@@ -51,10 +55,23 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class BoundEstimate:
-    """A bound and what noisy counts say of its left side."""
+    """A bound and what noisy counts say of its left side.
+
+    Attributes
+    ----------
+    bound : Bound
+    left : Interval
+        The left side; its ends are the limits that decide.
+    rates : tuple of float or None
+        The measured rates of the left side, in its order; None if one is of too few people.
+    verdict : Verdict
+        Whether the whole interval is on one side of the limit, and if not, whether the measured value is above it.
+    """
 
     bound: Bound
     left: Interval
+    rates: tuple[float | None, ...]
+    verdict: Verdict
 
     @property
     def limit(self) -> float:
@@ -62,11 +79,17 @@ class BoundEstimate:
         return self.bound.limit
 
     @property
-    def verdict(self) -> Verdict:
-        """Whether the whole interval is on one side of the limit."""
-        if self.left.high <= self.limit:
-            return Verdict.HOLDS
-        return Verdict.BROKEN if self.left.low > self.limit else Verdict.UNKNOWN
+    def pair(self) -> dict[str, Any] | None:
+        """What is compared if that is one rate of two groups: its name, its class, and the people and rate of each."""
+        (weight, rate), *others = self.bound.terms
+        if weight != 1 or [(w, one.name, one.of_class) for w, one in others] != [(-1, rate.name, rate.of_class)]:
+            return None
+        names = [", ".join(group for _, group in one.where) or "everyone" for _, one in self.bound.terms]
+        ends = [
+            {"group": f"everyone but {name}" if one.rest else name, "value": value}
+            for name, (_, one), value in zip(names, self.bound.terms, self.rates, strict=True)
+        ]
+        return {"rate": rate.name, "of_class": rate.of_class, "highest": ends[0], "lowest": ends[1]}
 
     @property
     def smallest_tolerance(self) -> float:
@@ -93,7 +116,7 @@ class Evaluation:
     >>> counts = np.array([[[400, 100], [100, 400]], [[300, 200], [50, 450]], [[0, 0], [0, 0]]])
     >>> gap = Evaluation(counts, 4.0, people).gap("demographic_parity")
     >>> round(gap.value, 3), round(gap.low, 3), round(gap.high, 3)
-    (0.15, 0.105, 0.194)
+    (0.15, 0.105, 0.187)
     """
 
     counts: Float64Array
@@ -117,8 +140,23 @@ class Evaluation:
 
     def accuracy(self, confidence: float = 0.95) -> Interval:
         """Return the share of right decisions."""
-        (found,) = self._estimates([Bound(((1.0, Rate("accuracy")),), 1.0)], confidence)
-        return found.left
+        (found,) = self._estimates([Bound(((1.0, Rate("accuracy")),), 1.0)], (1 + confidence) / 2)
+        return replace(found.left, confidence=confidence)
+
+    def most_common(self, what: str = "label", confidence: float = 0.95) -> tuple[str, Interval]:
+        """Return the most common label (or "decision"), and the share of people who have it.
+
+        The share of the most common label is the accuracy of the best rule that decides the same for everyone.
+        """
+        axis = ("decision", "label").index(check_choice("what", what, ("decision", "label")))
+        counts, n_cells = self.counts.sum(axis=(0, axis + 1)), self.people.n_groups * self.people.n_classes
+        size, noise = float(counts.sum()), n_cells * self.noise_variance * np.array([1.0, self.people.n_classes - 1])
+        most = int(np.argmax(counts))
+        if size < SMALLEST_GROUP + 3 * np.sqrt(noise.sum()):
+            return self.people.classes[most], Interval(None, 0.0, 1.0, confidence)
+        share = LeftSide(np.ones(1), counts[[most]] / size, np.array([size]), noise[:1], noise[1:])
+        low, high = (float(end((1 + confidence) / 2)) for end in (share.lower, share.upper))
+        return self.people.classes[most], Interval(float(share.value), low, high, confidence)
 
     def rates(
         self, rate: str = "selection_rate", attribute: str | None = None, confidence: float = 0.95
@@ -126,34 +164,42 @@ class Evaluation:
         """Return one rate (of the positive class) in every group of an attribute, or in every intersection."""
         names = self.people.names if attribute is None else self.people.attribute(attribute).groups
         groups = groups_of(self.people, attribute) if names else []
-        found = [self._estimates([Bound(((1.0, Rate(rate, group)),), 1.0)], confidence) for group in groups]
-        return {name: one.left for name, (one,) in zip(names, found, strict=True)}
+        each = [Bound(((1.0, Rate(rate, group)),), 1.0) for group in groups]
+        found = [self._estimates([one], (1 + confidence) / 2)[0].left for one in each]
+        return {name: replace(one, confidence=confidence) for name, one in zip(names, found, strict=True)}
 
     def gap(self, constraint: str | Parity = "demographic_parity", confidence: float = 0.95) -> Interval:
         """Return the largest difference that a parity compares, over its rates (and classes, if many).
 
-        Groups that are too small are left out; the interval is so wide that all comparisons hold at once.
+        Groups that are too small are left out. The high end is the smallest tolerance that holds for the others.
         """
+        return self.widest(constraint, confidence)[0]
+
+    def widest(
+        self, constraint: str | Parity = "demographic_parity", confidence: float = 0.95
+    ) -> tuple[Interval, BoundEstimate | None]:
+        """Return the gap of a parity, and the comparison that differs most, larger rate first; None if unknown."""
         bounds = [Bound(((1.0, one), (-1.0, other)), 0.0) for one, other in self._comparisons(constraint)]
-        found = [one.left for one in self._estimates(bounds, confidence)]
-        known = [left for left in found if left.value is not None]
+        known = [one for one in self._estimates(bounds, confidence) if one.left.value is not None]
         if not known:
-            return Interval(None, 0.0, 1.0, confidence)
-        value, low, high = (max(sides) for sides in zip(*((x.value, x.low, x.high) for x in known), strict=True))
-        return Interval(value, max(0.0, low), high, confidence)
+            return Interval(None, 0.0, 1.0, confidence), None
+        # the largest of all limits needs no correction for several comparisons (docs/proofs/certificates.md)
+        low, high = max(one.left.low for one in known), max(one.left.high for one in known)
+        most = max(known, key=lambda one: one.left.value or 0.0)
+        return Interval(most.left.value, max(0.0, low), high, confidence), most
 
     def ratio(self, constraint: str | Parity = "demographic_parity", confidence: float = 0.95) -> Interval:
         """Return the smallest ratio of two rates that a parity compares: 0.8 or more is the four-fifths rule.
 
-        Its low end is the largest ratio that a bound `ratio * one - other <= 0` supports (Fieller's idea).
+        Its low end is the largest ratio that the bounds `ratio * one - other <= 0` support (Fieller's idea).
         """
         pairs = list(self._comparisons(constraint))
-        level = 1 - (1 - confidence) / max(2, len(pairs))
+        of_high_end = 1 - (1 - confidence) / max(1, len(pairs))  # any pair may seem the smallest by chance
         found = []
         for one, other in pairs:
             side, is_known = left_sides(((1.0, other), (1.0, one)), self.counts, self.noise_variance, self.people)
             if is_known:
-                found.append(estimate_ratio(side, level))
+                found.append(estimate_ratio(side, confidence, of_high_end))
         values = [value for value, _, _ in found if value is not None]
         if not values:
             return Interval(None, 0.0, 1.0, confidence)
@@ -165,7 +211,7 @@ class Evaluation:
     ) -> tuple[BoundEstimate, ...]:
         """Return, for every inequality of any constraints, its left side, its limit, and whether it holds.
 
-        All intervals hold at once, so "every bound says yes" has the stated confidence.
+        "Every bound holds" and "some bound is broken" each have the stated confidence.
         """
         return self._estimates(bounds_of(constraint, self.people), confidence)
 
@@ -199,18 +245,26 @@ class Evaluation:
         return constraint.comparisons(self.people) if self.people.attributes else ()
 
     def _estimates(self, bounds: Sequence[Bound], confidence: float) -> tuple[BoundEstimate, ...]:
-        """Return every bound's left side; the intervals are so wide that all of them hold at once (Bonferroni).
+        """Return every bound's left side, with the limits that decide.
 
-        Unknown bounds count too: which ones are known depends on the noise.
+        "All hold" needs no correction for several bounds, "some is broken" does (docs/proofs/certificates.md). Unknown
+        bounds count too: which ones are known depends on the noise.
         """
-        sums = [frozenset(bound.terms) for bound in bounds]
-        # one interval speaks for a sum and for its negative
-        n_statements = len({frozenset({one, frozenset((-weight, rate) for weight, rate in one)}) for one in sums})
-        level = 1 - (1 - confidence) / (2 * max(1, n_statements))  # of each end
+        of_low_end = 1 - (1 - confidence) / max(1, len(bounds))
         estimates = []
         for bound in bounds:
             side, is_known = left_sides(bound.terms, self.counts, self.noise_variance, self.people)
-            value = float(side.value) if is_known else None
-            ends = (float(side.lower(level)), float(side.upper(level))) if is_known else range_of(bound.terms)
-            estimates.append(BoundEstimate(bound, Interval(value, *ends, confidence)))
+            value, verdict = None, Verdict.UNKNOWN
+            rates: tuple[float | None, ...] = (None,) * len(bound.terms)
+            if not is_known:
+                low, high = range_of(bound.terms)
+            else:
+                value, low, high = float(side.value), float(side.lower(of_low_end)), float(side.upper(confidence))
+                rates = tuple(np.clip(side.rates, 0.0, 1.0).tolist())
+                verdict = Verdict.ABOVE if value > bound.limit else Verdict.UNKNOWN
+            if high <= bound.limit:
+                verdict = Verdict.HOLDS
+            elif low > bound.limit:
+                verdict = Verdict.BROKEN
+            estimates.append(BoundEstimate(bound, Interval(value, low, high, confidence), rates, verdict))
         return tuple(estimates)

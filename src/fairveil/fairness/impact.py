@@ -81,7 +81,7 @@ def impact_ratios(
             ratio = Interval(1.0, 1.0, 1.0, confidence)
         elif place in known:
             side = LeftSide(np.ones(2), chosen[pairs] / sizes[pairs], sizes[pairs], inside[pairs], outside[pairs])
-            value, low, high = estimate_ratio(side, level)
+            value, low, high = estimate_ratio(side, level, level)
             if value is not None:
                 ratio = Interval(min(1.0, value), low, min(1.0, high), confidence)
             elif chosen[place] > 0:  # all others were never selected
@@ -116,8 +116,8 @@ def unknown_groups(evaluation: Evaluation, constraint: Constraint, confidence: f
     if is_known.any():
         above, below, inside, outside = (part[is_known] for part in (above, below, inside, outside))
         side = LeftSide(np.array([1.0, -1.0]), above / below, below, inside, outside)
-        level = 1 - (1 - confidence) / max(2, len(pairs))
-        value, low, high = (float(part.max()) for part in (side.value, side.lower(level), side.upper(level)))
+        level = 1 - (1 - confidence) / len(pairs)  # as for the gap: only "above" needs a correction for several pairs
+        value, low, high = (float(part.max()) for part in (side.value, side.lower(level), side.upper(confidence)))
         worst = Interval(value, max(0.0, low), high, confidence)
     return UnknownGroups(size, share, worst)
 

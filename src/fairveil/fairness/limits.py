@@ -326,8 +326,10 @@ def times_as_many(side: LeftSide | SharedSide, limit: float, level: float) -> fl
     return math.exp(high)
 
 
-def estimate_ratio(pair: LeftSide | SharedSide, level: float) -> tuple[float | None, float, float]:
-    """Return the first rate over the second with its limits, each at this level.
+def estimate_ratio(
+    pair: LeftSide | SharedSide, of_low_end: float, of_high_end: float
+) -> tuple[float | None, float, float]:
+    """Return the first rate over the second with its limits, each at its level.
 
     The low end is the largest ratio r for which `r * second - first <= 0` is shown, the high end the smallest for which
     `first - r * second <= 0` is; above 1 it is infinite, for then it is not the smaller of two ratios. Of a rate beside
@@ -335,8 +337,10 @@ def estimate_ratio(pair: LeftSide | SharedSide, level: float) -> tuple[float | N
     """
     rates = np.clip(pair.rates, 0.0, 1.0)
     first, second = float(rates[..., 0].min()), float(rates[..., 1].max())
-    low = _true_up_to(lambda ratio: bool((replace(pair, weights=np.array([-1.0, ratio])).upper(level) <= 0).all()))
-    high = _true_up_to(lambda ratio: bool((replace(pair, weights=np.array([1.0, -ratio])).upper(level) > 0).all()))
+    low = _true_up_to(lambda ratio: bool((replace(pair, weights=np.array([-1.0, ratio])).upper(of_low_end) <= 0).all()))
+    high = _true_up_to(
+        lambda ratio: bool((replace(pair, weights=np.array([1.0, -ratio])).upper(of_high_end) > 0).all())
+    )
     return (first / second if second > 0 else None), low, (high if high < 1 else math.inf)
 
 

@@ -26,24 +26,30 @@ def finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def fixed(value: Any, digits: int = 4, thousands: str = "") -> str:
+def fixed(value: Any, digits: int = 4, thousands: str = "", toward: str = "nearest") -> str:
     """Return a number with a fixed count of digits, and what separates its thousands.
+
+    Ends of intervals are rounded outward (`toward` "down" or "up"), so that a limit never seems to be kept that is not.
 
     Examples
     --------
-    >>> fixed(0.5), fixed(None), fixed(-0.00001), whole(48842)
-    ('0.5000', 'unknown', '0.0000', '48,842')
+    >>> fixed(0.5), fixed(None), fixed(-0.00001), whole(48842), fixed(0.02001, toward="up")
+    ('0.5000', 'unknown', '0.0000', '48,842', '0.0201')
     """
     number = finite(value)
     if number is None:
         return UNKNOWN
+    if toward != "nearest":  # a billionth of a digit is an error of the computer's arithmetic
+        unit, slack = 10.0**digits, 1e-9
+        whole_part = math.ceil(number * unit - slack) if toward == "up" else math.floor(number * unit + slack)
+        number = whole_part / unit
     text = f"{number:{thousands}.{digits}f}"
     if not text.strip("-0."):
         text = text.removeprefix("-")
     return text.replace("-", MINUS)
 
 
-def percent(value: Any, digits: int | None = 1, unit: str = f"{SPACE}%") -> str:
+def percent(value: Any, digits: int | None = 1, unit: str = f"{SPACE}%", toward: str = "nearest") -> str:
     r"""Return a fraction in hundredths, by default as a percentage; without `digits`, as many as it needs.
 
     Examples
@@ -54,7 +60,7 @@ def percent(value: Any, digits: int | None = 1, unit: str = f"{SPACE}%") -> str:
     number = finite(value)
     if number is None:
         return UNKNOWN
-    return (compact(100 * number, 6) if digits is None else fixed(100 * number, digits)) + unit
+    return (compact(100 * number, 6) if digits is None else fixed(100 * number, digits, toward=toward)) + unit
 
 
 whole = partial(fixed, digits=0, thousands=",")

@@ -36,6 +36,7 @@ from fairveil.report.charts import (
 )
 from fairveil.report.evidence_text import BUDGET_CAPTION, IMPACT_LIMITS, UNSIGNED
 from fairveil.report.formatting import DASH, UNKNOWN, compact, finite, fixed, level
+from fairveil.report.headlines import COMPARED, extremes, other_gaps
 from fairveil.report.privacy_text import neighbor_wording, privacy_promise
 from fairveil.report.text import (
     ATTRIBUTE_LIMITS,
@@ -52,13 +53,15 @@ NEEDED = (
     "against", "rules", "asked", "epsilon", "delta", "epsilon_spent", "epsilon_replace_one", "neighbours", "protects",
     "unit", "aware", "sensitive", "n_public", "plan", "version", "epsilon_spent_total", "accuracy", "gap",
     "comparisons", "confidence", "private_evaluation", "cautions", "seconds", "ratio", "groups", "certificate",
-    "expected_tolerance", "statement", "ledger", "timing", "noise_statements", "aims_at_zero",
+    "expected_tolerance", "statement", "ledger", "timing", "noise_statements", "aims_at_zero", "best_constant",
+    "most_common_decision", "worst_pair", "gaps",
 )  # fmt: skip
 FIRST_RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
-CLAIM_ORDER = {"does not hold": 0, "not enough data": 1, "holds": 2}
+CLAIM_ORDER = {"does not hold": 0, "measured above the tolerance": 1, "not enough data": 2, "holds": 3}
 GROUPS_PER_CHART = 20
 MOST_GROUPS = 60
-MOST_CLAIMS = 16
+MOST_CLAIMS = 4
+"""Claims that are shown at once: one attribute of two groups, and one more bound or two; the rest can be opened."""
 FOUR_FIFTHS = 0.8
 TRACE_COLUMNS = ("step", "bound", "value", "low", "high", "limit", "multiplier")
 MOST_BOUNDS = 8
@@ -94,7 +97,10 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
     facts = plain_facts("summary", summary, NEEDED)
     budget_chart = _budget_chart(facts)
     claims = [] if facts["certificate"] is None else facts["certificate"]["claims"]
-    claims = sorted(claims, key=lambda claim: CLAIM_ORDER.get(claim["verdict"], 0))
+    # those that need attention first, and of these the furthest above their limit
+    claims = sorted(
+        claims, key=lambda claim: (CLAIM_ORDER.get(claim["verdict"], 0), claim["limit"] - (claim["value"] or 0.0))
+    )
     neighbor = neighbor_wording(facts)
     found = list(dict.fromkeys(name for group in facts["groups"] for name in group["rates"]))
     rates = [name for name in FIRST_RATES if name in found]
@@ -120,6 +126,9 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
         awareness=awareness(facts["sensitive"], facts["aware"]),
         gap_name=gap_name(facts["constraint"], facts["against"]),
         overview=overview(facts),
+        pair=None if facts["worst_pair"] is None else extremes(facts["worst_pair"]),
+        other_gaps=other_gaps(facts),
+        compared=COMPARED,
         is_cap=facts["constraint"].endswith("_cap"),
         neighbor=neighbor,
         promise=privacy_promise(facts["epsilon_spent"], facts["delta"], neighbor),
@@ -338,9 +347,13 @@ def _environment() -> Environment:
     }
     for name in NUMBER_FILTERS:
         words: Callable[..., str] = getattr(formatting, name)
-        environment.filters[name] = lambda value, *more, words=words: marked(value, words(value, *more))
+        environment.filters[name] = lambda value, *more, words=words, **options: marked(
+            value, words(value, *more, **options)
+        )
         environment.filters[f"{name}_text"] = words
-    environment.filters["worded"] = lambda value, name: environment.filters[name](value)
+    environment.filters["worded"] = lambda value, name, digits=None, toward="nearest": environment.filters[name](
+        value, *(() if digits is None else (digits,)), toward=toward
+    )
     environment.filters["verdict_badge"] = lambda verdict: VERDICT_BADGES.get(verdict, ("none", DASH, verdict))
     environment.filters["day"] = day
     environment.filters["measurement"] = measurement

@@ -214,7 +214,7 @@ def spending_lines(facts: Mapping[str, Any]) -> list[str]:
     ]
     if "epsilon_spent_total" in facts:
         total = epsilon_or_none(facts["epsilon_spent_total"])
-        lines.append(f"  ever spent {total} on these people, at delta {delta:g}")
+        lines.append(f"  ever spent {total} at delta {delta:g}, by everything released from these people")
     return lines
 
 

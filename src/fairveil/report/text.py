@@ -1,7 +1,8 @@
 """Every other text of the terminal and the report: facts in, plain English out.
 
 Functions take plain facts, such as a summary, and return text. They import nothing heavy, so that any package may use
-them. Sentences about privacy are in `privacy_text`; a certificate says itself what is certified.
+them. Sentences about privacy are in `privacy_text`, those on what a result amounts to in `headlines`; a certificate
+says itself what is certified.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from fairveil.report.formatting import DASH, compact, finite, percent, points
+from fairveil.report.formatting import DASH, compact, finite, fixed, percent, points
+from fairveil.report.headlines import COMPARED, extremes, listed, other_gaps
 from fairveil.report.privacy_text import (
     cover_lines,
     epsilon_or_none,
@@ -20,20 +22,14 @@ from fairveil.report.privacy_text import (
 MOST_SHOWN = 5
 """Bounds that the terminal lists; `--json` lists all."""
 
+CHECK_NOTE = "# values outside the schema's bounds, groups and classes, counted exactly for the data holder"
+
 Facts = Mapping[str, Any]
 
-COMPARED = {
-    "demographic_parity": "selection rates",
-    "equalized_odds": "true and false positive rates",
-    "true_positive_rate_parity": "true positive rates",
-    "false_positive_rate_parity": "false positive rates",
-    "false_negative_rate_parity": "false negative rates",
-    "error_rate_parity": "error rates",
-    "precision_parity": "precision",
-}
 VERDICT_BADGES = {
     "holds": ("good", "✓", "holds"),
     "does not hold": ("bad", "✕", "does not hold"),
+    "measured above the tolerance": ("unsure", "▲", "measured above the tolerance"),
     "not enough data": ("unsure", "?", "not enough data"),
     "nothing was asked": ("none", DASH, "no bound requested"),
 }
@@ -42,6 +38,8 @@ VERDICT_BADGES = {
 CERTIFIED = {
     "holds": "The certificate confirms that every requested bound holds.",
     "does not hold": "The certificate finds that a requested bound does not hold.",
+    "measured above the tolerance": "A requested bound was measured above its limit; with so few held-out rows, chance "
+    "may explain it.",
     "measured": "No bound was requested; the certificate says how large a gap may be, not that it is small enough.",
     "not enough data": "There are too few held-out rows to confirm the requested bounds or to refute them.",
 }
@@ -125,17 +123,6 @@ TRACE_WORDING = {
 # --- phrases that several texts share ---------------------------------------------------------------------------------
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return names as a sentence lists them.
-
-    Examples
-    --------
-    >>> listed(["sex", "race", "age"])
-    'sex, race and age'
-    """
-    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
-
-
 def reading(facts: Facts) -> str:
     """Return whether decisions may read the sensitive columns, for the line `decisions` of the terminal."""
     columns = listed(facts["sensitive"]) or "any sensitive column"
@@ -154,10 +141,11 @@ def number(value: float | None) -> str:
 
 
 def interval(facts: Facts, confidence: float) -> str:
-    """Return a measured value with its interval for the terminal."""
+    """Return a measured value with its interval for the terminal, whose ends are rounded outward."""
     if facts["value"] is None:
         return "unknown"
-    return f"{facts['value']:.4f}  ({100 * confidence:g} %: {facts['low']:.4f} to {facts['high']:.4f})"
+    low, high = fixed(facts["low"], toward="down"), fixed(facts["high"], toward="up")
+    return f"{fixed(facts['value'])}  ({100 * confidence:g} %: {low} to {high})"
 
 
 def gap_name(constraint: str, against: str | None) -> str:
@@ -172,17 +160,19 @@ def gap_name(constraint: str, against: str | None) -> str:
 # --- certificates -----------------------------------------------------------------------------------------------------
 
 
-def _certificate_lines(certificate: Facts | None) -> list[str]:
+def _certificate_lines(certificate: Facts | None, decided: Facts | None = None) -> list[str]:
+    """Return the line on what is certified; a verdict on a rule that is nearly a constant does not stand alone."""
     if certificate is None or not certificate["claims"]:
         return []
-    speaks_alone = certificate["verdict"] in {"not enough data", "measured"}
-    lead = "" if speaks_alone else f"{certificate['verdict']}: "
+    lead = f"{certificate['verdict']}: " if certificate["verdict"] in {"holds", "does not hold"} else ""
+    if lead and decided is not None and decided["is_nearly_everyone"]:
+        lead = f"{lead[:-2]}, but {percent(decided['value'])} of people get the same decision: "
     return [f"  certified  {lead}{certificate['sentence']}"]
 
 
 def certificate_text(facts: Facts, ledger: Path) -> str:
     """Return what `fairveil certify` found on other people, the claims nearest their limit first."""
-    claims = sorted(facts["claims"], key=lambda claim: claim["limit"] - claim["upper"])
+    claims = sorted(facts["claims"], key=lambda claim: claim["limit"] - claim["high"])
     counts = "exact, not private" if facts["epsilon"] is None else "noisy"
     level = f"{100 * facts['confidence']:g} % confidence"
     lines = [
@@ -191,13 +181,13 @@ def certificate_text(facts: Facts, ledger: Path) -> str:
         f"  decisions  {reading(facts)}",
         *_certificate_lines(facts),
     ]
-    for claim in claims[: 2 * MOST_SHOWN]:
+    for claim in claims[:MOST_SHOWN]:
         lines.append(
-            f"  {claim['verdict']:15} {claim['bound']}; measured {number(claim['value'])}, at most "
-            f"{claim['upper']:.4f} ({level})"
+            f"  {claim['verdict']:15} {claim['words'] or claim['bound']}; measured {number(claim['value'])}, at most "
+            f"{fixed(claim['high'], toward='up')} ({level}), limit {claim['limit']:g}"
         )
-    if len(claims) > 2 * MOST_SHOWN:
-        lines.append(f"  ... and {len(claims) - 2 * MOST_SHOWN} more, none closer to its limit: --json lists all")
+    if len(claims) > MOST_SHOWN:
+        lines.append(f"  ... and {len(claims) - MOST_SHOWN} more, none closer to its limit: --json lists all")
     lines.append("  assumes    that nobody here was in the training data, which fairveil cannot see from these rows")
     if facts["protects"] == "attribute":
         lines.append(
@@ -251,6 +241,8 @@ def audit_text(facts: Facts) -> str:
 def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Path, option: str = "") -> str:
     """Return the results of a finished training for the terminal, and what to do next."""
     confidence, compared, certificate = summary["confidence"], summary["comparisons"], summary["certificate"]
+    constant = summary["best_constant"]
+    everyone = f"accuracy of {constant['decision']!r} for everyone"
     measured = f"measured {'privately ' if summary['private_evaluation'] else ''}on held-out rows"
     if certificate is None:
         measured = "not measured: no rows were held out"
@@ -263,26 +255,32 @@ def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Pat
         aim = "moves it towards 0 and" if summary["aims_at_zero"] else "does not bound it:"
         requested = f"{summary['method']} {aim} measures it"
     private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
-    if summary["protects"] == "attribute" and summary["epsilon"] is not None:
+    if summary["protects"] == "attribute" and private == "private":
         hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
+    pairs = [summary["worst_pair"]] if summary["worst_pair"] else []
     lines = [
         f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
         f"  decisions  {reading(summary)}",
+        *(f"  caution    {sentence}" for sentence in summary["cautions"]),
         f"  accuracy   {interval(summary['accuracy'], confidence)}, {measured}",
+        *([f"  constant   {interval(constant, confidence)}, {everyone}"] if constant["decision"] is not None else []),
         f"  gap        {interval(summary['gap'], confidence)}, {summary['constraint'].replace('_', ' ')}; {requested}",
+        *(f"  groups     {extremes(pair)}" for pair in pairs),
+        *(f"  other gap  {sentence}" for sentence in other_gaps(summary)),
     ]
-    if compared["all"]:  # which lines there are may depend on public facts alone
+    if compared["all"]:
         lines += [
             f"  ratio      {interval(summary['ratio'], confidence)}, smallest over largest (four fifths: 0.8)",
             f"  compared   {compared['all']} pairs or rates, {compared['unknown']} with too few rows to decide",
         ]
-    broken = [bound for bound in summary["bounds"] if bound["holds"] == "no"]
+    # of groups that are compared the certificate names the two that differ most
+    claims = (certificate or {"claims": []})["claims"]
+    broken = [one for one in claims if one["verdict"] == "does not hold" and not one["words"]][:MOST_SHOWN]
     timing = ", ".join(f"{name} {seconds:.1f}" for name, seconds in summary["timing"].items())
     lines += [
-        *_certificate_lines(certificate),
+        *_certificate_lines(certificate, summary["most_common_decision"]),
+        *(f"  broken     {one['bound']}; measured {number(one['value'])}" for one in broken),
         *(f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}" for one in summary["noise_statements"]),
-        *(f"  broken     {one['bound']}; measured {number(one['value'])}" for one in broken[:MOST_SHOWN]),
-        *(f"  caution    {sentence}" for sentence in summary["cautions"]),
         *spending_lines(summary),
         f"  seconds    {summary['seconds']:.1f} ({timing})",
         f"Report: {out / 'report.html'}",
@@ -319,6 +317,7 @@ def explanation(facts: Facts, command: str = "fit") -> str:
         lines.append("  certifies  cannot be predicted: declare n_public in the schema, or --n-public, if it is public")
     if facts["certification_chance"] is not None:
         lines.append(f"  chance     {percent(facts['certification_chance'], 0)} that the request will be certified")
+    lines += [f"  caution    {sentence}" for sentence in facts.get("cautions", ())]
     lines += [f"  size       {size}; {percent(facts['holdout'], 0)} held out", *spending_lines(facts)]
     lines += [
         f"  chooses    the best of a secret number of runs (Poisson, {mean:g} on average), each by a random candidate; "
@@ -485,12 +484,25 @@ def overview(summary: Facts) -> list[str]:
     if not summary["private_evaluation"]:
         how = "without noise, which is not private"
     accurate = f"On rows that it had not seen it is right {percent(accuracy)} of the time, measured {how}."
+    constant, decided = summary["best_constant"], summary["most_common_decision"]
+    if constant["value"] is not None:
+        accurate += (
+            f" Deciding {constant['decision']} for everyone would be right {percent(constant['value'])} of the time."
+        )
+    if decided["is_nearly_everyone"]:
+        accurate += (
+            f" It decides {decided['decision']} for {percent(decided['value'])} of the people, so it hardly "
+            "distinguishes anybody."
+        )
     if accuracy is None:
         accurate = "How often it is right was not measured: no rows, or too few, were held out."
     name, gap = gap_name(summary["constraint"], summary["against"]), finite(summary["gap"]["value"])
     tolerance = finite(summary["tolerance"])
-    requested = "no tolerance was requested" if tolerance is None else f"at most {points(tolerance)} was requested"
-    fair = f"The {name} was measured as {points(gap)}; {requested}."
+    requested = "no tolerance was requested" if tolerance is None else f"at most {points(tolerance, 2)} was requested"
+    fair = f"The {name} was measured as {points(gap, 2)}; {requested}."
+    if summary["worst_pair"] is not None:
+        pair = extremes(summary["worst_pair"])
+        fair += f" {pair[:1].upper()}{pair[1:]}."
     if gap is None:
         fair = f"The {name} is unknown."
     certified = "Nothing is certified, because no rows were held out."
@@ -506,4 +518,8 @@ def overview(summary: Facts) -> list[str]:
             f"{hidden[:1].upper()}{hidden[1:]} stays hidden up to epsilon {compact(spent, 3)} at delta "
             f"{compact(summary['delta'])}{public}."
         )
+        total = finite(summary["epsilon_spent_total"])
+        if total is not None:
+            released = "that this process" if summary["ledger"].get("in_memory") else "ever"
+            private += f" With everything {released} released from these people, epsilon is {compact(total, 3)}."
     return [trained, accurate, fair, certified, private]
