@@ -63,8 +63,8 @@ def impact_ratios(
 ) -> tuple[CategoryImpact, ...]:
     """Return for every group of an attribute, or every intersection, how often it is selected beside the others.
 
-    Categories of too few people are unknown, and no other is compared with them. The intervals of all ratios hold at
-    once; those of rates and shares each by itself.
+    Categories of too few people are unknown, and no other is compared with them. Each end of an interval holds at the
+    stated confidence, as everywhere (`Evaluation.ratio`).
     """
     people, rates = evaluation.people, evaluation.rates("selection_rate", attribute, confidence)
     members = np.array([people.members(group) for group in groups_of(people, attribute)])
@@ -81,7 +81,7 @@ def impact_ratios(
             ratio = Interval(1.0, 1.0, 1.0, confidence)
         elif place in known:
             side = LeftSide(np.ones(2), chosen[pairs] / sizes[pairs], sizes[pairs], inside[pairs], outside[pairs])
-            value, low, high = estimate_ratio(side, level, level)
+            value, low, high = estimate_ratio(side, confidence, level)
             if value is not None:
                 ratio = Interval(min(1.0, value), low, min(1.0, high), confidence)
             elif chosen[place] > 0:  # all others were never selected
