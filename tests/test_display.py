@@ -46,9 +46,8 @@ def summary(method="dp2dp", epsilon=1.0, gap=0.02, accuracy=0.8, model="linear",
         "protects": "record", "unit": "record", "sensitive": ["sex"], "aware": True, "confidence": 0.95,
         "ledger": {"epsilon_spent_total": 2.0, "epsilon_spent_total_replace_one": 4.0},
         "method": method, "model": model, "epsilon": epsilon, "tolerance": tolerance, "accuracy": interval(accuracy),
-        "gap": interval(gap), "certificate": None, "smallest_tolerance_that_holds": 0.05,
-        "epsilon_spent": epsilon, "seconds": 1.0,
-        "command": "",
+        "gap": interval(gap), "certificate": None, "smallest_tolerance_that_holds": 0.05, "epsilon_spent": epsilon,
+        "seconds": 1.0, "command": "",
     }  # fmt: skip
 
 
