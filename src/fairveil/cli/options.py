@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 GROUPS = {
-    "Data": ("data", "file", "target", "schema", "n_public", "delimiter", "encoding"),
+    "Data": ("data", "file", "target", "positive", "schema", "n_public", "delimiter", "encoding", "formats"),
     "Privacy": ("epsilon", "epsilons", "delta", "unit", "protects", "ledger"),
-    "Fairness": ("sensitive", "aware", "constraint", "tolerance", "tolerances", "against", "rule"),
+    "Fairness": ("sensitive", "cuts", "aware", "constraint", "tolerance", "tolerances", "against", "rule"),
     "Model": ("subject", "method", "methods", "model", "key"),
     "Evidence": (
         "holdout", "confidence", "repeats", "adaptive", "summary", "yes", "owner", "purpose", "card", "reasons",
