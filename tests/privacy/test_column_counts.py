@@ -106,7 +106,7 @@ def test_a_missing_column_is_named(tmp_path, rng):
 def test_too_little_budget_says_so(tmp_path, rng):
     ledger = Ledger()
     with pytest.raises(MissingPublicFactError, match="spend more"):
-        draft_privately(people(tmp_path, rng), DraftRequest("y", ("g",)), 1e-3, 1e-6, ledger)
+        draft_privately(people(tmp_path, rng), DraftRequest("y", ("g",)), 0.01, 1e-6, ledger)
     assert len(ledger.entries) == 1  # the look was paid for
 
 

@@ -59,7 +59,7 @@ CODED_SHARE = 1 / 16
 """The share of epsilon that pays for the classes, and as much for the groups: whether they show must not depend on how
 many other columns there are. Half of epsilon pays for counts, and what is left for the other texts."""
 
-MOST_NEEDED_ROWS = 10**6
+MOST_NEEDED_ROWS = 10**5
 """A private draft at which a class must have more rows to show is refused, unless so many rows are declared."""
 
 ONE_SIDED = 0.8
