@@ -30,7 +30,7 @@ from fairveil import (
     make_biased_mixture,
 )
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError, SealedLedgerError
-from fairveil.persistence import FORMAT, _checksum
+from fairveil.persistence import FORMAT, _checksum, model_digest
 from fairveil.training.tuning import Tuning
 
 # Noise decides now and then that a bound seems broken; the tests of the estimators behind are about the warning.
@@ -383,6 +383,27 @@ def test_strange_files_are_refused_and_run_nothing(kept, tmp_path, name, what):
     assert outcome_of(kept, folder)
     (folder / name).unlink()
     assert outcome_of(kept, folder)
+
+
+def test_the_digest_of_a_model_is_what_sha256sum_prints(kept, tmp_path):
+    said = subprocess.run(
+        "sha256sum model.json params.safetensors | sha256sum",
+        shell=True,
+        check=True,
+        cwd=kept[0],
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert said.split()[0] == model_digest(kept[0]) == model_digest(copied(kept, tmp_path))
+    for name in ("model.json", "params.safetensors"):
+        folder = copied(kept, tmp_path)
+        content = bytearray((folder / name).read_bytes())
+        content[-1] ^= 1
+        (folder / name).write_bytes(content)
+        assert model_digest(folder) != model_digest(kept[0])
+        (folder / name).unlink()
+        with pytest.raises(BadStructureError, match="Expected a file of a model"):
+            model_digest(folder)
 
 
 def test_what_is_no_folder_is_refused(kept, tmp_path):

@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     from fairveil.data.datasets import Dataset, load_dataset, make_biased_mixture, make_separated_groups
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, Where
     from fairveil.display import CertificateDisplay, FrontierDisplay
-    from fairveil.errors import FairveilError, MemoryLedgerWarning, ToleranceNotMetWarning, UnpricedSearchWarning
+    from fairveil.errors import (
+        FairveilError,
+        MemoryLedgerWarning,
+        ToleranceNotMetWarning,
+        UnknownGroupWarning,
+        UnpricedSearchWarning,
+    )
     from fairveil.fair_classifier import FairClassifier
     from fairveil.fairness.constraints import (
         DemographicParity,
@@ -122,6 +128,7 @@ _HOMES = {
     "ToleranceNotMetWarning": "errors",
     "TruePositiveRateParity": "fairness.constraints",
     "Tuning": "training.tuning",
+    "UnknownGroupWarning": "errors",
     "UnpricedSearchWarning": "errors",
     "Where": "data.schema",
     "fewest_changes": "methods.decoupled_parity",
@@ -186,6 +193,7 @@ __all__ = [
     "ToleranceNotMetWarning",
     "TruePositiveRateParity",
     "Tuning",
+    "UnknownGroupWarning",
     "UnpricedSearchWarning",
     "Where",
     "__version__",

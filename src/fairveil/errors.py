@@ -16,6 +16,7 @@
 
     ToleranceNotMetWarning           a warning: the released rule breaks a requested bound (also UserWarning)
     UnpricedSearchWarning            a warning: after a search, no total can be stated (also UserWarning)
+    UnknownGroupWarning              a warning: predict met groups that the schema does not name (also UserWarning)
     MemoryLedgerWarning              a warning: the privacy ledger is lost when the process ends (also UserWarning)
 
 Every message says what was expected, what was got, and what to do next. No message quotes a value of a record, and none
@@ -108,6 +109,13 @@ class UnpricedSearchWarning(UserWarning):
 
 class ToleranceNotMetWarning(UserWarning):
     """The released rule breaks a requested bound by more than noise can explain."""
+
+
+class UnknownGroupWarning(UserWarning):
+    """More than a few rows passed to predict hold no group that the schema names.
+
+    Unlike all other messages it states a count of rows: predict answers about the rows of whoever calls it.
+    """
 
 
 @contextmanager

@@ -99,6 +99,17 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
         ) from problem
 
 
+def model_digest(folder: Path) -> str:
+    """Return the SHA-256 digest of a model folder: of what `sha256sum model.json params.safetensors` prints in it.
+
+    Anybody can compute it without fairveil: `cd model; sha256sum model.json params.safetensors | sha256sum`.
+    """
+    sizes = {FACTS: MOST_FACTS_BYTES, WEIGHTS: MOST_WEIGHTS_BYTES}
+    files = {name: read_bounded(folder / name, "a file of a model", most) for name, most in sizes.items()}
+    lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items()]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
 def read_facts(folder: Path) -> dict[str, Any]:
     """Return the facts in a folder; refuse what was cut off, changed, or written by another version."""
     try:

@@ -304,45 +304,40 @@ def dot_chart(
     rule : float, optional
         A dashed vertical line.
     """
-    bottom = ROW * len(dots)
-    rows = [part for place, dot in enumerate(dots) for part in _dot_row(dot, ROW * place, scale, band, rule)]
+    bottom, rows = ROW * len(dots), []
+    for place, dot in enumerate(dots):
+        top = ROW * place
+        start, middle, end = top + 20, top + 29, top + 38
+        rows += [line(along(scale.at(tick)), start, along(scale.at(tick)), end, class_="grid") for tick in scale.ticks]
+        if band is not None:
+            low, high = scale.at(band[0]), scale.at(band[1])
+            rows.append(
+                tag("rect", x=along(low), y=start, width=f"{(RIGHT - EDGE) * (high - low):.3f}%", height=end - start,
+                    class_="band", data_low=exact(band[0]), data_high=exact(band[1]))
+            )  # fmt: skip
+        if rule is not None:
+            at = along(scale.at(rule))
+            rows.append(line(at, start, at, end, class_="rule", data_value=exact(rule)))
+        # A long name comes in two lengths, of which the page shows the one that fits.
+        short, long = clip_text(dot.label, SHORT_NAME), clip_text(dot.label, LONG_NAME)
+        names = {"name": short} if short == long else {"name short": short, "name long": long}
+        parts = [
+            tag("rect", x="0", y=top + 1, width="100%", height=ROW - 2, class_="hit", rx=4),
+            *(tag("text", name, x="0.8%", y=top + 15, class_=kind) for kind, name in names.items()),
+            tag("text", dot.words, x="99.2%", y=top + 15, class_="amount end"),
+            line(along(0), middle, along(1), middle, class_="track"),
+        ]
+        ends, value = dot.interval.ends, dot.interval.value
+        if ends is not None:
+            parts.append(line(along(scale.at(ends[0])), middle, along(scale.at(ends[1])), middle, class_="whisker"))
+        if value is not None:  # an unknown value has words but no dot
+            parts.append(tag("circle", cx=along(scale.at(value)), cy=middle, r=5.5, class_="dot"))
+        rows.append(
+            tag("g", *parts, class_="mark unknown" if value is None else "mark", tabindex=0, role="img",
+                aria_label=f"{dot.label}: {dot.words}", data_group=dot.label, **_data(dot.interval))
+        )  # fmt: skip
     axis = [_tick(words(tick), scale.at(tick), bottom + 18) for tick in scale.ticks]
     return chart(identity, title, description, bottom + 26, *rows, *axis)
-
-
-def _dot_row(dot: Dot, top: float, scale: Scale, band: tuple[float, float] | None, rule: float | None) -> list[Markup]:
-    """Return a row: grid, band and rule first, then the words and the dot; an unknown value has words but no dot."""
-    start, middle, end = top + 20, top + 29, top + 38
-    places = [along(scale.at(tick)) for tick in scale.ticks]
-    row = [line(place, start, place, end, class_="grid") for place in places]
-    if band is not None:
-        low, high = scale.at(band[0]), scale.at(band[1])
-        row.append(
-            tag("rect", x=along(low), y=start, width=f"{(RIGHT - EDGE) * (high - low):.3f}%", height=end - start,
-                class_="band", data_low=exact(band[0]), data_high=exact(band[1]))
-        )  # fmt: skip
-    if rule is not None:
-        place = along(scale.at(rule))
-        row.append(line(place, start, place, end, class_="rule", data_value=exact(rule)))
-    # A long name comes in two lengths, of which the page shows the one that fits.
-    short, long = clip_text(dot.label, SHORT_NAME), clip_text(dot.label, LONG_NAME)
-    names = {"name": short} if short == long else {"name short": short, "name long": long}
-    parts = [
-        tag("rect", x="0", y=top + 1, width="100%", height=ROW - 2, class_="hit", rx=4),
-        *(tag("text", name, x="0.8%", y=top + 15, class_=kind) for kind, name in names.items()),
-        tag("text", dot.words, x="99.2%", y=top + 15, class_="amount end"),
-        line(along(0), middle, along(1), middle, class_="track"),
-    ]
-    ends, value = dot.interval.ends, dot.interval.value
-    if ends is not None:
-        parts.append(line(along(scale.at(ends[0])), middle, along(scale.at(ends[1])), middle, class_="whisker"))
-    if value is not None:
-        parts.append(tag("circle", cx=along(scale.at(value)), cy=middle, r=5.5, class_="dot"))
-    mark = tag(
-        "g", *parts, class_="mark unknown" if value is None else "mark", tabindex=0, role="img",
-        aria_label=f"{dot.label}: {dot.words}", data_group=dot.label, **_data(dot.interval),
-    )  # fmt: skip
-    return [*row, mark]
 
 
 def _tick(words: str, fraction: float, height: float, left: float = EDGE) -> Markup:
