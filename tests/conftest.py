@@ -41,7 +41,7 @@ MARKS = {
         "research/test_fair_smooth.py", "training/test_tuning.py", "privacy/test_selection.py",
         "privacy/test_attribute.py", "privacy/test_group_gradients.py", "privacy/test_moments.py",
         "models/test_bound.py", "methods/*/test_recipe.py", "methods/raco/test_plan.py", "cli/test_structure.py",
-        "methods/test_tables.py",
+        "methods/test_explanations.py", "methods/test_tables.py",
     ],
     "statistical": [
         "certificates/test_coverage.py", "privacy/test_noise.py", "privacy/test_noise_laplace.py",

@@ -173,6 +173,7 @@ def test_decisions_that_must_not_read_the_group_do_not(people, few, method):
         assert np.array_equal(clf.predict_proba(other), law)
 
 
+@pytest.mark.filterwarnings("ignore::fairveil.errors.UnknownGroupWarning")
 @pytest.mark.parametrize("method", ["auto", "raco", "parity"])
 def test_people_of_no_known_group_are_decided_by_the_model(people, few, method):
     clf = fair(people, DemographicParity(0.05), method=method, epsilon=math.inf).fit(*few)

@@ -23,6 +23,7 @@ TABLES = {
     "answers the holder": (
         *(f"data/{name}.py" for name in ("drafting", "guessing", "inspection", "datasets")),
         *(f"cli/{name}.py" for name in ("schema", "predict")),
+        "methods/explanations.py",
     ),
     "randomness": ("_random.py",),
     "tries code of others": ("privacy/probes.py", "methods/probing.py"),

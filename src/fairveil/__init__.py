@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         MemoryLedgerWarning,
         SmallTableWarning,
         ToleranceNotMetWarning,
+        UnknownGroupWarning,
         UnpricedSearchWarning,
     )
     from fairveil.fair_classifier import FairClassifier
@@ -132,6 +133,7 @@ _HOMES = {
     "ToleranceNotMetWarning": "errors",
     "TruePositiveRateParity": "fairness.constraints",
     "Tuning": "training.tuning",
+    "UnknownGroupWarning": "errors",
     "UnpricedSearchWarning": "errors",
     "Where": "data.schema",
     "draft_schema": "data.drafting",
@@ -200,6 +202,7 @@ __all__ = [
     "ToleranceNotMetWarning",
     "TruePositiveRateParity",
     "Tuning",
+    "UnknownGroupWarning",
     "UnpricedSearchWarning",
     "Where",
     "__version__",

@@ -17,6 +17,7 @@
     SmallTableWarning                a warning: the tolerance will probably not be certified (also UserWarning)
     ToleranceNotMetWarning           a warning: the released rule breaks a requested bound (also UserWarning)
     UnpricedSearchWarning            a warning: after a search, no total can be stated (also UserWarning)
+    UnknownGroupWarning              a warning: predict met groups that the schema does not name (also UserWarning)
     MemoryLedgerWarning              a warning: the privacy ledger is lost when the process ends (also UserWarning)
 
 Every message says what was expected, what was got, and what to do next. No message quotes a value of a record, and none
@@ -113,6 +114,13 @@ class SmallTableWarning(UserWarning):
 
 class ToleranceNotMetWarning(UserWarning):
     """The released rule breaks a requested bound by more than noise can explain."""
+
+
+class UnknownGroupWarning(UserWarning):
+    """More than a few rows passed to predict hold no group that the schema names.
+
+    Unlike all other messages it states a count of rows: predict answers about the rows of whoever calls it.
+    """
 
 
 @contextmanager

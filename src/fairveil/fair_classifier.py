@@ -1,13 +1,14 @@
 """FairClassifier: one budget in; a private and fair classifier, and the evidence for both, out."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -228,12 +229,13 @@ class FairClassifier(SearchAwareEstimator):
         X : data frame of any kind, or array
             The columns that the schema names.
         sensitive_features : array or data frame, optional
-            The groups, if they are not columns of `X`. Records of no known group are decided by the model alone.
+            The groups, if they are not columns of `X`. Records of no known group are decided by the model alone; if
+            these are more than a few, `UnknownGroupWarning` says how many.
         record_ids : array, optional
             Identifies each record for randomized rules: the same id and key always give the same decision.
         """
         check_is_fitted(self, "estimator_")
-        return self.estimator_.predict(X, sensitive_features, record_ids)
+        return self.estimator_._decide(X, sensitive_features, record_ids)
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the model's class probabilities; for a randomized rule, the distribution of its decision.
@@ -242,6 +244,70 @@ class FairClassifier(SearchAwareEstimator):
         """
         check_is_fitted(self, "estimator_")
         return self.estimator_.predict_proba(X, sensitive_features)
+
+    def reasons(
+        self,
+        X: Any,
+        n: int = 3,
+        sensitive_features: Any = None,
+        record_ids: Any = None,
+        typical: Mapping[str, Any] | None = None,
+    ) -> pd.DataFrame:
+        """Return each decision with the columns that cost an unfavorable one the most points.
+
+        Parameters
+        ----------
+        X : data frame of any kind, or array
+            As in `predict`.
+        n : int
+            How many reasons to name at most.
+        sensitive_features : array or data frame, optional
+            As in `predict`.
+        record_ids : array, optional
+            As in `predict`.
+        typical : mapping of column to value, optional
+            Public values to compare these columns with, instead of the best value: ``typical={"capital_gain": 0}``.
+
+        Returns
+        -------
+        DataFrame
+            One row for each record: `prediction`; `note`, which says whether the decision was randomized or differs
+            from the largest probability, and why; then `reason_1` (a column's name) and `points_1`, up to `n`. Reasons
+            are empty, and points 0, for favorable decisions and for those that a random draw made against the score.
+
+        Notes
+        -----
+        The points of a column are what the score would gain if this column alone had its typical value, else its best
+        value among those that the schema names. Both are public, so reasons tell nothing about other people. They are
+        about the model's score, not about the rule's thresholds, and as private as the rows. If a sensitive column is
+        a reason, its points are those in the score, while the person's group stays what it is. A classifier that was
+        fitted elsewhere is refused.
+
+        Examples
+        --------
+        >>> from fairveil import DemographicParity, FairClassifier, load_dataset
+        >>> people = load_dataset("adult")
+        >>> clf = FairClassifier(DemographicParity(tolerance=0.05), sensitive="sex", aware=True, schema=people.schema)
+        >>> table = clf.fit(people.X, people.y).reasons(people.X.head(100), n=2)
+        >>> list(table.columns)
+        ['prediction', 'note', 'reason_1', 'points_1', 'reason_2', 'points_2']
+        """
+        check_is_fitted(self, "estimator_")
+        return self.estimator_.reasons(X, n, sensitive_features, record_ids, typical)
+
+    def shapes(self) -> pd.DataFrame:
+        """Return the points that each value of each column adds to a linear model's score; free of privacy cost.
+
+        Returns
+        -------
+        DataFrame
+            The columns `column`, `kind`, `level`, `group` (empty unless each group has a model of its own) and
+            `points`, in units of log-odds of the favorable class (with more than two classes, against the mean of the
+            others). The most influential column comes first, the intercept last. A record's points and the intercept
+            add up to its score.
+        """
+        check_is_fitted(self, "estimator_")
+        return self.estimator_.shapes()
 
     @property
     def key_(self) -> Key | None:

@@ -14,6 +14,7 @@ from fairveil.fairness.evaluation import SHOWN_RATES, Evaluation, Interval
 from fairveil.fairness.impact import impact_facts
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.base import AnyPlan
+from fairveil.methods.explanations import shape_facts
 from fairveil.models import MODELS, Decoupled
 from fairveil.privacy.ledger import Ledger, LedgerState, total_epsilon, units_of
 from fairveil.privacy.selection import TunedPlan
@@ -169,6 +170,7 @@ def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, An
         "private_evaluation": evaluation is not None and clf.plan_.is_private,
         **measured,
         "noise_statements": estimator.noise_statements(request.constraints, confidence),
+        "shapes": shape_facts(estimator._predictor, is_bounded=True),
     }
 
 

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from fairveil import FairClassifier
 from fairveil.data.readers import CHUNK_ROWS
+from fairveil.persistence import model_digest
 
-COLUMNS = ["prediction", "p_<=50K", "p_>50K"]
+CHANCES = ["p_<=50K", "p_>50K"]
+COLUMNS = ["prediction", *CHANCES, "note"]
 WAYS = ("aware", "unaware", "parity", "plain")
 N_NEW = 200
 
@@ -46,7 +49,7 @@ def written(path: str) -> pd.DataFrame:
     """Read decisions back, numbers to the last digit."""
     if path.endswith(".parquet"):
         return pd.read_parquet(path)
-    return pd.read_csv(path, dtype=str).astype(dict.fromkeys(COLUMNS[1:], float))
+    return pd.read_csv(path, dtype=str, keep_default_na=False).astype(dict.fromkeys(CHANCES, float))
 
 
 def same(found: pd.DataFrame, expected: pd.DataFrame) -> bool:
@@ -61,7 +64,7 @@ def test_decisions_are_those_of_the_loaded_model_row_by_row(new, models, decided
     clf, found = opened(models, way), decided("new.csv", way)
     assert list(found.columns) == COLUMNS
     assert np.array_equal(found["prediction"], clf.predict(new))
-    assert np.array_equal(found[COLUMNS[1:]], clf.predict_proba(new))
+    assert np.array_equal(found[CHANCES], clf.predict_proba(new))
     assert found["prediction"].nunique() == 2, "one class alone would hide a wrong order"
 
 
@@ -91,9 +94,9 @@ def test_csv_and_parquet_are_written_alike(new, models, say, decided):
     found = decided("new.csv")
     assert say("predict", models / "aware" / "model", "new.csv", "--out", "decisions.csv").code == 0
     lines = Path("decisions.csv").read_text().splitlines()
-    assert lines[0] == ",".join(COLUMNS)
+    assert lines[0] == ",".join([*COLUMNS, "model_digest"])
     assert len(lines) == 1 + N_NEW
-    assert same(written("decisions.csv"), found)
+    assert same(written("decisions.csv").drop(columns="model_digest"), found)
 
 
 def test_another_delimiter(new, decided):
@@ -107,7 +110,7 @@ def test_more_rows_than_one_chunk(new, models, say, decided):
     n_copies = CHUNK_ROWS // N_NEW + 2
     pd.concat([new] * n_copies).to_csv("many.csv", index=False)
     assert say("predict", models / "aware" / "model", "many.csv", "--out", "decisions.csv").code == 0
-    found = written("decisions.csv")
+    found = written("decisions.csv").drop(columns="model_digest")
     assert len(found) == n_copies * N_NEW > CHUNK_ROWS
     assert same(found, pd.concat([expected] * n_copies))
 
@@ -123,7 +126,7 @@ def test_nobody_gets_no_decision(new, models, say, way, kind):
         said = say("predict", models / way / "model", f"nobody.{kind}", "--out", out, "--json")
         assert (said.code, said.err) == (0, "")
         assert json.loads(said.out)["n_rows"] == 0
-    assert Path("decisions.csv").read_text() == ",".join(COLUMNS) + "\n"
+    assert Path("decisions.csv").read_text() == ",".join([*COLUMNS, "model_digest"]) + "\n"
     assert list(pd.read_parquet("decisions.parquet").columns) == COLUMNS
 
 
@@ -133,6 +136,126 @@ def test_exactly_one_chunk_and_one_row_more(new, decided):
         many = new.iloc[np.arange(n_rows) % N_NEW]
         many.to_parquet("many.parquet")
         assert same(decided("many.parquet"), one.iloc[np.arange(n_rows) % N_NEW])
+
+
+# --- ids, notes, reasons and the model's digest ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def with_ids(tmp_path_factory, people, facts, inside) -> Path:
+    """The results of a training whose schema names an id column, and whose decisions are drawn at random."""
+    place = tmp_path_factory.mktemp("ids")
+    people.assign(person=range(len(people))).to_csv(place / "people.csv", index=False)
+    facts.model_copy(update={"id_column": "person"}).write(place / "schema.toml")
+    asked = ("train", "people.csv", "--schema", "schema.toml", "--epsilon", "9", "--aware", "--out", "results")
+    assert inside(*asked, "--method", "parity", "--tolerance", "0.01", cwd=place).code == 0
+    return place / "results"
+
+
+@pytest.mark.parametrize("out", ["decisions.csv", "decisions.parquet"])
+def test_the_id_stands_first_if_the_schema_names_one(new, with_ids, say, out):
+    ids = [f"0{place:04d}" for place in range(N_NEW)]
+    new.assign(person=ids).to_csv("new.csv", index=False)
+    assert say("predict", with_ids / "model", "new.csv", "--out", out).code == 0
+    found = written(out)
+    assert found.columns[0] == "person"
+    assert list(found["person"]) == ids
+    new.to_csv("new.csv", index=False)  # without ids there is nothing to carry
+    assert say("predict", with_ids / "model", "new.csv", "--out", out).code == 0
+    assert written(out).columns[0] == "prediction"
+
+
+def test_missing_ids_of_a_whole_chunk_keep_the_type_of_the_column(new, with_ids, say):
+    rows = new.iloc[np.arange(CHUNK_ROWS + 5) % N_NEW]
+    rows.assign(person=[None] * CHUNK_ROWS + list("abcde")).to_parquet("new.parquet")
+    assert say("predict", with_ids / "model", "new.parquet", "--out", "decisions.parquet").code == 0
+    found = pd.read_parquet("decisions.parquet")
+    assert found["person"].isna().sum() == CHUNK_ROWS and list(found["person"].tail(5)) == list("abcde")
+
+
+def test_every_file_names_the_model_that_decided(new, models, say, decided):
+    folder = models / "aware" / "model"
+    decided("new.csv")
+    kept = pq.read_schema("decisions.parquet").metadata
+    assert kept[b"fairveil_model_digest"].decode() == model_digest(folder)
+    assert set(json.loads(kept[b"fairveil_notes"])) >= {"fairness rule", "randomized", "unknown group"}
+    said = say("predict", folder, "new.csv", "--out", "decisions.csv", "--json")
+    assert json.loads(said.out)["model_digest"] == model_digest(folder)
+    assert set(written("decisions.csv")["model_digest"]) == {model_digest(folder)[:16]}
+    assert model_digest(folder) in say("predict", folder, "new.csv", "--out", "decisions.csv").out
+    assert model_digest(folder) != model_digest(models / "plain" / "model")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_note_says_which_decision_is_not_the_largest_probability(new, models, say, decided, way):
+    found = decided("new.csv", way)
+    largest = np.array(["<=50K", ">50K"])[found[CHANCES].to_numpy().argmax(axis=1)]
+    differs = found["prediction"] != largest
+    text = say("predict", models / way / "model", "new.csv", "--out", "decisions.csv").out
+    assert ("may differ from the largest probability" in text) == (way != "plain")
+    assert (found["note"] == np.where(differs, "fairness rule", "")).all()
+
+
+def test_the_note_says_which_decision_was_drawn_at_random(new, with_ids, say):
+    new.assign(person=range(N_NEW)).to_csv("new.csv", index=False)
+    asked = ("predict", with_ids / "model", "new.csv", "--out", "decisions.parquet", "--reasons", 1)
+    assert "some decisions are drawn at random; the column note says which" in say(*asked).out
+    found = pd.read_parquet("decisions.parquet")
+    drawn = found[CHANCES].max(axis=1) < 1
+    assert drawn.any() and (found["note"].str.startswith("randomized") == drawn).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_reasons_are_those_of_python(new, models, decided, way):
+    found = decided("new.csv", way, "--reasons", 2, "--typical", "capital_gain=0")
+    assert list(found.columns) == [*COLUMNS, "reason_1", "points_1", "reason_2", "points_2"]
+    expected = opened(models, way).reasons(new, n=2, typical={"capital_gain": 0})
+    assert same(found[expected.columns], expected)
+    denied = (found["prediction"] == "<=50K") & (found["note"] != "randomized against the score")
+    assert (found.loc[denied, "reason_1"] != "").all() and (found.loc[~denied, "reason_1"] == "").all()
+    assert b"fairveil_points" in pq.read_schema("decisions.parquet").metadata
+
+
+def test_the_text_and_the_json_say_what_points_are(new, models, say):
+    asked = ("predict", models / "aware" / "model", "new.csv", "--out", "decisions.csv", "--reasons", 3)
+    assert "for every decision but >50K. A point is one unit of the log-odds" in say(*asked).out
+    assert json.loads(say(*asked, "--json").out)["reasons"] == {"n": 3, "favorable": ">50K", "points": "log-odds"}
+    assert "reasons" not in say(*asked[:-2]).out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--reasons", -1), ("--reasons", 99), ("--typical", "age"), ("--reasons", 1, "--typical", "aeg=1"),
+     ("--reasons", 1, "--typical", "sex=?")],
+)  # fmt: skip
+def test_reasons_that_cannot_be(folder, new, models, is_refused, options):
+    asked = ("predict", models / "aware" / "model", "new.csv", "--out", "decisions.csv", *options)
+    assert "Expected" in is_refused(folder, asked)
+
+
+@pytest.mark.parametrize("way", ["aware", "parity"])
+def test_unknown_groups_are_counted_and_said(new, models, say, way):
+    asked = ("predict", models / way / "model", "new.csv", "--out", "decisions.csv")
+    assert f"0 of {N_NEW} rows hold no group that the schema names" in say(*asked).out
+    new.assign(sex=new["sex"].str.lower()).to_csv("new.csv", index=False)
+    text = say(*asked).out
+    assert f"  groups     {N_NEW} of {N_NEW} rows hold no group that the schema names" in text
+    assert f"Caution: {N_NEW} of {N_NEW} rows (100.0 %) hold no group" in text and "sex (Female, Male)" in text
+    assert "these counts are about the people of this table: keep them as private as their data" in text
+    facts = json.loads(say(*asked, "--json").out)
+    assert facts["n_unknown_groups"] == N_NEW and len(facts["cautions"]) == 1
+    assert facts["unknown_categories"]["sex"] == N_NEW and facts["unknown_categories"]["race"] == 0
+    assert written("decisions.csv")["note"].str.endswith("unknown group").all()
+
+
+@pytest.mark.parametrize("way", ["unaware", "plain"])
+def test_groups_that_are_not_read_are_not_counted(new, models, say, way):
+    new.assign(sex="x", race="x").to_csv("new.csv", index=False)
+    asked = ("predict", models / way / "model", "new.csv", "--out", "decisions.csv")
+    facts = json.loads(say(*asked, "--json").out)
+    assert facts["n_unknown_groups"] is None and facts["cautions"] == []
+    assert facts["unknown_categories"]["race"] == N_NEW
+    assert "  groups " not in say(*asked).out
 
 
 # --- what is said and left behind -----------------------------------------------------------------------------------
@@ -289,6 +412,11 @@ def line(number: int, change: Callable[[bytes], bytes]) -> Callable[[], None]:
     return spoil
 
 
+def without_groups(text: str) -> list[str]:
+    """Return what was said but for unknown groups, which are counted: the one thing that values change."""
+    return [one for one in text.splitlines() if not one.startswith(("  groups ", "Caution: "))]
+
+
 VALUES = {
     "not numbers": put("age", "NaN", "inf", "-inf", "forty", "1e999", "9" * 10**5, ""),
     "out of bounds": put("age", "-1e300", "1e300"),
@@ -311,7 +439,9 @@ def test_a_bad_value_changes_no_message(new, models, say, way, name):
     asked = ("predict", models / way / "model", "new.csv", "--out", "decisions.csv")
     clean = say(*asked)
     VALUES[name]()
-    assert say(*asked) == clean
+    found = say(*asked)
+    assert (found.code, found.err) == (clean.code, clean.err)
+    assert without_groups(found.out) == without_groups(clean.out)
     assert len(pd.read_csv("decisions.csv")) == N_NEW
 
 
@@ -323,14 +453,15 @@ def test_a_malformed_line_keeps_its_place(new, models, say, decided, way, name):
     for number in (2, 77, N_NEW):
         line(number, MALFORMED[name])()
     said = say("predict", models / way / "model", "new.csv", "--out", "decisions.parquet")
-    assert said == clean
+    assert (said.code, said.err) == (clean.code, clean.err)
+    assert without_groups(said.out) == without_groups(clean.out)
     found = pd.read_parquet("decisions.parquet")
     places = [1, 76, N_NEW - 1]
     assert same(found.drop(index=places), expected.drop(index=places))
     blank = new.astype(object)
     blank.iloc[places] = ""
     law = opened(models, way).predict_proba(blank)[places]
-    assert np.array_equal(found.loc[places, COLUMNS[1:]], law)
+    assert np.array_equal(found.loc[places, CHANCES], law)
     assert set(found.loc[places, "prediction"]) <= {"<=50K", ">50K"}
 
 

@@ -110,6 +110,26 @@ def evidence(groups, columns=("age", "sex"), name="sex", owner="Ann Owner"):
     }  # fmt: skip
 
 
+def shapes(columns, groups=("",), n_columns=None, seed=3):
+    """Points of a linear model: `columns` are names with their levels."""
+    random = np.random.default_rng(seed)
+    facts = [
+        {"column": name, "kind": "category", "range": float(3 - place / 10), "levels": list(levels),
+         "n_levels": len(levels), "points": random.normal(0, 1, (len(groups), len(levels))).tolist()}
+        for place, (name, levels) in enumerate(columns.items())
+    ]  # fmt: skip
+    return {
+        "sentence": None, "groups": list(groups), "n_groups": len(groups), "intercepts": [-1.25] * len(groups),
+        "columns": facts, "n_columns": n_columns or len(facts),
+    }  # fmt: skip
+
+
+NO_SHAPES = {
+    "sentence": "The model is a neural network: there are no shapes to draw.", "groups": [], "n_groups": 0,
+    "intercepts": [], "columns": [], "n_columns": 0,
+}  # fmt: skip
+
+
 def usual_summary():
     """The summary of a training on Adult."""
     return evidence(("Female", "Male")) | {
@@ -161,6 +181,8 @@ def usual_summary():
                          "delta": 1e-05}],
         },
         "timing": {"plan": 0.3, "read": 0.4, "train": 0.5, "report": 0.1}, "noise_statements": [],
+        "shapes": shapes({"education": ["9th", "Bachelors", "Masters", "other", "missing"],
+                          "age": ["[15, 30)", "[30, 50)", "[50, 100]", "missing"]}),
     }  # fmt: skip
 
 
@@ -205,6 +227,9 @@ def many_groups_summary():
     ]  # fmt: skip
     given["certificate"]["verdict"] = "does not hold"
     given["cautions"] = ["The released rule breaks 3 bounds by more than noise can feign."]
+    levels = [f"level {place}" for place in range(30)]
+    given["shapes"] = shapes({f"column {place}": levels for place in range(20)}, ("Female", "Male"), n_columns=70)
+    given["shapes"]["columns"][0]["n_levels"] = 43
     return given
 
 
@@ -220,7 +245,7 @@ def not_private_summary():
     }
     given |= {"worst_pair": None, "gaps": [], "best_constant": {"decision": None, **interval(None)}}
     given["most_common_decision"] = {"decision": None, **interval(None), "is_nearly_everyone": False}
-    given |= {"gap": interval(None), "groups": [], "n_public": None, "private_evaluation": False}
+    given |= {"gap": interval(None), "groups": [], "n_public": None, "private_evaluation": False, "shapes": NO_SHAPES}
     given |= {"impact_ratios": [], "unknown_groups": None, "model_digest": None}
     given["provenance"] |= {"owner": None, "data_reference": None}
     given["ledger"]["head"] = None
@@ -301,6 +326,7 @@ def hostile_summary():
     given["plan"] = copy.deepcopy(PLAN)
     given["plan"][0] |= {"part": HOSTILE[0], "sampling_rates": {HOSTILE[1]: 0.1}}
     given["timing"] = dict.fromkeys(HOSTILE, 0.1)
+    given["shapes"] = shapes(dict.fromkeys(HOSTILE, HOSTILE), HOSTILE[:3])
     given["noise_statements"] = [
         {"name": name, "gap": 0.1, "error": None, "about": name, "assumes": name} for name in HOSTILE
     ]

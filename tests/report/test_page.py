@@ -399,3 +399,64 @@ def test_without_a_certificate_no_statement_over_the_noise_is_shown(made):
     assert "Theorem 3.2" not in page.split('type="application/json"')[0]
     assert "noise-statements" not in page
     assert "noise-statements" not in report_page(made.usual())
+
+
+# --- shapes of the model ----------------------------------------------------------------------------------------------
+
+LEVELS = """
+return [...document.querySelectorAll('#model .figures')].map((one) => ({
+  column: one.dataset.column, note: (one.querySelector('.note') || {textContent: ''}).textContent,
+  levels: [...one.querySelectorAll('.mark')].map((mark) => [mark.dataset.level, mark.dataset.points,
+    [...mark.querySelectorAll('.shape')].filter((drawn) => drawn.getBoundingClientRect().width > 0).length])}))
+"""
+
+
+@pytest.mark.parametrize("kind", ["usual", "many"])
+def test_influential_columns_are_drawn_with_their_points(open_page, made, kind):
+    shapes = getattr(made, kind)()["shapes"]
+    browser = open_page(report_page(getattr(made, kind)()))
+    drawn = browser.execute_script(LEVELS)
+    assert [one["column"] for one in drawn] == [one["column"] for one in shapes["columns"][:8]]
+    for figure, facts in zip(drawn, shapes["columns"], strict=False):
+        points = dict(zip(facts["levels"], zip(*facts["points"], strict=True), strict=True))
+        assert len(figure["levels"]) == min(len(points), 18)
+        for name, values, n_marks in figure["levels"]:
+            assert tuple(map(float, values.split())) == points[name]
+            assert n_marks == len(shapes["groups"]), "every mark has an area"
+        least = min(max(map(abs, points[name])) for name, *_ in figure["levels"])
+        left = [name for name in points if name not in {name for name, *_ in figure["levels"]}]
+        assert all(max(map(abs, points[name])) <= least for name in left)
+        said = f"18 of {facts['n_levels']} values are drawn" in figure["note"]
+        assert said == (facts["n_levels"] > 18)
+
+
+def test_the_other_columns_and_what_is_left_out_stand_in_a_table(open_page, made):
+    summary = made.many()
+    browser = open_page(report_page(summary))
+    rows = browser.execute_script(
+        "return [...document.querySelectorAll('#shape-table tbody tr')].map((one) => one.textContent.trim())"
+    )
+    assert len(rows) == 20 * 30 + 1
+    assert sum("13 more values are left out" in row for row in rows) == 1
+    assert "8 of 70 columns are drawn" in text_of(browser, "#shapes-cut")
+    assert "the first 20 of 70 columns" in text_of(browser, "#all-shapes summary")
+    assert not browser.execute_script("return document.getElementById('all-shapes').open")
+    assert "Female" in text_of(browser, "#model .legend") and "model of its own" in text_of(browser, "#model .body")
+
+
+def test_a_model_without_points_says_why_and_an_old_summary_is_still_shown(open_page, made):
+    browser = open_page(report_page(made.not_private()))
+    assert text_of(browser, "#no-shapes") == made.not_private()["shapes"]["sentence"]
+    old = made.usual()
+    del old["shapes"]
+    browser = open_page(report_page(old))
+    assert "without the points" in text_of(browser, "#model")
+    assert browser.execute_script(LEVELS) == []
+
+
+def test_marks_of_a_trace_keep_their_shapes_beside_those_of_the_model(open_page, made):
+    browser = open_page(report_page(made.usual(), made.trace()))
+    sizes = browser.execute_script(
+        "return [...document.querySelectorAll('#trace .mark .shape')].map((one) => one.getBoundingClientRect().width)"
+    )
+    assert sizes and min(sizes) > 0

@@ -221,14 +221,27 @@ def predict(
     out: Annotated[
         Path, typer.Option(help="Where to write decisions: a .parquet or .csv file for its owner only (0600).")
     ],
+    reasons: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Name the N columns that cost an unfavorable decision the most points: reason_1 to N."
+        ),
+    ] = 0,
+    typical: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=VALUE",
+            help="With --reasons: compare a column with this public value, not with its best one. May be repeated.",
+        ),
+    ] = None,
     key: KeyFile = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     as_json: Json = False,
 ) -> None:
-    """Write a decision for every row of a table: columns prediction and p_CLASS, in the order of its rows.
+    """Write a decision for every row of a table: its id, prediction, p_CLASS and note, in the order of the rows.
 
-    The table needs no target. Example: fairveil predict results/model new.csv --out decisions.parquet
+    The table needs no target. Example: fairveil predict results/model new.csv --out decisions.parquet --reasons 3
     """
 
 

@@ -15,7 +15,7 @@ GROUPS = {
     "Model": ("subject", "method", "methods", "model", "key"),
     "Evidence": (
         "holdout", "confidence", "repeats", "adaptive", "summary", "yes", "by", "owner", "purpose", "card", "reasons",
-        "no_ledger",
+        "typical", "no_ledger",
     ),
     "Output": ("out", "as_json"),
 }  # fmt: skip

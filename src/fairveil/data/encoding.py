@@ -64,7 +64,7 @@ class MissingCells:
 
 
 @dataclass(frozen=True)
-class _Slot:
+class Slot:
     """One column's place among the encoded features: its levels first, then its scaled number if it has both.
 
     Attributes
@@ -103,6 +103,8 @@ class Encoder:
         The number of encoded features.
     largest_squared_norm : int
         The largest squared length of any encoded row: 1 for each column, 2 if it is binned and scaled.
+    slots : tuple of Slot
+        The place of each column among the encoded features.
 
     Notes
     -----
@@ -120,12 +122,12 @@ class Encoder:
     feature_levels: tuple[str, ...] = field(init=False, repr=False, compare=False)
     n_features: int = field(init=False, repr=False, compare=False)
     largest_squared_norm: int = field(init=False, repr=False, compare=False)
+    slots: tuple[Slot, ...] = field(init=False, repr=False, compare=False)
     _missing: MissingCells = field(init=False, repr=False, compare=False)
-    _slots: tuple[_Slot, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         missing = MissingCells.of(self.schema.missing_values)
-        slots: list[_Slot] = []
+        slots: list[Slot] = []
         features: list[str] = []
         for name, column in self.schema.columns.items():
             first, scaled = len(features), None
@@ -145,13 +147,13 @@ class Encoder:
             if isinstance(column, Number) and column.encode == "both":
                 scaled = len(features)
                 features.append(f"{name} scaled")
-            slots.append(_Slot(column, tuple(levels), edges, first, scaled))
+            slots.append(Slot(column, tuple(levels), edges, first, scaled))
         derived = {
             "feature_levels": tuple(features),
             "n_features": len(features),
             "largest_squared_norm": sum(1 + (slot.scaled not in (None, slot.first)) for slot in slots),
             "_missing": missing,
-            "_slots": tuple(slots),
+            "slots": tuple(slots),
         }
         for attribute, value in derived.items():
             object.__setattr__(self, attribute, value)
@@ -164,7 +166,7 @@ class Encoder:
         """Return each row's level in each column, shape (n_rows, n_columns): the compact form to keep on disk."""
         columns = self._cells(table)
         codes = np.empty((len(table), len(columns)), dtype=np.uint16)
-        for index, (slot, cells) in enumerate(zip(self._slots, columns, strict=True)):
+        for index, (slot, cells) in enumerate(zip(self.slots, columns, strict=True)):
             if isinstance(slot.column, Category):
                 level_codes = {level: code for code, level in enumerate(slot.column.levels)}
                 known: dict[str | None, int] = {None: level_codes[MISSING]}
@@ -182,7 +184,7 @@ class Encoder:
 
     def numbers(self, table: Table) -> NDArray[np.float32]:
         """Return the scaled columns in [-1, 1], shape (n_rows, n_scaled_columns)."""
-        columns = zip(self._slots, self._cells(table), strict=True)
+        columns = zip(self.slots, self._cells(table), strict=True)
         scaled_columns = [
             (slot.column.bounds, numbers_of(cells, self._missing, slot.column.format))
             for slot, cells in columns
@@ -201,9 +203,9 @@ class Encoder:
         rows = np.zeros((len(codes), self.n_features), dtype=np.float32)
         starts = np.arange(len(codes), dtype=np.intp) * self.n_features
         flat = rows.reshape(-1)
-        for slot, column in zip(self._slots, codes.T, strict=True):
+        for slot, column in zip(self.slots, codes.T, strict=True):
             flat[starts + slot.first + column] = 1.0
-        rows[:, [slot.scaled for slot in self._slots if slot.scaled is not None]] = numbers
+        rows[:, [slot.scaled for slot in self.slots if slot.scaled is not None]] = numbers
         return rows
 
     def labels(
@@ -330,9 +332,9 @@ class Encoder:
             raise BadStructureError(
                 "Expected a DataFrame or a 2-D NumPy array of features, got something else; pass one of these."
             )
-        if table.shape[1] != len(self._slots):
+        if table.shape[1] != len(self.slots):
             raise BadStructureError(
-                f"Expected {len(self._slots)} columns, got {table.shape[1]}; order them as the schema."
+                f"Expected {len(self.slots)} columns, got {table.shape[1]}; order them as the schema."
             )
         return list(table.T)
 

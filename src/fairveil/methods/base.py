@@ -23,10 +23,17 @@ from fairveil._random import Key, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import UnpricedChoice
-from fairveil.errors import InvalidParameterError, ToleranceNotMetWarning, UnpricedSearchWarning, without_array_sizes
+from fairveil.errors import (
+    InvalidParameterError,
+    ToleranceNotMetWarning,
+    UnknownGroupWarning,
+    UnpricedSearchWarning,
+    without_array_sizes,
+)
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
+from fairveil.methods.explanations import Explainable
 from fairveil.methods.inputs import (
     FileSource,
     InputSpec,
@@ -43,6 +50,7 @@ from fairveil.privacy.ledger import Ledger, LedgerOrPath, open_ledger
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import open_veils
+from fairveil.report.decision_text import MANY_UNKNOWN, unknown_groups_sentence
 from fairveil.report.privacy_text import UNPRICED_SEARCH
 from fairveil.training.recipe import Progress, Recipe, Task, no_progress
 from fairveil.training.run import Trained, make_counting_plan, make_plan, release_outcomes, run_plan
@@ -229,7 +237,7 @@ class SearchAwareEstimator(ClassifierMixin, BaseEstimator):
         return tags
 
 
-class BasePrivateClassifier(SearchAwareEstimator):
+class BasePrivateClassifier(Explainable, SearchAwareEstimator):
     """Base of all private classifiers: plan, ledger, training, predictions, saving and loading.
 
     A method overrides at most these four hooks:
@@ -443,9 +451,20 @@ class BasePrivateClassifier(SearchAwareEstimator):
         record_ids : array, optional
             Identifies each record for randomized rules: the same id and key always give the same decision. By default
             the schema's id column, else what the schema reads of the row.
+
+        Warns with `UnknownGroupWarning` if more than a few rows hold no group that the schema names.
         """
+        return self._decide(X, sensitive_features, record_ids)
+
+    def _decide(self, X: Any, sensitive_features: Any, record_ids: Any) -> NDArray[Any]:
+        """Return the decisions for `predict`, two calls away from the user; the warning names the user's line."""
         source = self._source(X, sensitive_features)
-        return self.classes_[self._predictor.decide(source.X, source.sensitive_features, record_ids)]
+        decided = self._predictor.decide(source.X, source.sensitive_features, record_ids)
+        unknown = self._predictor.without_group(source.X, source.sensitive_features)
+        if unknown is not None and unknown.sum() > MANY_UNKNOWN * len(unknown):
+            sentence = unknown_groups_sentence(int(unknown.sum()), len(unknown), self.inputs_.people.attributes)
+            warnings.warn(sentence, UnknownGroupWarning, stacklevel=3)
+        return self.classes_[decided]
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the model's class probabilities; for a randomized rule, the distribution of its decision.

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -398,6 +398,15 @@ class FileSource:
 Source = TableSource | FileSource
 
 
+class Answer(NamedTuple):
+    """What a decision follows from: a row's group, what the model reads of it, its logits; private like the rows."""
+
+    groups: NDArray[np.integer]
+    rows: NDArray[np.float32]
+    logits: NDArray[Any]
+    decided: NDArray[np.integer]
+
+
 @dataclass(frozen=True, eq=False)
 class Predictor:
     """Everything that a decision depends on; all of it is public except the key."""
@@ -408,23 +417,36 @@ class Predictor:
     rule: DecisionRule
     key: Key | None = None
 
-    @without_array_sizes()
     def decide(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> NDArray[np.integer]:
         """Return a class code for each row; the same record and key always get the same decision."""
+        return self.answer(X, sensitive_features, record_ids).decided
+
+    @without_array_sizes()
+    def answer(self, X: Any, sensitive_features: Any = None, record_ids: Any = None) -> Answer:
+        """Return the decision for each row, and what it follows from."""
         if record_ids is not None and len(record_ids) != len(X):
             raise BadStructureError(
                 "Expected record_ids of the length of X, got another length; pass one id for each row."
             )
-        groups, logits = self._groups_and_logits(X, sensitive_features)
+        groups, rows, logits = self._groups_rows_logits(X, sensitive_features)
         uniforms = np.zeros((2, len(groups)))
         if self.rule.needs_uniforms:
             uniforms = self._uniforms(X, record_ids)
-        return self.rule.decide(logits, groups, uniforms)
+        return Answer(groups, rows, logits, self.rule.decide(logits, groups, uniforms))
+
+    def without_group(self, X: Any, sensitive_features: Any = None) -> NDArray[np.bool_] | None:
+        """Return which rows hold no group that the schema names; None if sensitive columns are not read at all."""
+        inputs = self.inputs
+        names = [entry.column for entry in inputs.sensitive]
+        is_feature = isinstance(X, pd.DataFrame) and all(name in inputs.schema.columns for name in names)
+        if not names or not (self.rule.reads_group or inputs.predicts == "decoupled" or is_feature):
+            return None
+        return ~np.isin(inputs.groups(X, sensitive_features), inputs.people.codes)
 
     @without_array_sizes()
     def probabilities(self, X: Any, sensitive_features: Any = None) -> NDArray[np.float64]:
         """Return the distribution of a randomized rule, else the model's class probabilities; shape (n, n_classes)."""
-        groups, logits = self._groups_and_logits(X, sensitive_features)
+        groups, _, logits = self._groups_rows_logits(X, sensitive_features)
         if self.rule.is_random:
             return self.rule.distribution(logits, groups)
         return label_probabilities(logits, self.inputs.people.n_classes).T
@@ -432,7 +454,7 @@ class Predictor:
     @without_array_sizes()
     def distribution(self, X: Any, sensitive_features: Any = None) -> NDArray[np.float64]:
         """Return the probability of each decision, shape (n, n_classes)."""
-        groups, logits = self._groups_and_logits(X, sensitive_features)
+        groups, _, logits = self._groups_rows_logits(X, sensitive_features)
         return self.rule.distribution(logits, groups)
 
     def check(self) -> None:
@@ -440,7 +462,7 @@ class Predictor:
         names = [*self.inputs.schema.columns, *(entry.column for entry in self.inputs.sensitive)]
         row = pd.DataFrame({name: pd.Series([None], dtype=object) for name in names})
         try:
-            groups, logits = self._groups_and_logits(row, None)
+            groups, _, logits = self._groups_rows_logits(row, None)
             shares = self.rule.distribution(logits, groups)
             (decision,) = self.rule.decide(logits, groups, np.zeros((2, 1))).tolist()
             is_sound = shares.shape == (1, self.inputs.people.n_classes) and 0 <= decision < shares.size
@@ -452,7 +474,9 @@ class Predictor:
                 "Expected a model, a rule and a schema that fit together, got others; save the model again."
             )
 
-    def _groups_and_logits(self, X: Any, sensitive_features: Any) -> tuple[NDArray[np.integer], NDArray[Any]]:
+    def _groups_rows_logits(
+        self, X: Any, sensitive_features: Any
+    ) -> tuple[NDArray[np.integer], NDArray[np.float32], NDArray[Any]]:
         groups: NDArray[Any] = np.zeros(len(X), dtype=np.int64)
         if self.rule.reads_group or self.inputs.predicts == "decoupled":
             groups = self.inputs.groups(X, sensitive_features)
@@ -460,7 +484,8 @@ class Predictor:
             raise BadStructureError(UNEQUAL_LENGTHS)
         # In double precision a row's decision does not depend on how many rows are decided with it.
         params: Any = self.params.astype(np.float64)
-        return groups, self.model.logits(params, self.inputs.rows(X, groups).astype(np.float64))
+        rows = self.inputs.rows(X, groups)
+        return groups, rows, self.model.logits(params, rows.astype(np.float64))
 
     def _uniforms(self, X: Any, record_ids: Any) -> NDArray[np.float64]:
         """Return two keyed uniform numbers per row: of its id if there is one, else of what the schema reads of it."""

@@ -38,6 +38,7 @@ from fairveil.report.evidence_text import BUDGET_CAPTION, IMPACT_LIMITS, UNSIGNE
 from fairveil.report.formatting import DASH, UNKNOWN, compact, finite, fixed, level
 from fairveil.report.headlines import COMPARED, extremes, other_gaps
 from fairveil.report.privacy_text import neighbor_wording, privacy_promise
+from fairveil.report.shapes import MOST_LEVELS, shape_chart
 from fairveil.report.text import (
     ATTRIBUTE_LIMITS,
     LIMITS,
@@ -65,6 +66,7 @@ MOST_CLAIMS = 4
 FOUR_FIFTHS = 0.8
 TRACE_COLUMNS = ("step", "bound", "value", "low", "high", "limit", "multiplier")
 MOST_BOUNDS = 8
+MOST_SHAPES = 8
 MOST_POINTS = 200
 NUMBER_FILTERS = ("compact", "fixed", "hundredfold", "level", "percent", "points", "whole")
 
@@ -116,6 +118,9 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
         "ratio", "Four-fifths ratio", f"Lowest selection rate divided by the highest: {words}; the line is at 0.8.",
         [Dot("Lowest / highest", ratio, words)], scale, compact, rule=FOUR_FIFTHS,
     )  # fmt: skip
+    shapes: Any = facts.get("shapes")  # earlier versions did not write them
+    columns = shapes["columns"][:MOST_SHAPES] if shapes else []
+    points = scale_over([one for column in columns for row in column["points"] for one in row], include=(0,), about=4)
     return render(
         "report.html.jinja",
         facts,
@@ -139,6 +144,11 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
         n_drawn=MOST_GROUPS,
         n_claims=MOST_CLAIMS,
         ratio_chart=ratio_chart,
+        points_of=shapes,  # the shapes of marks are "shapes"
+        shape_charts=[
+            shape_chart(f"points-{place}", one, shapes["groups"], points) for place, one in enumerate(columns)
+        ],
+        n_levels=MOST_LEVELS,
         trace=None if trace is None else trace_charts(trace),
         trace_wording=TRACE_WORDING[bool(facts["aims_at_zero"])],
         limits=ATTRIBUTE_LIMITS if facts["protects"] == "attribute" else LIMITS,

@@ -352,17 +352,6 @@ def _stage_lines(stage: Facts) -> list[str]:
 # --- the other commands -----------------------------------------------------------------------------------------------
 
 
-def prediction_text(facts: Facts, probabilities: Sequence[str], option: str) -> str:
-    """Return what `fairveil predict` wrote; the facts have ``model out n_rows aware sensitive``."""
-    unknown = "; people of no known group are decided by the model alone" if facts["aware"] else ""
-    return (
-        f"Wrote {facts['n_rows']} decisions to {facts['out']}: columns prediction, {', '.join(probabilities)}.\n"
-        f"  decisions  {reading(facts)}{unknown}\n"
-        "Decisions are about the people of this table: keep the file as private as their data.\n"
-        f"Next: fairveil certify {quote(facts['model'])} HELD_OUT.csv{option} --epsilon 0.2"
-    )
-
-
 def frontier_text(facts: Facts, out: Path, model: Path, ledger: Path) -> str:
     """Return every point of a sweep, what all of them cost together, and what to do next."""
     lines = [f"{len(facts['points'])} points on {facts['data']}, accuracy and gap on held-out rows:"]
