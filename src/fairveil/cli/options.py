@@ -15,6 +15,7 @@ GROUPS = {
     "Model": ("subject", "method", "methods", "model", "key"),
     "Evidence": (
         "holdout", "confidence", "repeats", "adaptive", "summary", "yes", "owner", "purpose", "card", "reasons",
+        "typical",
     ),
     "Output": ("out", "as_json"),
 }  # fmt: skip
