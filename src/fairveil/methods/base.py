@@ -447,12 +447,10 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
             With the sensitive columns, if the rule reads the group and they are not passed separately.
         sensitive_features : array or data frame, optional
             The groups, as in `fit`; rules that do not read the group ignore them. Records of no known group are
-            decided by the model alone.
+            decided by the model alone; `UnknownGroupWarning` says how many, if they are more than a few.
         record_ids : array, optional
             Identifies each record for randomized rules: the same id and key always give the same decision. By default
             the schema's id column, else what the schema reads of the row.
-
-        Warns with `UnknownGroupWarning` if more than a few rows hold no group that the schema names.
         """
         return self._decide(X, sensitive_features, record_ids)
 
