@@ -465,7 +465,10 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         return self.classes_[decided]
 
     def predict_proba(self, X: Any, sensitive_features: Any = None) -> NDArray[Any]:
-        """Return class probabilities of `X` (see `predict`); of a randomized rule, the distribution of its decision."""
+        """Return the model's class probabilities; for a randomized rule, the distribution of its decision.
+
+        `X` and `sensitive_features` are as in `predict`.
+        """
         source = self._source(X, sensitive_features)
         return self._predictor.probabilities(source.X, source.sensitive_features)
 
@@ -586,7 +589,7 @@ class ConstrainedClassifier(BasePrivateClassifier):
 
 
 def training_of(holder: Any, kind: type, *others: type, method: str | None = None) -> Any:
-    """Return the recipe in `training=` of an estimator or a request, by default `kind()`; refuse one of another kind."""
+    """Return the recipe in `training=` of an estimator or request, by default `kind()`; refuse one of another kind."""
     training = kind() if holder.training is None else holder.training
     if not isinstance(training, (kind, *others)):
         names = " or ".join(f"{each.__name__}(...)" for each in (kind, *others))

@@ -97,7 +97,6 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
     cannot become markup; the page forbids itself any connection and any script but its own.
     """
     facts = plain_facts("summary", summary, NEEDED)
-    budget_chart = _budget_chart(facts)
     claims = [] if facts["certificate"] is None else facts["certificate"]["claims"]
     # those that need attention first, and of these the furthest above their limit
     claims = sorted(
@@ -124,16 +123,12 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
     return render(
         "report.html.jinja",
         facts,
-        budget_chart=budget_chart,
-        budget_caption=BUDGET_CAPTION,
-        impact_limits=IMPACT_LIMITS,
-        unsigned=UNSIGNED,
+        budget_chart=_budget_chart(facts),
         awareness=awareness(facts["sensitive"], facts["aware"]),
         gap_name=gap_name(facts["constraint"], facts["against"]),
         overview=overview(facts),
         pair=None if facts["worst_pair"] is None else extremes(facts["worst_pair"]),
         other_gaps=other_gaps(facts),
-        compared=COMPARED,
         is_cap=facts["constraint"].endswith("_cap"),
         neighbor=neighbor,
         promise=privacy_promise(facts["epsilon_spent"], facts["delta"], neighbor),
@@ -141,8 +136,6 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
         claims=claims[:MOST_CLAIMS],
         more_claims=claims[MOST_CLAIMS:],
         rate_charts=[_rate_charts(place, name, facts) for place, name in enumerate(rates)],
-        n_drawn=MOST_GROUPS,
-        n_claims=MOST_CLAIMS,
         ratio_chart=ratio_chart,
         points_of=shapes,  # the shapes of marks are "shapes"
         shape_charts=[
@@ -354,6 +347,12 @@ def _environment() -> Environment:
         "script": Markup(texts["page.js"]),
         "script_hash": base64.b64encode(hashlib.sha256(texts["page.js"].encode()).digest()).decode(),
         "shapes": SHAPES,
+        "budget_caption": BUDGET_CAPTION,
+        "impact_limits": IMPACT_LIMITS,
+        "unsigned": UNSIGNED,
+        "compared": COMPARED,
+        "n_drawn": MOST_GROUPS,
+        "n_claims": MOST_CLAIMS,
     }
     for name in NUMBER_FILTERS:
         words: Callable[..., str] = getattr(formatting, name)
