@@ -38,7 +38,6 @@ LAYERS = (
     ("report",),
     ("request",),
     ("saved_request",),
-    ("provenance",),
     ("summary",),
     ("fair_classifier",),
     ("display",),

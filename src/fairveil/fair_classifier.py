@@ -22,10 +22,9 @@ from fairveil.methods.inputs import FileSource, SchemaOrPath, Source, TableSourc
 from fairveil.methods.registry import estimator_named
 from fairveil.persistence import read_facts, save_folder
 from fairveil.privacy.ledger import LedgerOrPath
-from fairveil.provenance import schema_facts
 from fairveil.report.text import explanation
 from fairveil.request import FitRequest, SavedRequest
-from fairveil.summary import guarantee_of, summary_of
+from fairveil.summary import guarantee_of, schema_facts, summary_of
 from fairveil.training.recipe import Progress, no_progress
 from fairveil.training.tuning import Tuning
 

@@ -7,7 +7,7 @@ with escaping. A page also forbids itself any connection and any script but its 
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -22,23 +22,29 @@ from markupsafe import Markup
 from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.report import formatting
 from fairveil.report.charts import (
+    N_COLORS,
     SHAPES,
     Dot,
     Line,
     Measurement,
     Scale,
+    chart,
+    clip_text,
     dot_chart,
+    exact,
     in_words,
+    line,
     line_chart,
     measurement,
     scale_over,
+    shape,
+    tag,
     thin,
 )
 from fairveil.report.evidence_text import BUDGET_CAPTION, IMPACT_LIMITS, UNSIGNED
 from fairveil.report.formatting import DASH, UNKNOWN, compact, finite, fixed, level
 from fairveil.report.headlines import COMPARED, extremes, other_gaps
 from fairveil.report.privacy_text import neighbor_wording, privacy_promise
-from fairveil.report.shapes import MOST_LEVELS, shape_chart
 from fairveil.report.text import (
     ATTRIBUTE_LIMITS,
     LIMITS,
@@ -64,6 +70,8 @@ MOST_GROUPS = 60
 MOST_CLAIMS = 4
 """Claims that are shown at once: one attribute of two groups, and one more bound or two; the rest can be opened."""
 FOUR_FIFTHS = 0.8
+MOST_LEVELS, LEVEL_ROW, LEVEL_NAME = 18, 21.0, 19
+LEVEL_LEFT, LEVEL_RIGHT = 43.0, 86.0
 TRACE_COLUMNS = ("step", "bound", "value", "low", "high", "limit", "multiplier")
 MOST_BOUNDS = 8
 MOST_SHAPES = 8
@@ -186,6 +194,53 @@ def _budget_chart(facts: Mapping[str, Any]) -> Markup | None:
     description = f"One bar for each stage, its epsilon by itself. {words}. The dashed line is the whole training."
     title = "Where the budget went"
     return dot_chart("budget", title, description, dots, scale, compact, rule=spent, as_bars=True)
+
+
+# --- the points of a linear model --------------------------------------------------------------------------------------
+
+
+def shape_chart(identity: str, facts: Mapping[str, Any], groups: Sequence[str], scale: Scale) -> Markup:
+    """Return the points of a column's levels: a bar from zero for each, or a mark for each of several groups.
+
+    Of more levels than fit, those with the largest points of either sign are drawn, in their order.
+
+    Parameters
+    ----------
+    facts : mapping
+        The `column`, its `levels` and their `points`, of shape (n_groups, n_levels).
+    groups : sequence of str
+        Whose points they are, if there are several.
+    """
+    points = facts["points"]
+    largest = sorted(range(len(facts["levels"])), key=lambda one: -max(abs(row[one]) for row in points))
+    kept = sorted(largest[:MOST_LEVELS])
+    bottom, words, rows = LEVEL_ROW * len(kept), [], []
+    across = lambda value: f"{LEVEL_LEFT + (LEVEL_RIGHT - LEVEL_LEFT) * scale.at(value):.3f}%"  # noqa: E731
+    for tick in scale.ticks:
+        rows.append(line(across(tick), 2.0, across(tick), bottom, class_="grid" if tick else "zero"))
+        axis = tag("text", compact(tick), x=across(tick), y=bottom + 16, class_="tick middle", aria_hidden="true")
+        rows.append(axis)
+    for place, one in enumerate(kept):
+        name, values = facts["levels"][one], [row[one] for row in points]
+        middle = LEVEL_ROW * (place + 0.5)
+        said = [f"{group} {fixed(value, 2)}".strip() for group, value in zip(groups, values, strict=True)]
+        words.append(f"{name}: {', '.join(said)} points")
+        parts = [
+            tag("rect", x="0", y=middle - LEVEL_ROW / 2 + 1, width="100%", height=LEVEL_ROW - 2, class_="hit", rx=4),
+            tag("text", clip_text(name, LEVEL_NAME), x="0.8%", y=middle + 4.5, class_="name"),
+        ]
+        for series, value in enumerate(values):
+            if len(groups) > 1:
+                mark = shape(series, across(value), middle)
+                parts.append(tag("g", mark, class_=f"color-{series % N_COLORS}"))
+            else:
+                parts.append(line(across(0.0), middle, across(value), middle, class_="bar shape color-0"))
+                parts.append(tag("text", said[0], x="99.2%", y=middle + 4.5, class_="amount end"))
+        rows.append(
+            tag("g", *parts, class_="mark", tabindex=0, role="img", aria_label=words[-1], data_level=name,
+                data_points=" ".join(map(exact, values)))
+        )  # fmt: skip
+    return chart(identity, f"Points of {facts['column']}", f"{'; '.join(words)}.", bottom + 22, *rows)
 
 
 # --- the trace of a training ------------------------------------------------------------------------------------------
