@@ -196,7 +196,7 @@ def _budget_chart(facts: Mapping[str, Any]) -> Markup | None:
     return dot_chart("budget", title, description, dots, scale, compact, rule=spent, as_bars=True)
 
 
-# --- the points of a linear model --------------------------------------------------------------------------------------
+# --- the points of a linear model -------------------------------------------------------------------------------------
 
 
 def shape_chart(identity: str, facts: Mapping[str, Any], groups: Sequence[str], scale: Scale) -> Markup:
