@@ -140,13 +140,18 @@ def next_words(text: str) -> list[str]:
     return filled
 
 
+def is_calm(said):
+    """Nothing but the caution that a public size is small for the request goes to the standard error."""
+    return said.code == 0 and re.fullmatch("(caution: By its public size[^\n]*\n)?", said.err)
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_each_step_is_calm(walked, step):
     if step not in walked.said:
         assert (step, bool(walked.table.price)) == ("approve", True)  # a paid draft needs no approval
         return
     said = walked.said[step]
-    assert (said.code, said.err) == (0, "")
+    assert is_calm(said)
 
 
 @pytest.mark.parametrize("step", STEPS[:-1])
@@ -157,8 +162,7 @@ def test_each_step_names_the_next_which_runs(walked, inside, step):
         return
     words = next_words(walked.said[step].out)
     if walked.table.name == "adult" or step == "train":
-        said = inside(*words, cwd=walked.folder)
-        assert (said.code, said.err) == (0, "")
+        assert is_calm(inside(*words, cwd=walked.folder))
 
 
 def test_the_next_step_of_a_private_draft_is_its_approval(walked):
@@ -199,7 +203,7 @@ def test_everyone_new_gets_a_decision(walked):
     decisions = pd.read_csv(walked.folder / "decisions.csv", dtype=str)
     classes = Schema.read(walked.folder / "schema.toml").target.classes
     assert len(decisions) == N_NEW
-    assert list(decisions.columns) == ["prediction", *(f"p_{name}" for name in classes)]
+    assert list(decisions.columns) == ["prediction", *(f"p_{name}" for name in classes), "note", "model_digest"]
     assert set(decisions["prediction"]) <= set(classes)
 
 

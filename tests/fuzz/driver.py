@@ -135,7 +135,8 @@ def complaints(case: Case, outcome: Outcome) -> list[str]:
         found.append(f"exit code {outcome.code}")
     if outcome.code:
         found += _refusal(case, outcome)
-    elif outcome.err and case.words[0] != "frontier":  # which says on stderr how many points it will train
+    elif outcome.err and case.words[0] != "frontier" and not outcome.err.startswith("caution: By its public size"):
+        # a sweep says on stderr how many points it will train, a training that its public size is small
         found.append(f"exit code 0 and on stderr: {outcome.err[:200]!r}")
     found += _bad_numbers(case, outcome)
     steering = STEERING.search(outcome.out + outcome.err)

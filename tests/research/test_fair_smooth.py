@@ -224,6 +224,7 @@ def test_a_damaged_folder_is_refused(people, few, tmp_path):
         SmoothedClassifier.load(tmp_path / "model")
 
 
+@pytest.mark.filterwarnings("ignore::fairveil.errors.UnpricedSearchWarning")
 def test_parameters_come_and_go(people, few):
     clf = smoothed(people)
     before = dict(clf.get_params(deep=False))

@@ -154,7 +154,7 @@ def train(options: TrainOptions) -> None:
     with results_in(options.out, RESULTS) as stage:
         request = run.classifier.request()
         guarantee_of(request, run.classifier.planned())  # refuses what it must before it is paid
-        if request.caution is not None:
+        if request.caution is not None and not options.as_json:  # else it stands in the summary
             typer.echo(f"caution: {request.caution}", err=True)
         started = time.perf_counter()
         fit_run(run, run.source.file(), Ledger(ledger))

@@ -51,6 +51,7 @@ from fairveil.errors import (
     InvalidParameterError,
     MissingPublicFactError,
     SealedLedgerError,
+    UnknownGroupWarning,
 )
 from fairveil.models.rules import RandomizedThresholds, TiltedArgmax
 
@@ -522,6 +523,7 @@ def test_parameters_come_and_go(people, few):
     assert all(after[name] is before[name] for name in before)
 
 
+@pytest.mark.filterwarnings("ignore::fairveil.errors.UnpricedSearchWarning")
 def test_a_search_is_recorded_as_unpriced(people, few):
     ledger = Ledger()
     clone(quick(people, ledger=ledger)).set_params(constraint=DemographicParity(0.9)).fit(*few)
@@ -669,6 +671,7 @@ def test_a_file_is_fitted_like_a_table(everyone, few, tmp_path):
 # --- values never steer ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::fairveil.errors.UnknownGroupWarning")
 def test_people_of_an_unknown_group_are_decided_by_the_model(people, few):
     X, _ = few
     clf = parity(people, constraint=Rule("selection_rate[sex=Female] >= 0.9"), epsilon=math.inf).fit(*few)
@@ -702,7 +705,8 @@ def test_bad_values_fit_with_no_word_but_the_stated_warning(people, few, how, ki
     clf = parity(people, Descent(n_steps=3), asked, training=FITTINGS[kind], schema=schema, holdout=0.2, epsilon=2.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ToleranceNotMetWarning)
+        for stated in (ToleranceNotMetWarning, UnknownGroupWarning):
+            warnings.simplefilter("ignore", stated)
         clf.fit(X, y)
         assert np.isfinite(clf.predict_proba(few[0])).all()
         assert set(clf.predict(X)) <= {"<=50K", ">50K"}

@@ -234,6 +234,7 @@ def test_parameters_come_and_go_and_a_fit_leaves_them_alone(people, few):
     assert all(clf.get_params(deep=False)[name] is before[name] for name in before)
 
 
+@pytest.mark.filterwarnings("ignore::fairveil.errors.UnpricedSearchWarning")
 def test_a_search_is_recorded_as_unpriced(people, few):
     ledger = Ledger()
     clone(groupwise(people, ledger=ledger)).set_params(training=SMALL_NET).fit(*few)

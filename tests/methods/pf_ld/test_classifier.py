@@ -217,6 +217,7 @@ def test_a_missing_schema_is_refused(few):
 # --- habits of scikit-learn ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::fairveil.errors.UnpricedSearchWarning")
 def test_parameters_come_and_go(schema, few):
     clf = hiding(schema, [DemographicParity()], training=replace(QUICK, constraint=EqualizedOdds()))
     before = dict(clf.get_params(deep=False))

@@ -264,6 +264,7 @@ def test_fit_leaves_the_parameters_alone(people, few):
     assert len(clf.constraint_trace_.bounds) == 2  # the estimator's constraint, not the recipe's own
 
 
+@pytest.mark.filterwarnings("ignore::fairveil.errors.UnpricedSearchWarning")
 def test_a_search_is_recorded_as_unpriced(people, few):
     ledger = Ledger()
     clone(constrained(people, ledger=ledger)).set_params(constraint=DemographicParity(0.9)).fit(*few)
@@ -281,6 +282,7 @@ def test_pickled_rules_predict_and_do_not_spend(people, few):
 # --- files and folders ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::fairveil.errors.UnpricedSearchWarning")
 def test_a_file_is_fitted_like_a_table(people, few, tmp_path):
     X, y = few
     X.assign(income=y).to_csv(tmp_path / "people.csv", index=False)
