@@ -12,7 +12,7 @@ from fuzz.run import failures, outcome_of, prepare
 pytestmark = pytest.mark.slow
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.json"))
-CASES_PER_TEST, TESTS_PER_KIND = 50, 5
+CASES_PER_TEST, TESTS_PER_KIND = 50, 4
 
 
 @pytest.fixture(scope="module")
