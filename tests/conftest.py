@@ -30,7 +30,8 @@ MARKS = {
     "attack": ["attack/*"],
     "sklearn": ["methods/test_sklearn_checks.py"],
     "slow": [
-        "benchmarks/*", "errata/*", "test_examples.py", "test_fair_classifier.py", "test_persistence.py",
+        "benchmarks/*", "errata/*", "test_examples.py", "test_display.py", "data/test_frames.py",
+        "methods/test_tables.py", "test_fair_classifier.py", "test_persistence.py",
         "cli/test_certify.py", "cli/test_crash.py", "cli/test_every_method.py", "cli/test_frontier.py",
         "cli/test_interrupts.py", "cli/test_ledger_commands.py", "cli/test_schema_commands.py",
         "cli/test_newcomer.py", "cli/test_predict.py", "cli/test_train.py",
@@ -44,7 +45,8 @@ MARKS = {
         "methods/test_explanations.py", "methods/test_tables.py",
     ],
     "statistical": [
-        "certificates/test_coverage.py", "privacy/test_noise.py", "privacy/test_noise_laplace.py",
+        "certificates/test_coverage.py", "fairness/test_impact.py", "privacy/test_noise.py",
+        "privacy/test_noise_laplace.py",
         "privacy/test_sampling.py", "privacy/test_selection_runs.py", "methods/dp2dp/test_gap_bounds.py",
     ],
 }  # fmt: skip
