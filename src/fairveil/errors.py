@@ -117,7 +117,7 @@ class ToleranceNotMetWarning(UserWarning):
 
 
 class UnknownGroupWarning(UserWarning):
-    """More than a few rows passed to predict hold no group that the schema names.
+    """More than a few rows passed to predict have a missing or unlisted group.
 
     Unlike all other messages it states a count of rows: predict answers about the rows of whoever calls it.
     """

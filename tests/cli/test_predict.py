@@ -236,11 +236,14 @@ def test_reasons_that_cannot_be(folder, new, models, is_refused, options):
 @pytest.mark.parametrize("way", ["aware", "parity"])
 def test_unknown_groups_are_counted_and_said(new, models, say, way):
     asked = ("predict", models / way / "model", "new.csv", "--out", "decisions.csv")
-    assert f"0 of {N_NEW} rows hold no group that the schema names" in say(*asked).out
+    assert f"0 of {N_NEW} rows have a missing or unlisted group" in say(*asked).out
     new.assign(sex=new["sex"].str.lower()).to_csv("new.csv", index=False)
     text = say(*asked).out
-    assert f"  groups     {N_NEW} of {N_NEW} rows hold no group that the schema names" in text
-    assert f"Caution: {N_NEW} of {N_NEW} rows (100.0 %) hold no group" in text and "sex (Female, Male)" in text
+    assert f"  groups     {N_NEW} of {N_NEW} rows have a missing or unlisted group" in text
+    assert (
+        f"Caution: {N_NEW} of {N_NEW} rows (100.0 %) have a missing or unlisted group" in text
+        and "sex (Female, Male)" in text
+    )
     assert "these counts are about the people of this table: keep them as private as their data" in text
     facts = json.loads(say(*asked, "--json").out)
     assert facts["n_unknown_groups"] == N_NEW and len(facts["cautions"]) == 1

@@ -435,7 +435,7 @@ class Predictor:
         return Answer(groups, rows, logits, self.rule.decide(logits, groups, uniforms))
 
     def without_group(self, X: Any, sensitive_features: Any = None) -> NDArray[np.bool_] | None:
-        """Return which rows hold no group that the schema names; None if sensitive columns are not read at all."""
+        """Return which rows have a missing or unlisted group; None if sensitive columns are not read at all."""
         inputs = self.inputs
         names = [entry.column for entry in inputs.sensitive]
         is_feature = isinstance(X, pd.DataFrame) and all(name in inputs.schema.columns for name in names)

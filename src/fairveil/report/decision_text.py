@@ -16,7 +16,7 @@ NOTE_MEANINGS = {
     "randomized": "The decision was drawn at random, by the key and the record, and agrees with the score.",
     "randomized against the score": "The decision was drawn at random, by the key and the record, and is not the one "
     "that the score alone would lead to; so no column is a reason for it.",
-    UNKNOWN_GROUP: "The sensitive column of this row holds no group that the schema names. It stands after another "
+    UNKNOWN_GROUP: "The group of this row is missing or not listed in the schema. It stands after another "
     "note, if there is one.",
 }
 """What each text in the column `note` of a decision file means; also kept in the metadata of a Parquet file."""
@@ -37,8 +37,8 @@ def unknown_groups_sentence(n_unknown: int, n_rows: int, attributes: Sequence[An
     share = percent(n_unknown / max(n_rows, 1), unit=" %")
     named = listed([f"{one.name} ({clip_names(one.groups)})" for one in attributes])
     return (
-        f"{n_unknown} of {n_rows} rows ({share}) hold no group that the schema names for {named}, so what was learned "
-        "about the groups does not apply to them; check how the groups are spelled, and decide again."
+        f"{n_unknown} of {n_rows} rows ({share}) have a missing or unlisted group; the schema lists {named}. What was "
+        "learned about the groups does not apply to these rows: check how the groups are spelled, and decide again."
     )
 
 
@@ -75,7 +75,7 @@ def prediction_text(facts: Mapping[str, Any], option: str) -> str:
     ]
     if facts["n_unknown_groups"] is not None:
         lines.append(
-            f"  groups     {facts['n_unknown_groups']} of {facts['n_rows']} rows hold no group that the schema names"
+            f"  groups     {facts['n_unknown_groups']} of {facts['n_rows']} rows have a missing or unlisted group"
         )
     if facts["may_differ"]:
         why = "the rule weighs the model's probabilities to keep the fairness bound"
