@@ -169,7 +169,7 @@ def test_rows_are_one_hot_bounded_and_compact(rows: list[list[object]]) -> None:
     assert ((encoded**2).sum(axis=1) <= encoder.largest_squared_norm).all()
     assert encoded.dtype == np.float32
     assert encoded.flags.c_contiguous
-    np.testing.assert_array_equal(encoder.expand(encoder.codes(frame), encoder.numbers(frame)), encoded)
+    np.testing.assert_array_equal(encoder.coded(encoder.codes(frame), encoder.numbers(frame)).dense(), encoded)
 
 
 def test_the_largest_norm_is_reached() -> None:

@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fairveil.data.coded import CodedRows, Features, Layout
 from fairveil.data.schema import (
     IGNORE,
     MISSING,
@@ -105,6 +106,8 @@ class Encoder:
         The largest squared length of any encoded row: 1 for each column, 2 if it is binned and scaled.
     slots : tuple of Slot
         The place of each column among the encoded features.
+    layout : Layout
+        The same for coded rows.
 
     Notes
     -----
@@ -123,6 +126,7 @@ class Encoder:
     n_features: int = field(init=False, repr=False, compare=False)
     largest_squared_norm: int = field(init=False, repr=False, compare=False)
     slots: tuple[Slot, ...] = field(init=False, repr=False, compare=False)
+    layout: Layout = field(init=False, repr=False, compare=False)
     _missing: MissingCells = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -154,13 +158,41 @@ class Encoder:
             "largest_squared_norm": sum(1 + (slot.scaled not in (None, slot.first)) for slot in slots),
             "_missing": missing,
             "slots": tuple(slots),
+            "layout": Layout(
+                n_features=len(features),
+                first=[slot.first for slot in slots],
+                n_levels=[len(slot.levels) for slot in slots],
+                is_number=[slot.scaled == slot.first for slot in slots],
+                scaled=[slot.scaled for slot in slots if slot.scaled is not None],
+            ),
         }
         for attribute, value in derived.items():
             object.__setattr__(self, attribute, value)
 
     def rows(self, table: Table) -> NDArray[np.float32]:
         """Return the table as dense float32 rows, shape (n_rows, n_features)."""
-        return self.expand(self.codes(table), self.numbers(table))
+        return self.coded(self.codes(table), self.numbers(table)).dense()
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes that an encoded row takes."""
+        layout = self.layout
+        if all(layout.is_number):
+            return 4 * layout.n_features
+        return len(self.slots) * np.dtype(layout.code_type).itemsize + 4 * len(layout.scaled)
+
+    def features(self, table: Table) -> Features:
+        """Return the table as a model reads it: coded rows, or dense ones if every column is a scaled number."""
+        return self.compact(self.codes(table), self.numbers(table))
+
+    def compact(self, codes: NDArray[np.integer], numbers: NDArray[np.float32]) -> Features:
+        """Return coded rows, or dense ones if every column is a scaled number."""
+        rows = self.coded(codes, numbers)
+        return rows.dense() if all(self.layout.is_number) else rows
+
+    def coded(self, codes: NDArray[np.integer], numbers: NDArray[np.float32]) -> CodedRows:
+        """Return codes and numbers as rows."""
+        return CodedRows(self.layout, codes.astype(self.layout.code_type, copy=False), numbers)
 
     def codes(self, table: Table) -> NDArray[np.uint16]:
         """Return each row's level in each column, shape (n_rows, n_columns): the compact form to keep on disk."""
@@ -197,16 +229,6 @@ class Encoder:
             scaled = np.clip((numbers - (low / 2 + high / 2)) / (high / 2 - low / 2), -1, 1)
             result[:, index] = np.where(np.isnan(numbers), 0, scaled)
         return result
-
-    def expand(self, codes: NDArray[np.uint16], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the dense rows that `codes` and `numbers` stand for."""
-        rows = np.zeros((len(codes), self.n_features), dtype=np.float32)
-        starts = np.arange(len(codes), dtype=np.intp) * self.n_features
-        flat = rows.reshape(-1)
-        for slot, column in zip(self.slots, codes.T, strict=True):
-            flat[starts + slot.first + column] = 1.0
-        rows[:, [slot.scaled for slot in self.slots if slot.scaled is not None]] = numbers
-        return rows
 
     def labels(
         self, table: Table, columns: Sequence[Any], sensitive: Sequence[Sensitive]

@@ -62,6 +62,7 @@ from pyarrow import types
 
 from fairveil._reading import check_file
 from fairveil._validation import check_number
+from fairveil.data.coded import Features
 from fairveil.data.encoding import Encoder, columns_of, similar_column
 from fairveil.data.files import (
     BLOCK_BYTES,
@@ -122,7 +123,7 @@ class EncodedTable:
 
     Attributes
     ----------
-    X : float32 array of shape (n_rows, n_features)
+    X : CodedRows, or float32 array of shape (n_rows, n_features)
         The encoded features.
     y : int16 array of shape (n_rows,)
         Class numbers.
@@ -132,7 +133,7 @@ class EncodedTable:
         A number for each row's person, if the schema names an id column.
     """
 
-    X: NDArray[np.float32]
+    X: Features
     y: NDArray[np.int16]
     groups: NDArray[np.int16]
     persons: NDArray[np.int64] | None
@@ -193,7 +194,7 @@ def load_encoded(
         arrays = (encoder.codes(frame), encoder.numbers(frame), y, groups, persons)
         encoded.append(tuple(array[counts] for array in arrays))
     codes, numbers, y, groups, persons = (np.concatenate(arrays) for arrays in zip(*encoded, strict=True))
-    return EncodedTable(encoder.expand(codes, numbers), y, groups, persons if schema.id_column else None)
+    return EncodedTable(encoder.compact(codes, numbers), y, groups, persons if schema.id_column else None)
 
 
 def read_table(

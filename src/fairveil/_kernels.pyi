@@ -1,0 +1,24 @@
+from typing import Any
+
+def class_sums(
+    codes: Any, index: Any, columns: Any, numbers: Any, scaled: Any, weights: Any, biases: Any, out: Any, /
+) -> None: ...
+def clipped_sums(
+    codes: Any,
+    index: Any,
+    columns: Any,
+    numbers: Any,
+    scaled: Any,
+    n_features: int,
+    pulls: Any,
+    clips: bool,
+    bounds: Any,
+    safety: float,
+    has_bias: bool,
+    out: Any,
+    /,
+) -> None: ...
+def hidden_sums(
+    codes: Any, index: Any, columns: Any, numbers: Any, scaled: Any, weights: Any, biases: Any, out: Any, /
+) -> None: ...
+def outer_sums(codes: Any, index: Any, columns: Any, numbers: Any, scaled: Any, deltas: Any, out: Any, /) -> None: ...
