@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
 from fairveil._validation import check_number
-from fairveil.data.coded import CodedRows, Features, dense
+from fairveil.data.coded import CodedRows, Features, at_rows, dense
 from fairveil.errors import BadStructureError, InvalidParameterError, UnplannedReleaseError
 from fairveil.models.base import Model, ignore_float_warnings, reads_codes
 from fairveil.models.row_stable import row_stable_forward
@@ -122,6 +122,11 @@ class MemoryRecords:
         return drawn.take(units, axis=1)
 
     @cached_property
+    def _block_starts(self) -> dict[int, Index]:
+        """The place at which each block but the first starts, by the number of blocks."""
+        return {}
+
+    @cached_property
     def _by_person(self) -> "Persons":
         """The places of each person's rows."""
         if self.persons is None:
@@ -185,8 +190,11 @@ class MemoryRecords:
             return batch
         if n_blocks == 1 or self.keys is None:
             return [Rows(self, batch)]
-        inner = np.searchsorted(self.keys.take(batch), np.arange(1, n_blocks) / n_blocks)
-        ends = [0, *np.unique(inner).tolist(), len(batch)]
+        starts = self._block_starts.get(n_blocks)
+        if starts is None:  # the same for every batch: keys ascend with places
+            starts = np.searchsorted(self.keys, np.arange(1, n_blocks) / n_blocks)
+            self._block_starts[n_blocks] = starts
+        ends = [0, *np.unique(np.searchsorted(batch, starts)).tolist(), len(batch)]
         return [Rows(self, batch[start:end]) for start, end in pairwise(ends)]
 
     @ignore_float_warnings
@@ -235,7 +243,7 @@ class Rows:
     def inputs(self) -> Features:
         """What models read that can read codes."""
         X = self.records.X
-        return X.take(self.index) if isinstance(X, CodedRows) else X.take(self.index, axis=0, mode="clip")
+        return X.take(self.index) if isinstance(X, CodedRows) else at_rows(X, self.index)
 
     @cached_property
     def X(self) -> Float32Array:
@@ -245,12 +253,12 @@ class Rows:
     @cached_property
     def y(self) -> NDArray[np.int16]:
         """Class codes."""
-        return self.records.y.take(self.index, mode="clip")
+        return at_rows(self.records.y, self.index)
 
     @cached_property
     def groups(self) -> NDArray[np.int16]:
         """Group codes, -1 for none."""
-        return self.records.groups.take(self.index, mode="clip")
+        return at_rows(self.records.groups, self.index)
 
     @cached_property
     def norms(self) -> Float32Array:
@@ -347,8 +355,12 @@ class Persons:
 
 def row_numbers(is_kept: NDArray[np.bool_]) -> NDArray[np.integer]:
     """Return the places that are kept, in four bytes each where they fit."""
-    kept = np.flatnonzero(is_kept)
-    return kept.astype(np.int32) if len(is_kept) <= np.iinfo(np.int32).max else kept
+    return np.flatnonzero(is_kept).astype(row_type(len(is_kept)), copy=False)
+
+
+def row_type(n_rows: int) -> type[np.int32] | type[np.int64]:
+    """Return the smaller of two types that holds all row numbers."""
+    return np.int32 if n_rows <= np.iinfo(np.int32).max else np.int64
 
 
 def assign_subsets(n_units: int, shares: Mapping[str, float], coins: Coins) -> dict[str, NDArray[np.integer]]:
@@ -371,7 +383,7 @@ def poisson_draws(n_units: int, rate: float, coins: Coins) -> Iterator[Index]:
     """
     check_number("sampling_rate", rate, at_most=1)
     if rate == 1 or n_units == 0:
-        everyone = np.arange(n_units)
+        everyone: NDArray[Any] = np.arange(n_units, dtype=row_type(n_units))
         while True:
             yield everyone
     n_steps = max(1, min(BLOCK_STEPS, int(BLOCK_HITS / (rate * n_units))))
