@@ -446,8 +446,9 @@ class FairClassifier(SearchAwareEstimator):
         if rule.reads_group or inputs.predicts == "decoupled":
             columns += [one.column for one in inputs.sensitive if one.column not in columns]
         stated = {"owner": owner or None, "purpose": purpose or None, "inputs": columns}
-        stated |= {"data_reference": self.estimator_.data_reference_, "engine": self.estimator_.engine_}
+        stated["data_reference"] = self.estimator_.data_reference_
         declared = schema_facts(self._request.schema or inputs.schema)
+        facts["engine"] = self.estimator_.engine_
         return facts | {"model_digest": model_digest, "provenance": stated | {"schema": declared}}
 
     def frontier(self, tolerances: Sequence[float]) -> list["FairClassifier"]:

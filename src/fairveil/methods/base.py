@@ -31,7 +31,7 @@ from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.engines import AUTO as AUTO_ENGINE
-from fairveil.methods.engines import cache_beside, read_records
+from fairveil.methods.engines import EngineChoice, cache_beside, choose_engine, read_records
 from fairveil.methods.explanations import Explainable
 from fairveil.methods.inputs import (
     FileSource,
@@ -407,6 +407,13 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
     def planned_recipe(self) -> Recipe:
         """Return how a fit would train, from public facts alone."""
         return self._recipe(self._input_spec())
+
+    def planned_engine(self, path: str | Path, engine: str = AUTO_ENGINE, cache: Path | None = None) -> EngineChoice:
+        """Return where a fit would keep the rows of the file at `path`, and why; no row is read.
+
+        `engine` and `cache` are as in `fit_file`.
+        """
+        return choose_engine(self._input_spec(), FileSource(path, engine=engine, cache=cache))
 
     def planned_task(self) -> Task:
         """Return the public facts of the task that a fit would carry out."""
