@@ -26,6 +26,11 @@ def on_disk(folder: Path, X, y, groups, persons=None, **others) -> MemoryRecords
     return MemoryRecords(mapped.X, mapped.y, mapped.groups, mapped.persons, **others)
 
 
+def moved_to_disk(folder: Path, records: MemoryRecords) -> MemoryRecords:
+    """Return the same records with their table on disk."""
+    return on_disk(folder, records.X, records.y, records.groups, records.persons)
+
+
 def keep_on_disk(monkeypatch, folder: Path, *modules) -> None:
     """Make these modules keep all their records on disk."""
     for module in modules:

@@ -1,11 +1,8 @@
 """Does one unit leave the others alone, bit for bit? Secret order, blocks by key, and rounding."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from _support.on_disk import keep_on_disk
 from fairveil._random import secret_coins
 from fairveil.models import LinearSoftmax
 from fairveil.models.products import FEW_ROWS, SUM_ROWS, sum_products
@@ -14,21 +11,14 @@ from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import BLOCK_ROWS, ROUNDING
 
 
-@pytest.fixture(autouse=True, params=["memory", "disk"])
-def where(request, monkeypatch, tmp_path):
-    """Every test runs on rows in memory and on rows that are mapped from a file."""
-    if request.param == "disk":
-        keep_on_disk(monkeypatch, tmp_path, sys.modules[__name__])
-
-
 def make_records(rng, n=400, persons=None):
     X = rng.normal(size=(n, 6)).astype(np.float32)
     return MemoryRecords(X, rng.integers(0, 3, n).astype(np.int16), np.zeros(n, np.int16), persons)
 
 
 @pytest.mark.parametrize("persons", [None, np.repeat(np.arange(200), 2)])
-def test_one_unit_changes_one_block_and_no_other_bit(rng, persons):
-    records = make_records(rng, persons=persons).arranged(secret_coins()).gathered()
+def test_one_unit_changes_one_block_and_no_other_bit(rng, persons, kept):
+    records = kept(make_records(rng, persons=persons)).arranged(secret_coins()).gathered()
     everyone = np.arange(400)
     gone = everyone == 123 if persons is None else records.persons == records.persons[123]
     kept = np.flatnonzero(~gone)
@@ -37,17 +27,17 @@ def test_one_unit_changes_one_block_and_no_other_bit(rng, persons):
     assert sum(not np.array_equal(one.X, other.X) for one, other in blocks) == 1
 
 
-def test_units_lie_in_a_secret_order(rng):
-    records = make_records(rng)
+def test_units_lie_in_a_secret_order(rng, kept):
+    records = kept(make_records(rng))
     one, other = records.arranged(secret_coins()).gathered(), records.arranged(secret_coins()).gathered()
     assert not np.array_equal(one.X, other.X)
     assert np.array_equal(np.sort(one.X[:, 0]), np.sort(records.X[:, 0]))
     assert (np.diff(one.keys) > 0).all()
 
 
-def test_persons_stay_together(rng):
+def test_persons_stay_together(rng, kept):
     persons = rng.integers(0, 50, 400)
-    arranged = make_records(rng, persons=persons).arranged(secret_coins()).gathered()
+    arranged = kept(make_records(rng, persons=persons)).arranged(secret_coins()).gathered()
     n_persons = len(np.unique(persons))
     assert len(np.unique(arranged.keys)) == n_persons
     batch = next(arranged.draw({-1: 1.0}, secret_coins()))

@@ -1,11 +1,8 @@
 """A batch with several releases gathers its rows and asks the model once; nothing that it answers changes."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from _support.on_disk import keep_on_disk
 from fairveil._random import secret_coins, seeded_for_tests
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
@@ -20,21 +17,14 @@ N = 300
 COUNTS, GRADIENT = Release("counts", "gaussian", 0.0), Release("gradient", "gaussian", 0.0)
 
 
-@pytest.fixture(autouse=True, params=["memory", "disk"])
-def where(request, monkeypatch, tmp_path):
-    """Every test runs on rows in memory and on rows that are mapped from a file."""
-    if request.param == "disk":
-        keep_on_disk(monkeypatch, tmp_path, sys.modules[__name__])
-
-
 def decided(params):
     return Count(one_cell(3), 1, Decision(MODEL, params))
 
 
 @pytest.fixture
-def records(rng):
+def records(rng, kept):
     X = rng.normal(size=(N, 4)).astype(np.float32)
-    return MemoryRecords(X, rng.integers(0, 3, N).astype(np.int16), rng.integers(-1, 2, N).astype(np.int16))
+    return kept(MemoryRecords(X, rng.integers(0, 3, N).astype(np.int16), rng.integers(-1, 2, N).astype(np.int16)))
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from _support.on_disk import keep_on_disk
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.errors import (
@@ -25,11 +24,11 @@ from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Veil, open_veils
 
 
-@pytest.fixture(autouse=True, params=["memory", "disk"])
-def where(request, monkeypatch, tmp_path):
+@pytest.fixture(autouse=True)
+def where(kept, monkeypatch):
     """Every test runs on rows in memory and on rows that are mapped from a file."""
-    if request.param == "disk":
-        keep_on_disk(monkeypatch, tmp_path, sys.modules[__name__])
+    make = make_records
+    monkeypatch.setattr(sys.modules[__name__], "make_records", lambda *args, **named: kept(make(*args, **named)))
 
 
 def make_records(rng, n=300, d=6, k=3, persons=None):

@@ -517,7 +517,7 @@ def _open_parquet(path: Path) -> pq.ParquetFile | None:
             raise BadStructureError(f"Expected a Parquet file in {path}, got something else; check where it came from.")
         return None
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, pre_buffer=False)  # else the whole file is kept in memory while it is read
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise _damaged(path) from None
 

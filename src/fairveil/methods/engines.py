@@ -30,6 +30,9 @@ CACHE_SUFFIX = ".rows"
 MEMORY_SHARE = 0.5
 """Rows are kept in memory if they take at most this share of what is free: other programs need memory, too."""
 
+CELLS_AT_ONCE = 2**20
+"""Cells of a chunk that is encoded for the disk: what a chunk takes in memory grows with its rows and its columns."""
+
 BYTES_PER_PUBLIC_FEATURE = 24
 """Of features and labels that are public: rows written out, and what is computed of them in double precision."""
 
@@ -133,6 +136,7 @@ def _read_into_memory(inputs: InputSpec, source: FileSource) -> AnyRecords:
 def _read_to_disk(inputs: InputSpec, source: FileSource) -> AnyRecords:
     schema, columns = inputs.schema, columns_needed(inputs.schema, inputs.sensitive)
     kind = (source.delimiter or schema.file.delimiter, source.encoding or schema.file.encoding)
+    chunk_rows = max(1, min(CHUNK_ROWS, CELLS_AT_ONCE // len(columns)))
     read = {"target", "columns", "where", "id_column", "missing_values"}
     facts = {
         "schema": schema.model_dump(mode="json", include=read),
@@ -142,7 +146,7 @@ def _read_to_disk(inputs: InputSpec, source: FileSource) -> AnyRecords:
         "version": __version__,
     }
     rows = RowSource(
-        table_files(source.path), lambda file: read_chunks(file, columns, CHUNK_ROWS, *kind), inputs.encode
+        table_files(source.path), lambda file: read_chunks(file, columns, chunk_rows, *kind), inputs.encode
     )
     if source.cache is None:
         raise AssertionError("checked before")

@@ -113,10 +113,12 @@ def cached_rows(
             header = {"fairveil_rows": FORMAT, "facts": digest, "source": source.identity()}
             parts, is_whole = _read_parts(folder / PARTS, header)
             rows = _opened(folder, parts, form) if is_whole else None
-            if rows is None:
-                _write(folder, header, [] if is_whole else parts, source, form, progress)
-                parts, is_whole = _read_parts(folder / PARTS, header)
-                rows = _opened(folder, parts, form) if is_whole else None
+            # parts of an interrupted run may be damaged as well: then all is written anew
+            for start in ([] if is_whole or not parts else [parts]) + [[]]:
+                if rows is None:
+                    _write(folder, header, start, source, form, progress)
+                    parts, is_whole = _read_parts(folder / PARTS, header)
+                    rows = _opened(folder, parts, form) if is_whole else None
     except OSError as problem:
         raise BadStructureError(
             f"Expected to keep encoded rows in {folder}, got {problem.strerror or problem}; free some space, or name "
