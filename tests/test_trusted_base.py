@@ -19,7 +19,11 @@ TABLES = {
         *(f"data/{name}.py" for name in ("encoding", "values", "readers", "files", "frames")),
         "methods/inputs.py",
     ),
-    "carries records": ("fair_classifier.py", "methods/base.py", "training/run.py", "training/tuning.py"),
+    "carries records": (
+        *("fair_classifier.py", "methods/base.py", "methods/engines.py"),
+        *("training/run.py", "training/tuning.py"),
+    ),
+    "keeps rows on disk": tuple(f"scale/{name}.py" for name in ("packed", "row_file")),
     "answers the holder": (
         *(f"data/{name}.py" for name in ("drafting", "guessing", "inspection", "datasets")),
         *(f"cli/{name}.py" for name in ("schema", "predict")),
@@ -88,10 +92,12 @@ HOLDS_ROWS = (
     "fairveil.privacy.moments.RowMoments",
     *(
         f"fairveil.data.readers.{name}"
-        for name in ("EncodedTable", "Chunk", "load_encoded", "read_chunks", "read_table")
+        for name in ("EncodedTable", "Chunk", "encode_chunk", "load_encoded", "read_chunks", "read_table")
     ),
     *(f"fairveil.data.encoding.{name}" for name in ("Encoder", "columns_of", "canonical_texts", "numbers_of")),
     *(f"fairveil.data.{name}" for name in ("drafting.draft_schema", "guessing.ColumnCounts", "inspection.check_table")),
+    *(f"fairveil.scale.packed.{name}" for name in ("RecordTable", "PackedFormat")),
+    *(f"fairveil.scale.row_file.{name}" for name in ("RowSource", "cached_rows")),
     *(f"fairveil.methods.inputs.{name}" for name in ("TableSource", "FileSource", "Source")),
 )
 """Names of what holds, reads or encodes rows. `PublicRows` is not among them: its columns are public, and no secret."""

@@ -164,8 +164,10 @@ def train(options: TrainOptions) -> None:
     written = [name for name in ("model", SUMMARY, TRACE, KEY, CARD) if (options.out / name).exists()]
     option = file_options(options.delimiter, options.encoding)
     cache = options.cache or cache_beside(ledger)
-    kept = cache if cache is not None and cache.is_dir() else None
-    say(options.as_json, summary, training_text(summary, options.out, written, ledger, option, kept))
+    text = training_text(summary, options.out, written, ledger, option)
+    if cache is not None and cache.is_dir():
+        text += f"\nRows: encoded rows stay in {cache}, as private as the table; delete it at any time"
+    say(options.as_json, summary, text)
 
 
 def explain(options: TrainOptions) -> None:

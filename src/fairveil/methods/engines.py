@@ -2,22 +2,37 @@
 
 Whatever the engine, records answer the same queries: with the same coins, every engine releases the same sums. An
 engine is one entry of `ENGINES`; the command line, the front door and the tests read the registry.
+
+What fits where is estimated before a row is read. Estimates decide where rows are kept, and are never shown: the number
+of rows is private.
 """
 
+import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from fairveil import __version__
 from fairveil._validation import check_choice
-from fairveil.data.readers import CHUNK_ROWS, Chunk, columns_needed, read_chunks, table_files
+from fairveil.data.files import BLOCK_BYTES
+from fairveil.data.readers import (
+    CHUNK_ROWS,
+    Chunk,
+    columns_needed,
+    is_parquet,
+    open_text,
+    read_chunks,
+    table_files,
+)
 from fairveil.errors import BadStructureError, InvalidParameterError, NotEnoughMemoryError
 from fairveil.methods.inputs import BYTES_PER_ROW, FileSource, InputSpec, Source, TableSource
 from fairveil.privacy.veil import AnyRecords
-from fairveil.scale.capacity import available_memory, probable_rows
 from fairveil.scale.packed import PackedFormat
 from fairveil.scale.row_file import RowSource, cached_rows
 
@@ -35,6 +50,16 @@ CELLS_AT_ONCE = 2**20
 
 BYTES_PER_PUBLIC_FEATURE = 24
 """Of features and labels that are public: rows written out, and what is computed of them in double precision."""
+
+
+EXPANSION = 8
+"""A compressed text table unpacks to about so many times its size."""
+
+_LIMITS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+"""What a container may use, and what it uses, in both versions of control groups."""
 
 
 @dataclass(frozen=True)
@@ -104,22 +129,27 @@ def _public_rows(inputs: InputSpec) -> int | None:
 
 
 def _check_disk(inputs: InputSpec, source: FileSource, n_rows: int) -> None:
-    if source.cache is None:
-        raise InvalidParameterError(
-            "Expected a ledger file or a cache folder to keep encoded rows by, got neither; pass ledger= or cache=."
-        )
+    cache = _cache_of(source)
     per_row = BYTES_PER_ROW
     if inputs.protects == "attribute":
         per_row = _memory_per_row(inputs)
     if n_rows * per_row > available_memory():
         raise NotEnoughMemoryError(_too_much("memory", per_row, inputs, "a larger machine"))
     form = _format(inputs)
-    parents = [place for place in (source.cache, *source.cache.absolute().parents) if place.is_dir()]
-    is_there = source.cache.is_dir() and any(source.cache.iterdir())  # an earlier run may have left all or most of it
+    parents = [place for place in (cache, *cache.absolute().parents) if place.is_dir()]
+    is_there = cache.is_dir() and any(cache.iterdir())  # an earlier run may have left all or most of it
     if not is_there and n_rows * form.dtype.itemsize > shutil.disk_usage(parents[0]).free:
         raise BadStructureError(
             _too_much("disk space", form.dtype.itemsize, inputs, "another cache= or --cache folder")
         )
+
+
+def _cache_of(source: FileSource) -> Path:
+    if source.cache is None:
+        raise InvalidParameterError(
+            "Expected a ledger file or a cache folder to keep encoded rows by, got neither; pass ledger= or cache=."
+        )
+    return source.cache
 
 
 def _format(inputs: InputSpec) -> PackedFormat:
@@ -145,12 +175,14 @@ def _read_to_disk(inputs: InputSpec, source: FileSource) -> AnyRecords:
         "text": kind,
         "version": __version__,
     }
+    files = table_files(source.path)
     rows = RowSource(
-        table_files(source.path), lambda file: read_chunks(file, columns, chunk_rows, *kind), inputs.encode
+        files=files,
+        expected=[probable_rows([file]) for file in files],
+        read=lambda file: read_chunks(file, columns, chunk_rows, *kind),
+        encode=inputs.encode,
     )
-    if source.cache is None:
-        raise AssertionError("checked before")
-    return inputs.records_of(cached_rows(source.cache, facts, rows, _format(inputs), source.reading))
+    return inputs.records_of(cached_rows(_cache_of(source), facts, rows, _format(inputs), source.reading))
 
 
 ENGINES = {
@@ -195,3 +227,33 @@ def read_records(inputs: InputSpec, source: Source) -> tuple[AnyRecords, EngineC
 def cache_beside(ledger: Path | None) -> Path | None:
     """Return the cache folder of a ledger file; None for a ledger in memory, which has none."""
     return None if ledger is None else ledger.with_name(f"{ledger.name}{CACHE_SUFFIX}")
+
+
+# --- what fits where -------------------------------------------------------------------------------------------------
+
+
+def available_memory() -> int:
+    """Return about how many bytes of memory a process can still take on this machine or in its container."""
+    free = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError):
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        free += [] if found is None else [1024 * int(found[1])]
+    for limit, used in _LIMITS:
+        with suppress(OSError, ValueError):  # "max": no limit
+            free.append(max(0, int(Path(limit).read_text()) - int(Path(used).read_text())))
+    return min(free)
+
+
+def probable_rows(files: Sequence[Path]) -> int:
+    """Return about how many rows the files hold: Parquet files state it, text is measured by its first lines."""
+    return sum(map(_rows_of, files))
+
+
+def _rows_of(path: Path) -> int:
+    if is_parquet(path):
+        return int(pq.read_metadata(path).num_rows)
+    with path.open("rb") as raw, open_text(path) as text:
+        start = text.read(BLOCK_BYTES)
+        is_packed = raw.read(len(start)) != start
+    n_bytes = path.stat().st_size * (EXPANSION if is_packed else 1)
+    return int(n_bytes * (start.count(b"\n") + 1) / max(1, len(start)))
