@@ -120,7 +120,6 @@ class LinearSoftmax:
         """Return zeros: the problem is convex, the start carries no information."""
         return np.zeros(self.n_params, dtype=np.float32)
 
-    @ignore_float_warnings
     def forward(self, params: Float32Array, X: Features) -> tuple[Float32Array, ...]:
         """Return the logits alone, shape (n_classes, n_rows): a linear model has no hidden activations."""
         n_weights = self.n_classes * self.n_features
@@ -137,7 +136,6 @@ class LinearSoftmax:
             raise InvalidParameterError("Expected a model with biases to shift, got one without.")
         return with_higher_biases(params, offsets)
 
-    @ignore_float_warnings
     def clipped_gradient(
         self, params: Float32Array, X: Features, dlogits: Float32Array, bound: Bound, known: Known = NONE
     ) -> Float64Array:
@@ -147,6 +145,12 @@ class LinearSoftmax:
         if isinstance(X, CodedRows) and HAS_KERNELS and self.n_classes <= MOST_CLASSES:
             check_clip_norm(bound)
             return clipped_sum_by_class(dlogits, X, bound, clip_safety(width), self.bias)
+        return self._clipped_in_numpy(X, dlogits, bound, width, known)
+
+    @ignore_float_warnings
+    def _clipped_in_numpy(
+        self, X: Features, dlogits: Float32Array, bound: Bound, width: int, known: Known
+    ) -> Float64Array:
         if isinstance(bound, np.ndarray) or bound != math.inf:
             factors, broken = clip_factors(self._squares(X, dlogits, known.row_norms), bound, width)
             dlogits = dlogits * factors

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.data.coded import CodedRows, Features
+from fairveil.models.base import ignore_float_warnings
 
 try:
     from fairveil import _kernels
@@ -51,11 +52,19 @@ def squared_norms(X: Features) -> Float32Array:
 
 def class_products(weights: NDArray[np.floating], biases: NDArray[np.floating] | None, X: Features) -> NDArray:
     """Return `weights @ X.T + biases`, shape (n_classes, n_rows), in the type of the weights and dense rows."""
+    if isinstance(X, CodedRows) and HAS_KERNELS and len(weights) <= MOST_CLASSES:
+        out = np.empty((len(weights), len(X)), dtype=weights.dtype)
+        _kernels.class_sums(*_arguments(X), np.ascontiguousarray(weights), biases, out)
+        return out
+    return _class_products_in_numpy(weights, biases, X)
+
+
+@ignore_float_warnings
+def _class_products_in_numpy(
+    weights: NDArray[np.floating], biases: NDArray[np.floating] | None, X: Features
+) -> NDArray:
     if isinstance(X, CodedRows):
         out = np.empty((len(weights), len(X)), dtype=weights.dtype)
-        if HAS_KERNELS and len(weights) <= MOST_CLASSES:
-            _kernels.class_sums(*_arguments(X), np.ascontiguousarray(weights), biases, out)
-            return out
         padded = np.column_stack([weights, np.zeros(len(weights), weights.dtype)]).astype(np.float64)
         places, numbers = X.places().T, X.gathered().numbers.T
         for k, own in enumerate(padded):
@@ -148,6 +157,50 @@ def sum_outer(X: Features, deltas: Float32Array, out: Float64Array) -> None:
     ones = sparse.csr_array((np.ones(places.size), places.ravel(), starts), (len(places), X.layout.n_features + 1))
     out[:] = (ones.T @ wide)[:-1]
     out[X.layout.scaled_places] += X.gathered().numbers.T.astype(np.float64) @ wide
+
+
+# --- whole networks, compiled ---------------------------------------------------------------------------------------
+
+
+MOST_LAYERS = 15
+"""The compiled functions take up to so many hidden layers."""
+
+
+def is_compiled(X: Features, params: NDArray[Any], sizes: tuple[int, ...]) -> bool:
+    """Say whether `network_units` and `clipped_network_sum` can be used: `sizes` holds features, units and classes."""
+    fits = HAS_KERNELS and 3 <= len(sizes) <= MOST_LAYERS + 2 and sizes[-1] <= MOST_CLASSES
+    return fits and isinstance(X, CodedRows) and params.dtype == np.float32
+
+
+def network_units(X: CodedRows, params: Float32Array, sizes: tuple[int, ...]) -> tuple[Float32Array, ...]:
+    """Return the units of each hidden layer with ReLU, shape (n_rows, n_units), and the logits (n_classes, n_rows)."""
+    units = tuple(np.empty((len(X), size), dtype=np.float32) for size in sizes[1:-1])
+    logits = np.empty((sizes[-1], len(X)), dtype=np.float32)
+    _kernels.network_forward(*_arguments(X), sizes, np.ascontiguousarray(params), units, logits)
+    return (*units, logits)
+
+
+def clipped_network_sum(
+    X: CodedRows,
+    params: Float32Array,
+    sizes: tuple[int, ...],
+    units: tuple[Float32Array, ...],
+    pulls: Float32Array,
+    bound: float | Float32Array,
+    safety: float,
+) -> Float64Array:
+    """Return the sum over rows of the gradients of a ReLU network, each clipped to norm `safety * bound` at most.
+
+    `units` are those of `network_units`, `pulls` the derivatives by the logits. Infinity clips nothing; a row whose
+    norm is not finite adds nothing.
+    """
+    gradient = np.empty(len(params))
+    is_clipped = isinstance(bound, np.ndarray) or bound != math.inf
+    limit = float(bound) if not isinstance(bound, np.ndarray) else bound.astype(np.float32, copy=False)
+    params, pulls, units = np.ascontiguousarray(params), np.ascontiguousarray(pulls), tuple(units)
+    arguments = (sizes, params, tuple(map(np.ascontiguousarray, units)), pulls)
+    _kernels.network_sums(*_arguments(X), *arguments, is_clipped, limit, safety, gradient)
+    return gradient
 
 
 def sum_products(left: Float32Array, right: Float32Array, out: NDArray[np.floating]) -> None:

@@ -9,11 +9,12 @@ partial sum that it is added to. So units are kept in a secret random order, and
 determines its block: adding or removing one unit changes one block and leaves all others unchanged, bit for bit.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from fairveil.errors import BadStructureError, InvalidParameterError, UnplannedR
 from fairveil.models.base import Model, ignore_float_warnings, reads_codes
 from fairveil.models.row_stable import row_stable_forward
 
+T = TypeVar("T")
 Index = NDArray[np.int64]
 
 BLOCK_STEPS, BLOCK_HITS = 32, 2**18
@@ -33,6 +35,9 @@ BLOCK_STEPS, BLOCK_HITS = 32, 2**18
 
 COINS_AT_ONCE = 2**20
 """Of units that are assigned to subsets: it bounds the memory for coins and changes nothing."""
+
+MOST_JOINT = 2**22
+"""Of tables of up to so many rows, pairs of group and label are kept as one number each: 32 MB."""
 
 NOT_ONE_ANSWER = "Expected a query to answer each row once, got more or fewer answers."
 
@@ -67,6 +72,7 @@ class MemoryRecords:
     rows: NDArray[np.integer] | None = None
     keys: NDArray[np.float64] | None = None
     coins: Coins | None = None
+    _joints: dict[int, Index] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         lengths = {len(self.X), len(self.y), len(self.groups)}
@@ -94,6 +100,14 @@ class MemoryRecords:
         """Return the row numbers in the table of the rows at these places."""
         rows = places if self.rows is None else self.rows.take(places, mode="clip")
         return rows.astype(np.int64, copy=False)
+
+    def joint_at(self, rows: Index, n_labels: int) -> Index:
+        """Return group code * n_labels + label of these rows of the table."""
+        if len(self.y) > MOST_JOINT:
+            return self.groups.take(rows).astype(np.int64) * n_labels + self.y.take(rows)
+        if n_labels not in self._joints:  # computed once for all batches
+            self._joints[n_labels] = self.groups.astype(np.int64) * n_labels + self.y
+        return self._joints[n_labels].take(rows, mode="clip")
 
     def gathered(self) -> "MemoryRecords":
         """Return the same records as a table of their own."""
@@ -197,6 +211,19 @@ class MemoryRecords:
         return query.answer(self.blocks(batch, n_blocks), bound, norm)
 
 
+class kept(Generic[T]):  # noqa: N801 (used as a decorator)
+    """A property that is computed when it is first read and kept from then on; without a lock, unlike the library's."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, owner: Any, _: Any) -> T:
+        value = self.compute(owner)
+        owner.__dict__[self.compute.__name__] = value  # which Python finds first the next time
+        return value
+
+
 class Rows:
     """A block of private rows as queries see it.
 
@@ -226,42 +253,42 @@ class Rows:
     def __len__(self) -> int:
         return len(self.places)
 
-    @cached_property
+    @kept
     def index(self) -> Index:
-        """The row numbers in the table."""
+        """Return the row numbers in the table."""
         return self.records.rows_at(self.places)
 
-    @cached_property
+    @kept
     def inputs(self) -> Features:
-        """What models read that can read codes."""
+        """Return what models read that can read codes."""
         X = self.records.X
         return X.take(self.index) if isinstance(X, CodedRows) else X.take(self.index, axis=0, mode="clip")
 
-    @cached_property
+    @kept
     def X(self) -> Float32Array:
-        """The inputs, written out."""
+        """Return the inputs, written out."""
         return dense(self.inputs)
 
-    @cached_property
+    @kept
     def y(self) -> NDArray[np.int16]:
-        """Class codes."""
+        """Return class codes."""
         return self.records.y.take(self.index, mode="clip")
 
-    @cached_property
+    @kept
     def groups(self) -> NDArray[np.int16]:
-        """Group codes, -1 for none."""
+        """Return group codes, -1 for none."""
         return self.records.groups.take(self.index, mode="clip")
 
-    @cached_property
+    @kept
     def norms(self) -> Float32Array:
-        """The Euclidean norms of the inputs."""
+        """Return the Euclidean norms of the inputs."""
         if isinstance(self.inputs, CodedRows):
             return np.sqrt(self.inputs.squared_norms())
         return self.records.norms.take(self.index, mode="clip")
 
-    @cached_property
+    @kept
     def uniforms(self) -> NDArray[np.floating]:
-        """Two secret numbers in [0, 1) for each row."""
+        """Return two secret numbers in [0, 1) for each row."""
         return self.records.uniforms.take(self.places, axis=1, mode="clip")
 
     def inputs_of(self, model: Model) -> Features:
@@ -285,9 +312,7 @@ class Rows:
         It is negative for group code -1, which stands for the last row of a table.
         """
         if self._joint is None or self._joint[0] != n_labels:
-            joint = self.groups.astype(np.int64)
-            joint *= n_labels
-            joint += self.y
+            joint = self.records.joint_at(self.index, n_labels)
             joint.setflags(write=False)
             self._joint = (n_labels, joint)
         return self._joint[1]
@@ -377,15 +402,26 @@ def poisson_draws(n_units: int, rate: float, coins: Coins) -> Iterator[Index]:
     n_steps = max(1, min(BLOCK_STEPS, int(BLOCK_HITS / (rate * n_units))))
     edges = n_units * np.arange(n_steps + 1)
     expected = float(edges[-1] * rate)
+    n_gaps = int(expected + 6 * np.sqrt(expected) + 16)
     while True:
-        n_gaps = int(expected + 6 * np.sqrt(expected) + 16)
-        hits = np.cumsum(coins.generator.geometric(rate, n_gaps)) - 1
+        hits = np.cumsum(geometric_gaps(rate, n_gaps, coins)) - 1
         while hits[-1] < edges[-1]:
-            more = np.cumsum(coins.generator.geometric(rate, n_gaps)) + hits[-1]
+            more = np.cumsum(geometric_gaps(rate, n_gaps, coins)) + hits[-1]
             hits = np.concatenate([hits, more])
         ends = np.searchsorted(hits, edges)
         for step in range(n_steps):
             yield hits[ends[step] : ends[step + 1]] - edges[step]
+
+
+def geometric_gaps(rate: float, n_gaps: int, coins: Coins) -> Index:
+    """Return numbers of trials up to a first success: exponential numbers in units of -log(1 - rate), rounded up.
+
+    P(E / u > k) = exp(-k u) = (1 - rate)^k. NumPy draws them the same way, one logarithm of the rate for each.
+    """
+    gaps = coins.generator.standard_exponential(n_gaps)
+    gaps *= -1 / math.log1p(-rate)
+    np.maximum(np.ceil(gaps, out=gaps), 1.0, out=gaps)  # no unit twice, should an exponential be 0
+    return gaps.astype(np.int64)
 
 
 def poisson_batches(strata: Sequence[Index], rates: Sequence[float], coins: Coins) -> Iterator[Index]:
