@@ -32,6 +32,9 @@ FEW_CLASSES = 3
 SUM_ROWS, FEW_ROWS = 32, 256
 """Products of so many rows are added up in float32; a block of few rows in all is added up at once."""
 
+ROWS_AT_ONCE = 65_536
+"""Rows whose features are listed at once, to keep lists small."""
+
 MOST_CLASSES = 16
 """The compiled look-ups take up to so many classes."""
 
@@ -91,16 +94,18 @@ def multiply_by_class(left: NDArray, right: NDArray, out: NDArray) -> None:
             np.matmul(row, right, out=product)
 
 
-def sum_by_class(pulls: Float32Array, X: CodedRows, has_bias: bool) -> Float64Array:
+def sum_by_class(pulls: NDArray[np.floating], X: CodedRows, has_bias: bool) -> Float64Array:
     """Return the flat sum over coded rows of `pulls_i (x) [x_i, 1]`, or of `pulls_i (x) x_i` without a bias."""
     width = len(pulls) * X.layout.n_features
-    gradient = np.empty(width + len(pulls) * has_bias)
-    n_places, places, numbers = X.layout.n_features + 1, X.places(), X.gathered().numbers
+    gradient = np.zeros(width + len(pulls) * has_bias)
     sums = gradient[:width].reshape(len(pulls), -1)
-    for own, pull in zip(sums, pulls, strict=True):
-        each = np.repeat(pull.astype(np.float64), places.shape[1])
-        own[:] = np.bincount(places.ravel(), each, n_places)[:-1]
-        own[X.layout.scaled_places] += pull.astype(np.float64) @ numbers
+    for start in range(0, len(X), ROWS_AT_ONCE):
+        part, own_pulls = X[start : start + ROWS_AT_ONCE], pulls[:, start : start + ROWS_AT_ONCE].astype(np.float64)
+        places, numbers = part.places(), part.gathered().numbers
+        for k, pull in enumerate(own_pulls):
+            each = np.repeat(pull, places.shape[1])
+            sums[k] += np.bincount(places.ravel(), each, X.layout.n_features + 1)[:-1]
+            sums[k, X.layout.scaled_places] += pull @ numbers
     if has_bias:
         gradient[width:] = np.add.reduce(pulls, axis=1, dtype=np.float64)
     return gradient

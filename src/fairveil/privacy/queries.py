@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from fairveil._typing import Float32Array, Float64Array
-from fairveil.data.coded import CodedRows, Features
+from fairveil.data.coded import CodedRows, Features, joined
 from fairveil.errors import UnplannedReleaseError
 from fairveil.models.base import Bound, Known, Model
 from fairveil.models.last_layer import LayeredModel, last_inputs, margin_weights, positive_probability
@@ -242,7 +242,8 @@ class Minimizer(Query):
 
     def answer(self, blocks: list[Rows], bound: float, norm: int = 2) -> Float64Array:
         """Return the weights, which one record moves by at most `ridge.sensitivity`."""
-        design = np.concatenate([self.ridge.design(rows.X, rows.norms) for rows in blocks])
+        inputs = joined([rows.inputs for rows in blocks])
+        design = self.ridge.design(inputs, np.concatenate([rows.norms for rows in blocks]))
         return minimize_loss(self.ridge, design, np.concatenate([rows.y for rows in blocks]))
 
 
