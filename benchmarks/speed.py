@@ -2,7 +2,8 @@
 
 Our steps go through the real path: the veil draws a Poisson batch from secret coins, bounds, sums and adds noise,
 the optimizer steps. Rows are those of a table like Adult: 14 columns of codes, which ours read as codes and the others
-written out; "dense" steps of ours read a matrix of numbers. Absolute times move from machine to machine; the ratios are what counts.
+written out; "dense" steps of ours read a matrix of numbers. Absolute times move from machine to machine; the ratios are
+what counts.
 
 "groupwise" is FairDP's step with two groups where only the average is released, "groupwise_sums" where every group's
 sum is; "groupwise_growth" is the largest, over 4 to 32 groups, of (time over that of 2 groups) / (groups over 2): at

@@ -1057,6 +1057,38 @@ done:
     return result;
 }
 
+/* --- noise on a grid ----------------------------------------------------------------------------------------------------- */
+
+/* add_on_grid(total (n,), noise (n,), scale, grid, out (n,)), all of float64: total + scale * noise, rounded to whole
+   multiples of the grid, a power of two */
+static PyObject *add_on_grid(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
+    Views views = {.n_views = 0};
+    PyObject *result = NULL;
+    if (n_args != 5)
+        return PyErr_Format(PyExc_TypeError, "Expected 5 arguments.");
+    Py_buffer *total = view_of(&views, args[0], 1, 0, "total");
+    Py_buffer *noise = total ? view_of(&views, args[1], 1, 0, "noise") : NULL;
+    Py_buffer *out = noise ? view_of(&views, args[4], 1, 1, "out") : NULL;
+    double scale = PyFloat_AsDouble(args[2]), grid = PyFloat_AsDouble(args[3]);
+    if (!out || PyErr_Occurred())
+        goto done;
+    Py_ssize_t n = total->shape[0];
+    if (!has_type(total, 'f', 8) || !has_type(noise, 'f', 8) || !has_type(out, 'f', 8) || noise->shape[0] != n ||
+        out->shape[0] != n) {
+        PyErr_SetString(PyExc_ValueError, "Expected total, noise and out of float64 and of equal length.");
+        goto done;
+    }
+    const double *sums = total->buf, *drawn = noise->buf;
+    double *noisy = out->buf, multiple = 1 / grid;
+    for (Py_ssize_t i = 0; i < n; i++)
+        noisy[i] = rint((drawn[i] * scale + sums[i]) * multiple) * grid;
+    result = Py_None;
+    Py_INCREF(result);
+done:
+    release(&views);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"class_sums", (PyCFunction)(void (*)(void))class_sums, METH_FASTCALL, "Logits of a linear model."},
     {"clipped_sums", (PyCFunction)(void (*)(void))clipped_sums, METH_FASTCALL, "Clipped gradient of a linear model."},
@@ -1065,6 +1097,7 @@ static PyMethodDef methods[] = {
     {"network_sums", (PyCFunction)(void (*)(void))network_sums, METH_FASTCALL, "Clipped gradient of a network."},
     {"outer_sums", (PyCFunction)(void (*)(void))outer_sums, METH_FASTCALL, "Gradient of the first layer."},
     {"two_class_pulls", (PyCFunction)(void (*)(void))two_class_pulls, METH_FASTCALL, "Slopes of the loss by logits."},
+    {"add_on_grid", (PyCFunction)(void (*)(void))add_on_grid, METH_FASTCALL, "Sums with noise, rounded to a grid."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -371,9 +371,9 @@ class Persons:
 
 
 def row_numbers(is_kept: NDArray[np.bool_]) -> NDArray[np.integer]:
-    """Return the places that are kept, in four bytes each where they fit."""
+    """Return the places that are kept, in four bytes each where there are many of them."""
     kept = np.flatnonzero(is_kept)
-    return kept.astype(np.int32) if len(is_kept) <= np.iinfo(np.int32).max else kept
+    return kept.astype(np.int32) if MOST_JOINT < len(is_kept) <= np.iinfo(np.int32).max else kept
 
 
 def assign_subsets(n_units: int, shares: Mapping[str, float], coins: Coins) -> dict[str, NDArray[np.integer]]:
