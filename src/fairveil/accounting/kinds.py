@@ -9,7 +9,7 @@ together. Every step errs upward only (docs/proofs/accounting.md).
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, combinations_with_replacement, product
 
@@ -102,17 +102,16 @@ def epsilon_by_kinds(
 @lru_cache(maxsize=64)  # a command states a total several times
 def _priced_by_kinds(charges: tuple[Charge | Event, ...], delta: float, relation: NeighboringRelation) -> float:
     cases = compositions_of(charges, relation)
-    rough = cases.magnitude
-    if rough.n_uses == 0 or math.isinf(rough.variance):
-        return rough.variance
     kinds = kinds_of(cases)
+    total = entries_magnitude(kinds)
+    if total.n_uses == 0 or math.isinf(total.variance):
+        return total.variance
     n_parts = sum(len(kind.parts) for kind in kinds)
     fineness = FINENESS * (1.0 if n_parts <= FEW_KINDS else COARSENESS)
     # the estimate only places the first grid; every answer comes from the distributions themselves
-    estimate = normal_epsilon(N_MOVES[cases.relation] * math.sqrt(rough.variance), delta)
-    total = replace(rough, n_uses=sum(kind.count for kind in kinds))
-    grid, answer = grid_for(max(estimate, math.sqrt(rough.variance) / 4), total, fineness=fineness), math.inf
-    doubling = 2 if relation is NeighboringRelation.REPLACE_ONE else 1
+    spread = N_MOVES[cases.relation] * math.sqrt(total.variance)
+    grid = grid_for(max(normal_epsilon(spread, delta), spread / 4), total, fineness=fineness)
+    doubling, answer = N_MOVES[relation], math.inf
     for _ in range(1 + MAX_PASSES):
         costs = []
         for case in priced_by_kinds(kinds, grid, total, cases.relation):
@@ -129,8 +128,20 @@ def _priced_by_kinds(charges: tuple[Charge | Event, ...], delta: float, relation
 def kinds_of(cases: Compositions) -> list[Kind]:
     """Return the kinds of entries: each event on the whole data, and each split by what its parts met."""
     kinds = [Kind((frozenset({use}),), 1) for use in merged_gaussians(cases.whole)]
-    several = Counter(tuple(dict.fromkeys(map(merged_gaussians, parts))) for parts in cases.splits)
-    return kinds + [Kind(parts, count) for parts, count in several.items()]
+    several = Counter(tuple(frozenset(part.items()) for part in parts) for parts in cases.splits)
+    for parts, count in several.items():
+        kinds.append(Kind(tuple(dict.fromkeys(merged_gaussians(dict(part)) for part in parts)), count))
+    return kinds
+
+
+def entries_magnitude(kinds: Sequence[Kind]) -> LossMagnitude:
+    """Return the rough magnitude of all entries in the worst parts; their number stands for the uses."""
+    each = [([total_magnitude(dict(part)) for part in kind.parts], kind.count) for kind in kinds]
+    return LossMagnitude(
+        math.fsum(count * max(one.variance for one in parts) for parts, count in each),
+        max((one.reach for parts, _ in each for one in parts), default=0.0),
+        sum(count for _, count in each),
+    )
 
 
 def merged_gaussians(uses: Mapping[Event, int]) -> Part:
