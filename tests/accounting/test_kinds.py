@@ -94,7 +94,7 @@ def fine_epsilon(patch, charges, relation=ADD):
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     names=st.lists(st.sampled_from(list(ENTRIES)), min_size=1, max_size=3, unique=True),
     counts=st.lists(st.integers(1, 200), min_size=3, max_size=3),
@@ -173,7 +173,7 @@ def test_rounding_down_is_caught(afresh, few_kinds):
 # --- the two steps by themselves --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     masses=st.lists(st.floats(0, 1), min_size=1, max_size=40).filter(lambda masses: sum(masses) > 0.01),
     first=st.integers(-40, 40),
