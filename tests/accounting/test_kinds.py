@@ -27,7 +27,7 @@ from fairveil.accounting.events import (
     Repeated,
 )
 from fairveil.accounting.kinds import epsilon_by_kinds, kinds_of, merged_gaussians
-from fairveil.accounting.pld import Losses, LossDistribution, coarsen, compose_all, compose_uses, power
+from fairveil.accounting.pld import LossDistribution, Losses, coarsen, compose_all, compose_uses, power
 from fairveil.accounting.pricing import compositions_of, grid_for, loss_distribution, normal_delta
 
 DELTA = 1e-5
@@ -45,7 +45,10 @@ def steps(rate, release, count):
 
 ENTRIES = {
     "train and hold out": (steps(0.1, GaussianRelease(7.0), 300), DiscreteGaussianRelease(3.7)),
-    "joint batches": (steps(0.1, Joint((GaussianRelease(9.0), GaussianRelease(30.0))), 150), DiscreteGaussianRelease(5)),
+    "joint batches": (
+        steps(0.1, Joint((GaussianRelease(9.0), GaussianRelease(30.0))), 150),
+        DiscreteGaussianRelease(5),
+    ),
     "Laplace counts": (steps(0.2, Joint((LaplaceRelease(20.0), GaussianRelease(15.0))), 40), GaussianRelease(9.0)),
     "moments": (GaussianRelease(4.3), DiscreteGaussianRelease(3.7)),
     "small part": (ApproximateDP(0.3), ApproximateDP(0.05, 1e-8)),
@@ -152,7 +155,9 @@ def rounded_down(losses, grid):
     directions = []
     for one in (losses.remove, losses.add):
         places = (one.first + np.arange(len(one.masses))) // ratio
-        directions.append(LossDistribution(grid, int(places[0]), np.bincount(places - places[0], one.masses), one.infinite))
+        directions.append(
+            LossDistribution(grid, int(places[0]), np.bincount(places - places[0], one.masses), one.infinite)
+        )
     return Losses(*directions)
 
 

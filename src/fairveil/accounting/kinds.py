@@ -1,7 +1,7 @@
-"""The total of a long ledger, kind by kind: never below that of `epsilon_of` on its one fine grid, and much quicker.
+"""The total of a long ledger, kind by kind: an upper bound like that of `epsilon_of`, and much quicker.
 
-`epsilon_of` cuts every loss of every use by one grid, which must be fine enough for all uses together. Here entries that
-are alike make one kind. Each kind is composed on a grid that suits its own few uses, rounded up to a coarser grid
+`epsilon_of` cuts every loss of every use by one grid, which must be fine enough for all uses together. Here entries
+that are alike make one kind. Each kind is composed on a grid that suits its own few uses, rounded up to a coarser grid
 that suits the number of entries, and raised to the power of its entries by one Fourier transform of all kinds
 together. Every step errs upward only (docs/proofs/accounting.md).
 """

@@ -402,9 +402,7 @@ def total_magnitude(uses: Mapping[ev.Event, int]) -> LossMagnitude:
     return LossMagnitude(variance, reach, sum(one.n_uses * count for one, count in each), pure)
 
 
-def grid_for(
-    epsilon: float, magnitude: LossMagnitude, at_least: float = 0.0, *, fineness: float = FINENESS
-) -> float:
+def grid_for(epsilon: float, magnitude: LossMagnitude, at_least: float = 0.0, *, fineness: float = FINENESS) -> float:
     """Return the grid that resolves `epsilon` after all uses, is not below `at_least`, and still fits into memory."""
     # a large epsilon is mostly the mean loss, half the variance: the spread is what the grid must resolve
     spread = min(epsilon, math.sqrt(8 * epsilon))

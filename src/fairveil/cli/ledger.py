@@ -85,7 +85,8 @@ def _checked_totals(ledger: Ledger, delta: float, relation: NeighboringRelation)
     if not (is_sound or math.isclose(min(stated, MEANINGLESS), min(in_full, MEANINGLESS), rel_tol=AGREEMENT)):
         raise FairveilError(
             f"Expected two computations of the total that agree to {AGREEMENT:.0%}, got epsilon {stated:.6g} kind by "
-            f"kind and {in_full:.6g} on one grid, which is a fault of this program; rely on the larger one, and report it."
+            f"kind and {in_full:.6g} on one grid, which is a fault of this program; rely on the larger one and report "
+            "it."
         )
     return stated, in_full
 

@@ -312,8 +312,8 @@ def verified_text(facts: Mapping[str, Any]) -> str:
         )
     in_full = epsilon_or_none(facts["epsilon_on_one_grid"])
     lines.append(
-        f"  total      epsilon {total} at delta {facts['delta']:g}, computed again from all debits (all on one fine grid: "
-        f"{in_full})"
+        f"  total      epsilon {total} at delta {facts['delta']:g}, computed again from all debits (all on one fine "
+        f"grid: {in_full})"
     )
     if budget is not None:
         lines.append(f"  budget     epsilon {budget['epsilon']:g} at delta {budget['delta']:g}")
