@@ -39,6 +39,9 @@ FEW_KINDS = 64
 COARSENESS = 4.0
 """How much coarser that grid is: it adds at most 0.5 % to epsilon."""
 
+MOST_RESOLVED = 1e6
+"""More uses in one entry get the grid of so many, which needs about a million cells."""
+
 KEPT_KINDS = 2048
 """How many kinds of entries are remembered as priced: a command states several totals of nearly the same ledger."""
 
@@ -177,7 +180,7 @@ def _own_grid(part: Part, grid: float, total: LossMagnitude) -> float:
     # its losses may be rounded by its share of all that is rounded: half by its number, half by its variance
     share = (1 / total.n_uses + own.variance / total.variance) / 2
     # grids go with 1 / sqrt(uses)
-    finer = math.sqrt(own.n_uses / (share * max(total.n_uses, FEW_USES)))
+    finer = math.sqrt(min(own.n_uses, MOST_RESOLVED) / (share * max(total.n_uses, FEW_USES)))
     finer = min(finer, MAX_CELLS * grid / max(own.reach, grid))
     return grid / 2.0 ** math.ceil(math.log2(max(finer, 1.0)))
 
