@@ -270,3 +270,25 @@ def test_nothing_costs_nothing_and_no_guarantee_has_no_total():
 def test_the_order_of_entries_does_not_matter():
     charges = charges_of(["train and hold out", "moments", "whole: Laplace", "whole: counts"] * 6)
     assert epsilon_by_kinds(charges[::-1], DELTA) == pytest.approx(epsilon_by_kinds(charges, DELTA), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Repeated(GaussianRelease(1e6), 10**11),
+        Repeated(PoissonSampled(1e-3, GaussianRelease(0.3)), 10**5),
+        Repeated(PoissonSampled(0.5, GaussianRelease(0.01)), 10**6),
+        GaussianRelease(1e-30),
+        ApproximateDP(1e15),
+        ApproximateDP(1e-30),
+        DiscreteGaussianRelease(1e15),
+        DiscreteLaplaceRelease(1e3, 10**15),
+        PoissonSampled(0.999999, LaplaceRelease(1e-8)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_extreme_numbers_have_a_total(event, relation):
+    """What a ledger may hold is priced, whatever it costs, in bounded memory."""
+    charges = [Charge(event, f"entry {n}", "part") for n in range(13)]
+    assert 0 <= epsilon_by_kinds(charges, DELTA, relation) < math.inf

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, combinations_with_replacement, product
 
+from fairveil._validation import check_number
 from fairveil.accounting.composition import GRID_SLACK, MAX_PASSES, two_step_epsilon
 from fairveil.accounting.events import Charge, Event, GaussianRelease
 from fairveil.accounting.pld import Losses, coarsen, compose_uses, is_dominated, worst_of
@@ -37,7 +38,7 @@ FEW_KINDS = 64
 """So many different parts of entries are cut as finely as one plan; more of them get the coarser grid."""
 
 COARSENESS = 4.0
-"""How much coarser that grid is: it adds at most 0.5 % to epsilon."""
+"""How much coarser that grid is; it adds less than 0.5 % to epsilon in all tested ledgers."""
 
 MOST_RESOLVED = 1e6
 """More uses in one entry get the grid of so many, which needs about a million cells."""
@@ -83,7 +84,7 @@ def epsilon_by_kinds(
     delta: float,
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
 ) -> float:
-    """Return the epsilon of a long ledger; an upper bound like `epsilon_of`, at most 0.5 % above it.
+    """Return the epsilon of a long ledger; an upper bound like `epsilon_of`, and at most about 0.5 % above it.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ def epsilon_by_kinds(
     float
         The epsilon of everything together; 0 if nothing was released, infinite without a guarantee.
     """
-    return _priced_by_kinds(tuple(charges), delta, relation)
+    return _priced_by_kinds(tuple(charges), check_number("delta", delta, below=1), relation)
 
 
 @lru_cache(maxsize=64)  # a command states a total several times
@@ -150,9 +151,9 @@ def entries_magnitude(kinds: Sequence[Kind]) -> LossMagnitude:
 def merged_gaussians(uses: Mapping[Event, int]) -> Part:
     """Return the uses with all Gaussians as the one that equals them together: 1/sigma^2 = sum of 1/sigma_i^2."""
     multipliers = {event: gaussian_multiplier(event) for event in uses}
-    precision = math.fsum(uses[event] / one**2 for event, one in multipliers.items() if one is not None)
+    shift = math.hypot(*(math.sqrt(uses[event]) / one for event, one in multipliers.items() if one is not None))
     others = frozenset((event, count) for event, count in uses.items() if multipliers[event] is None)
-    return others | {(GaussianRelease(1 / math.sqrt(precision)), 1)} if precision else others
+    return others | {(GaussianRelease(1 / shift), 1)} if shift else others
 
 
 def priced_by_kinds(
