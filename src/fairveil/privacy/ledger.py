@@ -26,6 +26,7 @@ from fairveil.accounting.events import (
     charge_from_dict,
     to_dict,
 )
+from fairveil.accounting.kinds import epsilon_by_kinds
 from fairveil.accounting.pricing import compositions_of
 from fairveil.errors import (
     BudgetExceededError,
@@ -59,6 +60,9 @@ TORN = "torn"
 
 RESULT = "result"
 """The kind of a line that notes the digest of a summary, so that a summary that was changed later is noticed."""
+
+FEW_ENTRIES = 10
+"""So many entries are priced on one fine grid, like the plan of a single fit."""
 
 ROUNDING = 1 + 1e-9
 
@@ -425,9 +429,19 @@ def total_epsilon(
     charges: list[Charge],
     delta: float,
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
+    *,
+    one_grid: bool = False,
 ) -> float:
-    """Return the composed cost; what hides records and what hides persons have no common one."""
-    return math.inf if len(units_of(charges)) > 1 else epsilon_of(charges, delta, relation)
+    """Return the composed cost; what hides records and what hides persons have no common one.
+
+    Many entries are priced kind by kind, which is much quicker and errs upward, too; with `one_grid` all are priced
+    like a few, on the one fine grid of `epsilon_of`.
+    """
+    if len(units_of(charges)) > 1:
+        return math.inf
+    n_entries = len({charge.split for charge in charges if charge.split}) + sum(not charge.split for charge in charges)
+    price = epsilon_of if one_grid or n_entries <= FEW_ENTRIES else epsilon_by_kinds
+    return price(charges, delta, relation)
 
 
 def units_of(charges: Iterable[Charge]) -> tuple[str, ...]:
