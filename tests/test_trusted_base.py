@@ -25,7 +25,8 @@ TABLES = {
         *(f"cli/{name}.py" for name in ("schema", "predict")),
         "methods/explanations.py",
     ),
-    "randomness": ("_random.py",),
+    "multiplies rows": ("data/coded.py", "models/products.py", "_kernels.c"),
+    "randomness": ("_random.py", "privacy/sampling.py"),
     "tries code of others": ("privacy/probes.py", "methods/probing.py"),
     "plays games": ("audit/games.py", "audit/transcript.py"),
     "prices numbers": tuple(

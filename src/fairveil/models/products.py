@@ -1,4 +1,4 @@
-"""Products of rows with weights, and sums over rows: of dense rows by matrix products, of coded rows by look-ups.
+"""Products of rows with weights, and sums over rows: of dense rows by matrix products, of coded rows by reading weights at their codes.
 
 Coded rows (`data/coded.py`) are computed by `_kernels.c` where it could be compiled, otherwise by NumPy; both give the
 same numbers up to the order of a sum. Either way every row is computed by itself, in the order of its columns: its
@@ -9,6 +9,8 @@ rows are added up in single precision and these sums in double precision (docs/p
 """
 
 import math
+import os
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,12 +21,13 @@ from fairveil._typing import Float32Array, Float64Array
 from fairveil.data.coded import CodedRows, Features
 from fairveil.models.base import ignore_float_warnings
 
-try:
+HAS_KERNELS = find_spec("fairveil._kernels") is not None and not os.environ.get("FAIRVEIL_NO_KERNELS")
+"""Whether a compiler was there when fairveil was installed, and its results are wanted."""
+
+if HAS_KERNELS:
     from fairveil import _kernels
-except ImportError:  # no compiler was there when fairveil was installed
-    HAS_KERNELS = False
 else:
-    HAS_KERNELS = True
+    _kernels: Any = None  # type: ignore[no-redef]
 
 FEW_CLASSES = 3
 """Up to so many classes, one matrix-vector product per class is faster than a matrix product."""
@@ -36,7 +39,7 @@ ROWS_AT_ONCE = 65_536
 """Rows whose features are listed at once, to keep lists small."""
 
 MOST_CLASSES = 16
-"""The compiled look-ups take up to so many classes."""
+"""The compiled functions take up to so many classes."""
 
 
 def _arguments(X: CodedRows) -> tuple[Any, Any, Any, Any, Any]:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
 from fairveil.data.coded import Features, dense
-from fairveil.privacy.records import MemoryRecords, row_numbers
+from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.sampling import row_numbers
 
 ATTRIBUTE = "attribute "
 """What the name of a unit of protection begins with if the unit is an attribute, not a whole record or person."""
