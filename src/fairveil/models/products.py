@@ -1,4 +1,4 @@
-"""Products of rows with weights, and sums over rows: of dense rows by matrix products, of coded rows by reading weights at their codes.
+"""Products of rows with weights, and sums over rows: dense rows by matrix products, coded rows weight by weight.
 
 Coded rows (`data/coded.py`) are computed by `_kernels.c` where it could be compiled, otherwise by NumPy; both give the
 same numbers up to the order of a sum. Either way every row is computed by itself, in the order of its columns: its
