@@ -105,6 +105,8 @@ class Encoder:
         The largest squared length of any encoded row: 1 for each column, 2 if it is binned and scaled.
     slots : tuple of Slot
         The place of each column among the encoded features.
+    code_type : dtype
+        The type of codes: one byte where no column has more than 256 levels, else two.
 
     Notes
     -----
@@ -123,6 +125,7 @@ class Encoder:
     n_features: int = field(init=False, repr=False, compare=False)
     largest_squared_norm: int = field(init=False, repr=False, compare=False)
     slots: tuple[Slot, ...] = field(init=False, repr=False, compare=False)
+    code_type: np.dtype[Any] = field(init=False, repr=False, compare=False)
     _missing: MissingCells = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -154,6 +157,7 @@ class Encoder:
             "largest_squared_norm": sum(1 + (slot.scaled not in (None, slot.first)) for slot in slots),
             "_missing": missing,
             "slots": tuple(slots),
+            "code_type": np.dtype(np.uint8 if max(len(slot.levels) for slot in slots) <= 256 else np.uint16),
         }
         for attribute, value in derived.items():
             object.__setattr__(self, attribute, value)
@@ -162,10 +166,10 @@ class Encoder:
         """Return the table as dense float32 rows, shape (n_rows, n_features)."""
         return self.expand(self.codes(table), self.numbers(table))
 
-    def codes(self, table: Table) -> NDArray[np.uint16]:
+    def codes(self, table: Table) -> NDArray[np.unsignedinteger]:
         """Return each row's level in each column, shape (n_rows, n_columns): the compact form to keep on disk."""
         columns = self._cells(table)
-        codes = np.empty((len(table), len(columns)), dtype=np.uint16)
+        codes = np.empty((len(table), len(columns)), dtype=self.code_type)
         for index, (slot, cells) in enumerate(zip(self.slots, columns, strict=True)):
             if isinstance(slot.column, Category):
                 level_codes = {level: code for code, level in enumerate(slot.column.levels)}
@@ -175,7 +179,7 @@ class Encoder:
                 _check_spelling(cells, slot.column.categories, list(self.schema.columns)[index])
                 places, distinct = distinct_cells(cells)
                 coded = [known.get(canonical_text(cell), level_codes[OTHER]) for cell in distinct]
-                codes[:, index] = np.array(coded, dtype=np.uint16)[places]
+                codes[:, index] = np.array(coded, dtype=self.code_type)[places]
             else:
                 numbers = numbers_of(cells, self._missing, slot.column.format)
                 bins = np.searchsorted(slot.edges, numbers, side="right")
@@ -198,7 +202,7 @@ class Encoder:
             result[:, index] = np.where(np.isnan(numbers), 0, scaled)
         return result
 
-    def expand(self, codes: NDArray[np.uint16], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    def expand(self, codes: NDArray[np.unsignedinteger], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the dense rows that `codes` and `numbers` stand for."""
         rows = np.zeros((len(codes), self.n_features), dtype=np.float32)
         starts = np.arange(len(codes), dtype=np.intp) * self.n_features
