@@ -32,7 +32,7 @@ PIECES = (
 LINE = st.lists(st.sampled_from(PIECES), max_size=9).map(b"".join)
 
 
-@given(st.lists(LINE, max_size=12), st.integers(1, 4), st.sampled_from([",", " ", "\0", "\u20ac"]))
+@given(st.lists(LINE, max_size=12), st.integers(1, 4), st.sampled_from([",", " ", "\0", "\\", "x", "\u20ac"]))
 def test_the_fast_path_gives_the_same_cells(lines: list[bytes], width: int, delimiter: str) -> None:
     expected = list(records([line.decode("utf-8", "backslashreplace") for line in lines], delimiter, width))
     arrays, is_malformed = columns_of_lines(lines, range(width), delimiter, width)

@@ -13,7 +13,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from fairveil.data.files import UTF8
+from fairveil.data.files import DELIMITERS, UTF8
 
 MAX_LINE_BYTES = 2**24
 """A longer line of a CSV file is malformed."""
@@ -63,7 +63,8 @@ def columns_of_lines(
     is_plain = [
         match(line) is not None if b'"' in line else line.count(mark) == n_marks and b"\r" not in line for line in lines
     ]
-    if not n_marks or len(mark) > 1:  # a line without any delimiter may be blank; Arrow knows marks of one byte only
+    # a line without any delimiter may be blank; others than these may be part of how a byte is written that is not UTF-8
+    if not n_marks or delimiter not in (*DELIMITERS, " "):
         is_plain = [False] * len(lines)
     if all(is_plain):
         return _split(lines, places, mark), ()
