@@ -15,7 +15,7 @@ from fairveil.cli.ledger import MAX_SUMMARY_BYTES, check_ledger, existing_ledger
 from fairveil.cli.train import CARD, KEY, REPORT, RESULTS
 from fairveil.errors import BadStructureError, DamagedLedgerError, FairveilError, InvalidParameterError
 from fairveil.persistence import FACTS, WEIGHTS, model_digest
-from fairveil.privacy.known_data import content_of
+from fairveil.privacy.known_data import contents_of, fitting
 from fairveil.privacy.ledger import RESULT, Ledger
 from fairveil.report.evidence_text import verification_text
 
@@ -155,12 +155,12 @@ def _problems_with_ledger(
     if reference is not None and reference not in [one.reference for one in state.fingerprints]:
         problems["data"] = "the ledger does not note the data that the summary refers to"
     if data is not None:
-        content = content_of(data)
-        if content is None:
+        contents = contents_of(data)
+        if not contents:
             raise BadStructureError(
                 f"Expected the data file that was trained on, got {data}, which is no file, or a known data set "
                 "that has no fingerprint; leave out --data."
             )
-        if reference not in [one.reference for one in state.fingerprints if one.fits(content)]:
+        if reference not in [one.reference for one in fitting(state.fingerprints, contents[:1])]:
             problems["data"] = f"{data} is not the file that was trained on"
     return problems

@@ -63,7 +63,7 @@ def columns_of_lines(
     is_plain = [
         match(line) is not None if b'"' in line else line.count(mark) == n_marks and b"\r" not in line for line in lines
     ]
-    # a line without any delimiter may be blank; others than these may be part of how a byte is written that is not UTF-8
+    # a line without any delimiter may be blank; other delimiters may be part of how a byte is written that is not UTF-8
     if not n_marks or delimiter not in (*DELIMITERS, " "):
         is_plain = [False] * len(lines)
     if all(is_plain):

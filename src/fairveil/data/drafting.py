@@ -161,7 +161,7 @@ def draft_schema(
 
     Parameters
     ----------
-    table : path of a CSV or Parquet file, or data frame of any kind
+    table : path of a CSV or Parquet file or of a folder of Parquet files, or data frame of any kind
         The rows.
     target : str
         The column to predict.

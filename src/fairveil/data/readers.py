@@ -20,10 +20,12 @@ than it holds is refused.
 
 In both formats a cell of more than a million characters (`MAX_CELL`) holds nothing.
 
-**Parquet.** What a cell becomes follows from its Arrow type by the table in `arrow_columns`.
+**Parquet.** What a cell becomes follows from its Arrow type by the table in `arrow_columns`. A folder is the table of
+its Parquet files, one after the other in the order of their names (`parquet_files`); each must have the columns.
 """
 
 import io
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,7 +39,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from fairveil._reading import check_file
+from fairveil._reading import PARQUET_SUFFIXES, check_file, parquet_files
 from fairveil._validation import check_number
 from fairveil.data.arrow_columns import as_frame, is_supported
 from fairveil.data.csv_records import columns_of_lines, read_lines, split_line
@@ -152,12 +154,12 @@ def read_table(
     encoding: str = UTF8,
     keep_malformed: bool = False,
 ) -> Iterator[pd.DataFrame]:
-    """Return the rows of a CSV or Parquet file in chunks, at least one (empty) chunk.
+    """Return the rows of a CSV or Parquet file, or of a folder of Parquet files, in chunks, at least one (empty) chunk.
 
     Parameters
     ----------
     path : str or Path
-        The file; a Parquet file is known by its first bytes.
+        The file or folder; a Parquet file is known by its first bytes.
     columns : sequence of str, optional
         The columns to read, all by default.
     chunk_rows : int
@@ -176,33 +178,42 @@ def read_table(
 def read_chunks(
     path: str | Path, columns: Sequence[str] | None, chunk_rows: int, delimiter: str = ",", encoding: str = UTF8
 ) -> Iterator[Chunk]:
-    """Return the chunks of a file, with its structure checked before the first one is read."""
+    """Return the chunks of a file or folder, with its structure checked before the first one is read."""
     check_number("chunk_rows", chunk_rows, whole=True)
     delimiter = delimiter if len(delimiter) == 1 else checked_delimiter(delimiter)
     names = table_columns(path, delimiter, columns or (), encoding)
     path, wanted = Path(path), names if columns is None else list(columns)
-    parquet = _open_parquet(path)
-    if parquet is None:
+    if not is_parquet(path):
         return _csv_chunks(path, wanted, chunk_rows, delimiter, encoding)
-    for field in parquet.schema_arrow:
-        name = field.name.strip()
-        if name in wanted and not is_supported(field.type):
-            parquet.close()
+    files = parquet_files(path) if os.path.isdir(path) else [path]
+    for file in files:
+        _check_parquet(file, wanted, delimiter, encoding)
+    return chain.from_iterable(_parquet_chunks(file, wanted, chunk_rows) for file in files)
+
+
+def _check_parquet(path: Path, wanted: list[str], delimiter: str, encoding: str) -> None:
+    """Refuse a Parquet file that lacks a column, or has one of a type that is not supported."""
+    table_columns(path, delimiter, wanted, encoding)
+    with _opened_parquet(path) as parquet:
+        kinds = {field.name.strip(): field.type for field in parquet.schema_arrow}
+    for name in wanted:
+        if not is_supported(kinds[name]):
             raise BadStructureError(
-                f'Expected plain values in column "{name}" of {path}, got the type {str(field.type)[:100]}; '
+                f'Expected plain values in column "{name}" of {path}, got the type {str(kinds[name])[:100]}; '
                 "write it as text or numbers, or drop it."
             )
-    return _parquet_chunks(parquet, path, wanted, chunk_rows)
 
 
 def table_columns(
     path: str | Path, delimiter: str = ",", wanted: Sequence[str] = (), encoding: str = UTF8
 ) -> list[str]:
-    """Return the column names of a file, read from its header alone.
+    """Return the column names of a file, or of the first file of a folder, read from its header alone.
 
     A table that lacks a wanted column, or has one twice, is refused; of what was found, only such names are quoted.
     """
     path = Path(path)
+    if os.path.isdir(path):
+        return table_columns(parquet_files(path)[0], delimiter, wanted, encoding)
     check_file(path, "a CSV or Parquet file")
     try:
         with path.open("rb") as file:
@@ -211,13 +222,12 @@ def table_columns(
         raise BadStructureError(f"Expected a table that can be read at {path}; {error.strerror}.") from None
     if is_empty:
         raise BadStructureError(f"Expected a table with a header in {path}, got an empty file.")
-    parquet = _open_parquet(path)
-    if parquet is None:
+    if is_parquet(path):
+        with _opened_parquet(path) as parquet:
+            names = list(parquet.schema_arrow.names)
+    else:
         with open_text(path) as file:
             names = _read_header(file, path, delimiter, encoding)
-    else:
-        with parquet:
-            names = list(parquet.schema_arrow.names)
     names, wanted = [name.strip() for name in names], list(dict.fromkeys(wanted))
     absent = [name for name in wanted if name not in names]
     repeated = [name for name, count in Counter(names).items() if count > 1 and name]
@@ -347,22 +357,19 @@ def _csv_chunks(path: Path, wanted: list[str], chunk_rows: int, delimiter: str, 
 
 
 def is_parquet(path: str | Path) -> bool:
-    """Say whether a file is a whole Parquet file; what is no file, and a damaged one, is refused."""
-    check_file(Path(path), "a CSV or Parquet file")
-    parquet = _open_parquet(Path(path))
-    if parquet is not None:
-        parquet.close()
-    return parquet is not None
-
-
-def _open_parquet(path: Path) -> pq.ParquetFile | None:
-    """Return the Parquet file at a path, None if its first bytes are not those of one."""
+    """Say whether a path is that of a folder, or of a file that starts like Parquet; what is no file is refused."""
+    path = Path(path)
+    if os.path.isdir(path):
+        return True
+    check_file(path, "a CSV or Parquet file")
     with path.open("rb") as file:
-        is_parquet = file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
-    if not is_parquet:
-        if path.suffix in (".parquet", ".pq"):
-            raise BadStructureError(f"Expected a Parquet file in {path}, got something else; check where it came from.")
-        return None
+        is_found = file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
+    if not is_found and path.suffix in PARQUET_SUFFIXES:
+        raise BadStructureError(f"Expected a Parquet file in {path}, got something else; check where it came from.")
+    return is_found
+
+
+def _opened_parquet(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
@@ -373,8 +380,8 @@ def _damaged(path: Path) -> BadStructureError:
     return BadStructureError(f"Expected a whole Parquet file in {path}, got a damaged one; copy it again.")
 
 
-def _parquet_chunks(file: pq.ParquetFile, path: Path, wanted: list[str], chunk_rows: int) -> Iterator[Chunk]:
-    with file:
+def _parquet_chunks(path: Path, wanted: list[str], chunk_rows: int) -> Iterator[Chunk]:
+    with _opened_parquet(path) as file:
         raw_names = {name.strip(): name for name in file.schema_arrow.names}
         raw = [raw_names[name] for name in wanted]
         if not file.metadata.num_rows:
