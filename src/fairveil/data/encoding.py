@@ -7,7 +7,7 @@ privacy.
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -395,6 +395,15 @@ def _check_spelling(cells: Cells, texts: Sequence[str], name: str) -> None:
             f'Expected the column "{name}" as text, because the schema lists "{lost}" in it, which no number spells, '
             f"got a column of {dtype}; read it with dtype={{{name!r}: str}}, or fit the file itself."
         )
+
+
+def counted_cells(cells: Cells) -> Iterator[tuple[Any, int]]:
+    """Yield the distinct cells of a column with their counts, in the order in which they first occur."""
+    places, distinct = distinct_cells(cells)
+    places = np.where(places < 0, len(distinct) - 1, places)
+    counts = np.bincount(places, minlength=len(distinct)).tolist()
+    for place in pd.unique(places).tolist():
+        yield distinct[place], counts[place]
 
 
 def canonical_texts(cells: Cells) -> NDArray[np.object_]:
