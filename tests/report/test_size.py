@@ -18,7 +18,7 @@ def test_fifty_groups_take_less_than_a_megabyte(made):
         assert len(report_page(summary, trace).encode()) < MOST_BYTES
 
 
-def test_the_claims_that_need_attention_are_shown_and_the_page_says_what_is_left_out(made):
+def test_the_claims_that_need_attention_are_shown_and_the_cut_is_said(made):
     summary = made.fifty()
     claims = summary["certificate"]["claims"]
     page = report_page(summary)
