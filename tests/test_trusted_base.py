@@ -16,7 +16,7 @@ TABLES = {
     ),
     "answers one row": tuple(f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")),
     "encodes one row": (
-        *(f"data/{name}.py" for name in ("encoding", "values", "readers", "files", "frames")),
+        *(f"data/{name}.py" for name in ("encoding", "values", "readers", "arrow_columns", "files", "frames")),
         "methods/inputs.py",
     ),
     "carries records": ("fair_classifier.py", "methods/base.py", "training/run.py", "training/tuning.py"),

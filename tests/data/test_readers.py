@@ -77,7 +77,9 @@ def test_bad_structure_is_one_sentence(tmp_path: Path, schema: Schema, content: 
 
 def test_paths_that_are_no_tables(tmp_path: Path, schema: Schema) -> None:
     named = written(tmp_path / "text.parquet", b"age,pay\n")
-    for path, words in [(tmp_path, "folder"), (tmp_path / "none.csv", "No such file"), (named, "Parquet")]:
+    (tmp_path / "empty").mkdir()
+    strange = {tmp_path / "empty": "in the folder .* got none", tmp_path / "none.csv": "No such file", named: "Parquet"}
+    for path, words in [*strange.items(), (tmp_path, "Parquet file in .*text.parquet")]:
         with pytest.raises(BadStructureError, match=words):
             load_encoded(path, schema)
 

@@ -501,7 +501,9 @@ class Predictor:
                 "make one with Key.create(path)."
             )
         encoder, name = self.inputs.encoder, self.inputs.schema.id_column
-        codes, numbers = encoder.codes(X), encoder.numbers(X) + np.float32(0)  # 0 and -0 are one number
+        # two bytes a code, however few are enough: a person keeps the decision that an earlier version made
+        codes = encoder.codes(X).astype(np.uint16)
+        numbers = encoder.numbers(X) + np.float32(0)  # 0 and -0 are one number
         content = [
             np.ascontiguousarray(block).view(np.uint8).reshape(len(codes), block.shape[1] * block.dtype.itemsize)
             for block in (codes, numbers)
