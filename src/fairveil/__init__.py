@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from fairveil.methods.pf_ld.recipe import LagrangianDual
     from fairveil.methods.raco import RateConstrainedClassifier
     from fairveil.methods.raco.recipe import RateConstrained
+    from fairveil.models.torch_module import TorchModel
     from fairveil.privacy.ledger import Budget, Ledger, session_ledger
     from fairveil.report.card import model_card
     from fairveil.report.frontier import frontier_of, frontier_page
@@ -131,6 +132,7 @@ _HOMES = {
     "MemoryLedgerWarning": "errors",
     "SmallTableWarning": "errors",
     "ToleranceNotMetWarning": "errors",
+    "TorchModel": "models.torch_module",
     "TruePositiveRateParity": "fairness.constraints",
     "Tuning": "training.tuning",
     "UnknownGroupWarning": "errors",
@@ -200,6 +202,7 @@ __all__ = [
     "Target",
     "TextFile",
     "ToleranceNotMetWarning",
+    "TorchModel",
     "TruePositiveRateParity",
     "Tuning",
     "UnknownGroupWarning",

@@ -44,6 +44,7 @@ from fairveil.methods.inputs import (
     TableSource,
 )
 from fairveil.models import PrefittedProbabilities
+from fairveil.models.decoupled import with_module
 from fairveil.models.rules import DecisionRule
 from fairveil.persistence import read_folder, save_folder
 from fairveil.privacy.ledger import Ledger, LedgerOrPath, open_ledger
@@ -519,7 +520,13 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         save_folder(self, Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:
+    def load(
+        cls,
+        folder: str | Path,
+        estimator: Any = None,
+        key: Key | str | Path | None = None,
+        module: Callable[[], Any] | None = None,
+    ) -> Any:
         """Return a fitted classifier from its folder; it predicts, and refuses to fit (its ledger is sealed).
 
         Parameters
@@ -530,6 +537,8 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
             The classifier that the rule was fitted to, if it was fitted elsewhere.
         key : Key or path, optional
             The key of a randomized rule.
+        module : callable, optional
+            The constructor of the torch module, if one was trained. A folder holds its parameters, never its code.
         """
         takes_key = cls.postprocesses or cls.is_randomized
         if (estimator is not None and not cls.postprocesses) or (key is not None and not takes_key):
@@ -538,7 +547,8 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                 "leave them out."
             )
         fitted = read_folder(Path(folder), cls.__name__)
-        plan, schema, model = fitted["plan_"], fitted["schema_"], fitted["model_"]
+        model = fitted["model_"] = with_module(fitted["model_"], module)
+        plan, schema = fitted["plan_"], fitted["schema_"]
         names, predicts = fitted.pop("sensitive"), fitted.pop("predicts")
         loaded = cls(epsilon=plan.epsilon, delta=plan.delta, schema=schema, sensitive=names)
         for name, value in fitted.items():

@@ -1,6 +1,7 @@
 """One model for each group, trained side by side: a record moves the parameters of its own group only."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,11 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_number
+from fairveil.errors import InvalidParameterError
 from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
+from fairveil.models.torch_module import TorchModel
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Decoupled:
     A row of no group (a code outside 0 .. n_groups - 1) adds no gradient and gets the mean logits of all copies.
     """
 
-    base: LinearSoftmax | Perceptron
+    base: LinearSoftmax | Perceptron | TorchModel
     n_groups: int
     n_features: int = field(init=False, repr=False, compare=False)
     n_classes: int = field(init=False, repr=False, compare=False)
@@ -80,6 +83,17 @@ class Decoupled:
     def _members(self, X: Float32Array) -> tuple[Float32Array, Any]:
         """Return the base's columns, and for each copy which rows are its own."""
         return np.ascontiguousarray(X[:, :-1]), X[:, -1] == np.arange(self.n_groups)[:, None]
+
+
+def with_module(model: Any, constructor: Callable[[], Any] | None) -> Any:
+    """Return a saved model with the constructor of its torch module; refuse one that is missing or not needed."""
+    if isinstance(model, Decoupled):
+        return replace(model, base=with_module(model.base, constructor))
+    if isinstance(model, TorchModel):
+        return model.with_module(constructor)
+    if constructor is not None:
+        raise InvalidParameterError("Expected no module, because this model was trained without torch; leave it out.")
+    return model
 
 
 MODEL_KINDS["decoupled"] = Decoupled

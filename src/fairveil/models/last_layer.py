@@ -1,6 +1,6 @@
 """The last layer of a model, with its biases as weights of a constant input 1: its norm, its margin, what it reads.
 
-Both kinds of model keep it at the end of the flat vector, class weights first, then class biases.
+All kinds of model keep it at the end of the flat vector, class weights first, then class biases.
 """
 
 import math
@@ -14,16 +14,17 @@ from fairveil.models.base import Model
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
 from fairveil.models.row_stable import row_stable_product
+from fairveil.models.torch_module import TorchModel
 
-LayeredModel = LinearSoftmax | Perceptron
+LayeredModel = LinearSoftmax | Perceptron | TorchModel
 """Models whose last layer is a product of weights and inputs."""
 
 
 def check_layered(model: Model) -> LayeredModel:
     """Return the model as one with a last layer of its own; refuse others."""
-    if not isinstance(model, (LinearSoftmax, Perceptron)):
+    if not isinstance(model, (LinearSoftmax, Perceptron, TorchModel)):
         raise InvalidParameterError(
-            f"Expected a linear model or a perceptron, which have a last layer, got {type(model).__name__}."
+            f"Expected a linear model, a perceptron or a TorchModel, which have a last layer, got {type(model).__name__}."
         )
     return model
 
@@ -87,5 +88,7 @@ def _has_biases(model: LayeredModel) -> bool:
 
 
 def _size(model: LayeredModel) -> int:
+    if isinstance(model, TorchModel):
+        return model.n_classes * (model.n_last_inputs + 1)
     n_inputs = model.n_features if isinstance(model, LinearSoftmax) else (model.n_features, *model.hidden)[-1]
     return model.n_classes * (n_inputs + _has_biases(model))

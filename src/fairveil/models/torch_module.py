@@ -1,0 +1,403 @@
+"""A torch module as a model: logits, and exact sums of clipped gradients of records, in micro-batches of flat memory.
+
+The module is split into its last layer, an nn.Linear, and its body, all that comes before it. The gradient of a record
+by the body's parameters is a vector-Jacobian product of that record alone (`torch.func.vmap`, or a loop where torch
+cannot batch the module) and is held in memory before it is clipped; that of the last layer is an outer product. Why
+the bound holds in floating point, with u = 2^-24:
+
+* *Norms* are those of the very float32 numbers that are added up later, with squares and sums in float64: squares
+  neither overflow nor underflow, and the relative error is below 1e-12. They are rounded to float32 once and clipped by
+  `clip_factors` of `fairveil.models.linear`, whose safety of 16 u covers this and the product with the factor.
+* *Sums* are made of at most 32 records in float32, and these sums are added in float64, as `sum_products` does.
+* *Overflow, NaN, infinity.* A record whose squared norm is not a finite float32 adds exactly zero: its gradients are
+  set to zero before the product. Each record is differentiated by itself, so no other one sees its numbers.
+
+docs/proofs/torch_modules.md has the argument and what was measured.
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil._typing import Float32Array
+from fairveil._validation import check_number
+from fairveil.errors import InvalidParameterError
+from fairveil.models.base import MODEL_KINDS, NONE, NOT_SAVED, Bound, Known, ignore_float_warnings, with_higher_biases
+from fairveil.models.linear import SUM_ROWS, clip_factors
+from fairveil.models.torch_trials import FAILURES, SplitModule, build_module, load_torch, split_module
+
+MICRO_VALUES, MOST_ROWS = 2**25, 256
+"""Numbers in memory for the gradients and activations of one micro-batch (128 MB), and its largest number of rows."""
+
+NO_CONSTRUCTOR = (
+    "Expected the constructor of the torch module that this model was trained with, got none; load the model in Python "
+    "and pass it: load(folder, module=MyNet)."
+)
+
+LARGEST_DEVIATION = 1e-3
+"""Answers of the module that a saved model is loaded with may differ from the saved ones by this share."""
+
+
+@dataclass(frozen=True)
+class TorchModel:
+    """Any torch module that maps inputs to logits and ends in an nn.Linear, as a model that can be trained privately.
+
+    Parameters
+    ----------
+    module : callable without arguments
+        Makes a new module each time: ``lambda: MyNet(width=16)``, or a class. Its initial weights and everything in it
+        that is not trained (buffers, parameters that need no gradient) are public.
+    input_shape : tuple of int
+        The shape of one record, (1, 8, 8) for instance; a row of that many features is reshaped to it.
+    device : str
+        Where torch computes: "cpu", "cuda", "cuda:1".
+    micro_batch : int, optional
+        How many records are differentiated at once, which sets the memory that is used; None follows from sizes.
+    n_features, n_classes, n_params, fingerprint, answers
+        Facts of a saved model, which the module must match; left open, they are the module's.
+
+    Notes
+    -----
+    Layers that mix records (batch normalization), keep statistics or draw random numbers (dropout) are refused; custom
+    code is tried on made-up rows. The last layer starts at 0, so that all logits start at exactly 0. Where a row has
+    twice as many features as the input shape, each scaled number with a flag for a missing value after it, the flags
+    are not read.
+
+    Examples
+    --------
+    >>> from torch import nn                                                                   # doctest: +SKIP
+    >>> def network(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 2))
+    >>> TorchModel(network, input_shape=(1, 8, 8)).n_params                                    # doctest: +SKIP
+    1074
+    """
+
+    module: Callable[[], Any] | None = field(default=None, metadata=NOT_SAVED)
+    input_shape: tuple[int, ...] = ()
+    device: str = field(default="cpu", metadata=NOT_SAVED)
+    micro_batch: int | None = field(default=None, metadata=NOT_SAVED)
+    n_features: int = 0
+    n_classes: int = 0
+    n_params: int = 0
+    fingerprint: str = ""
+    answers: tuple[float, ...] = field(default=(), repr=False, compare=False)
+    _split: SplitModule | None = field(default=None, init=False, repr=False, compare=False)
+    _rows: int = field(default=1, init=False, repr=False, compare=False)
+    _is_batched: bool = field(default=False, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        shape = tuple(int(check_number("input_shape", size, whole=True)) for size in self.input_shape)
+        object.__setattr__(self, "input_shape", shape)
+        size, n_features = math.prod(shape), self.n_features or math.prod(shape)
+        object.__setattr__(self, "n_features", n_features)
+        if not shape or n_features not in (size, 2 * size):
+            raise InvalidParameterError(
+                f"Expected an input_shape of as many numbers as a row has features, got {shape} and {n_features} "
+                "features; write for example input_shape=(1, 8, 8) for 64 columns."
+            )
+        if self.micro_batch is not None:
+            check_number("micro_batch", self.micro_batch, whole=True)
+        if self.module is not None:
+            self._attach(self.module)
+            return
+        # facts of a saved model, which may have been changed
+        for name in ("n_classes", "n_params"):
+            check_number(name, getattr(self, name), whole=True)
+        if not (isinstance(self.fingerprint, str) and all(isinstance(each, (int, float)) for each in self.answers)):
+            raise InvalidParameterError("Expected the facts of a saved module, got others; save the model again.")
+
+    def _attach(self, constructor: Callable[[], Any]) -> None:
+        """Build and try the module; refuse one that does not match the facts of a saved model."""
+        torch = load_torch()
+        if isinstance(constructor, torch.nn.Module):
+            raise InvalidParameterError(
+                f"Expected a constructor of modules, got a {type(constructor).__name__} that exists already; write "
+                "TorchModel(lambda: MyNet(...), input_shape=...)."
+            )
+        split = split_module(build_module(constructor, self.input_shape, seed=0), self.input_shape)
+        n_params = sum(map(math.prod, split.shapes.values()))
+        found = {"n_classes": split.n_classes, "n_params": n_params, "fingerprint": split.fingerprint}
+        for name, value in found.items():
+            if getattr(self, name) not in (0, "", value):
+                raise InvalidParameterError(
+                    "Expected the constructor of the module that was saved, got one of another module (other "
+                    f"{'layers or constants' if name == 'fingerprint' else name}); pass the one it was trained with."
+                )
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_split", split)
+        values = n_params + 3 * split.n_values
+        object.__setattr__(self, "_rows", self.micro_batch or max(1, min(MOST_ROWS, MICRO_VALUES // values)))
+        X, params = self._trial()
+        answers = np.nan_to_num(self.logits(params, X)).ravel().astype(float)
+        if self.answers and not np.allclose(
+            answers, self.answers, rtol=0, atol=LARGEST_DEVIATION * (np.abs(answers).max() + 1e-30)
+        ):
+            raise InvalidParameterError(
+                "Expected the constructor of the module that was saved, got one that answers otherwise with the same "
+                "parameters; pass the one it was trained with."
+            )
+        object.__setattr__(self, "answers", self.answers or tuple(np.round(answers, 6).tolist()))
+        object.__setattr__(self, "_is_batched", self._can_be_batched(params, X))
+        split.body.to(self.device)
+
+    def with_module(self, constructor: Callable[[], Any] | None) -> "TorchModel":
+        """Return a saved model that can be used again, with the constructor it was trained with; refuse None."""
+        if constructor is None:
+            raise InvalidParameterError(NO_CONSTRUCTOR)
+        return dataclasses.replace(self, module=constructor)
+
+    def for_rows(self, n_features: int, is_scaled: bool, n_classes: int) -> "TorchModel":
+        """Return the model for rows of so many features; `is_scaled` if each number has a flag for missing after it."""
+        size = math.prod(self.input_shape)
+        if n_features != size and not (is_scaled and n_features == 2 * size):
+            columns = f"{n_features // 2 if is_scaled else n_features} features"
+            raise InvalidParameterError(
+                f"Expected rows of {size} numbers for the input shape {self.input_shape}, got {columns}; change "
+                "input_shape, or declare columns that are read as scaled numbers."
+            )
+        if n_classes != self.n_classes:
+            raise InvalidParameterError(
+                f"Expected a module of {n_classes} outputs for this task, got {self.n_classes}; change its last layer "
+                "(a joint model has one output for each pair of a group and a class)."
+            )
+        model = copy.copy(self)
+        object.__setattr__(model, "n_features", n_features)
+        return model
+
+    def module_with(self, params: Float32Array) -> Any:
+        """Return a new torch module, in evaluation mode, that holds these parameters."""
+        torch, split = load_torch(), self._module()
+        module = build_module(self._constructor, self.input_shape, seed=0)
+        own = dict(module.named_parameters())
+        with torch.no_grad():
+            for name, value in self._views(torch.from_numpy(np.array(params, dtype=np.float32))).items():
+                own[name].copy_(value)
+        if any(module is each for each in split.body.modules()):
+            raise InvalidParameterError("Expected a constructor that makes a new module each time, got the same one.")
+        return module
+
+    # --- the model ---------------------------------------------------------------------------------------------
+
+    @property
+    def n_last_inputs(self) -> int:
+        """The number of inputs of the last layer."""
+        return self._module().n_inputs
+
+    def initial(self, rng: np.random.Generator) -> Float32Array:
+        """Return the weights that a new module starts with, drawn from these public coins, and a last layer of zeros.
+
+        With a last layer of zeros all logits start at exactly 0: before any noise is added, no rounding of a product
+        can decide how a row is decided.
+        """
+        split = self._module()
+        module = build_module(self._constructor, self.input_shape, int(rng.integers(2**62)))
+        if any(module is each for each in split.body.modules()):
+            raise InvalidParameterError(
+                "Expected a constructor that makes a new module each time, got one that returns the same; create the "
+                "module inside it."
+            )
+        own = {name: param.detach().numpy().ravel() for name, param in module.named_parameters()}
+        params = np.concatenate([own[name] for name in split.shapes]).astype(np.float32)
+        params[-split.n_classes * (split.n_inputs + 1) :] = 0
+        return params
+
+    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+        """Return the inputs of the last layer (n_rows, n_inputs), and the logits (n_classes, n_rows)."""
+        return self._forward(params, X, self._rows)
+
+    def forward_alone(self, params: NDArray[np.floating], X: NDArray[np.floating]) -> tuple[Float32Array, ...]:
+        """Return what `forward` returns, each row computed in a batch of its own, so that no row changes another's."""
+        return self._forward(params, X, 1)
+
+    @ignore_float_warnings
+    def _forward(self, params: Any, X: Any, size: int) -> tuple[Float32Array, ...]:
+        torch, split = load_torch(), self._module()
+        dtype = np.result_type(params, X)
+        weights, biases, hidden = self._parts(torch.from_numpy(np.array(params, dtype=dtype)).to(self.device))
+        features = np.empty((len(X), split.n_inputs), dtype=dtype)
+        logits = np.empty((split.n_classes, len(X)), dtype=dtype)
+        with torch.no_grad():
+            for own in self._micro_batches(len(X), size):
+                inputs = self._call(hidden, self._inputs(X[own], dtype))
+                features[own] = inputs.cpu().numpy()
+                logits[:, own] = torch.nn.functional.linear(inputs, weights, biases).T.cpu().numpy()
+        return features, logits
+
+    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
+        """Return the logits, shape (n_classes, n_rows)."""
+        return self.forward(params, X)[-1]
+
+    def shifted(self, params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
+        """Return parameters whose logits are higher by one offset a class, for every row."""
+        return with_higher_biases(params, offsets)
+
+    @ignore_float_warnings
+    def clipped_gradient(
+        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE
+    ) -> Float32Array:
+        """Return the sum over records of back-propagated `dlogits_i`, clipped over all parameters at once."""
+        torch = load_torch()
+        total = torch.zeros(self.n_params, dtype=torch.float64, device=self.device)
+        for own, gradients in self._gradients(params, X, dlogits, known, is_sum=_is_infinite(bound)):
+            if _is_infinite(bound):
+                total += gradients.double()
+                continue
+            clip_norms = bound[own] if isinstance(bound, np.ndarray) else bound
+            factors, broken = clip_factors(_squares(torch, gradients), clip_norms, width=0)
+            if broken is not None:
+                gradients[torch.from_numpy(broken)] = 0.0
+            scales = torch.from_numpy(factors).to(self.device)
+            scales = torch.nan_to_num(scales, nan=0.0)
+            for few in self._micro_batches(len(scales), SUM_ROWS):
+                total += (scales[few] @ gradients[few]).double()
+        if not _is_infinite(bound) and not len(X):
+            clip_factors(np.zeros(0, np.float32), bound, width=0)  # a bound that is no bound is refused
+        return total.float().cpu().numpy()
+
+    @ignore_float_warnings
+    def gradient_norms(
+        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known = NONE
+    ) -> Float32Array:
+        """Return each record's gradient norm, shape (n_rows,); infinity where it is not finite."""
+        torch = load_torch()
+        norms = np.empty(len(X), dtype=np.float32)
+        for own, gradients in self._gradients(params, X, dlogits, known):
+            norms[own] = np.sqrt(_squares(torch, gradients))
+        return np.where(np.isnan(norms), np.float32(np.inf), norms)
+
+    # --- torch -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _constructor(self) -> Callable[[], Any]:
+        self._module()
+        return self.module  # type: ignore[return-value]
+
+    def _module(self) -> SplitModule:
+        if self._split is None:
+            raise InvalidParameterError(NO_CONSTRUCTOR)
+        return self._split
+
+    def _gradients(
+        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known, *, is_sum: bool = False
+    ) -> Iterator[tuple[slice, Any]]:
+        """Yield the gradients of each micro-batch, shape (n_rows, n_params), or with `is_sum` their sum.
+
+        Where the activations come from `row_stable_forward`, which puts an empty array before them, each row is a
+        micro-batch: on which side of its edge a hidden unit is then depends on no other row.
+        """
+        torch, dtype = load_torch(), np.result_type(params, X)
+        weights, biases, hidden = self._parts(torch.from_numpy(np.array(params, dtype=dtype)).to(self.device))
+        is_alone = known.activations is not None and len(known.activations) > 2
+        for own in self._micro_batches(len(X), 1 if is_alone else self._rows):
+            pulls = torch.from_numpy(np.array(dlogits[:, own].T, dtype=dtype)).to(self.device)
+            compute = self._summed if is_sum else self._batched if self._is_batched else self._looped
+            features, of_body = compute(hidden, self._inputs(X[own], dtype), pulls @ weights)
+            if is_sum:
+                yield own, torch.cat([*of_body, (pulls.T @ features).ravel(), pulls.sum(dim=0)])
+            else:
+                outer = pulls[:, :, None] * features[:, None, :]
+                yield own, torch.cat([*of_body, outer.flatten(1), pulls], dim=1)
+
+    def _call(self, hidden: dict[str, Any], inputs: Any) -> Any:
+        """Return the inputs of the last layer; what is not trained has the type of the parameters."""
+        torch, body = load_torch(), self._module().body
+        fixed = {}
+        if inputs.dtype != torch.float32:
+            all_of_it = [*body.named_parameters(), *body.named_buffers()]
+            fixed = {name: value.to(inputs.dtype) for name, value in all_of_it if value.is_floating_point()}
+        return torch.func.functional_call(body, fixed | hidden, (inputs,))
+
+    def _batched(self, hidden: dict[str, Any], inputs: Any, deltas: Any) -> tuple[Any, list[Any]]:
+        """Return the body's answers and each record's gradients, one (n_rows, size) array for each parameter."""
+        torch = load_torch()
+
+        def one(row: Any, delta: Any) -> tuple[Any, Any]:
+            answer, pull_back = torch.func.vjp(lambda own: self._call(own, row[None]), hidden)
+            return answer[0], pull_back(delta[None])[0]
+
+        features, gradients = torch.func.vmap(one)(inputs, deltas)
+        return features.detach(), [gradients[name].detach().flatten(1) for name in hidden]
+
+    def _looped(self, hidden: dict[str, Any], inputs: Any, deltas: Any) -> tuple[Any, list[Any]]:
+        """Return the same as `_batched`, record by record."""
+        torch = load_torch()
+        each = [self._summed(hidden, inputs[row : row + 1], deltas[row : row + 1]) for row in range(len(inputs))]
+        features = torch.cat([answer for answer, _ in each])
+        return features, [torch.stack(own) for own in zip(*(gradients for _, gradients in each), strict=True)]
+
+    def _summed(self, hidden: dict[str, Any], inputs: Any, deltas: Any) -> tuple[Any, list[Any]]:
+        """Return the body's answers and the plain sum of all records' gradients, flat, for each parameter."""
+        torch = load_torch()
+        leaves = {name: value.detach().requires_grad_() for name, value in hidden.items()}
+        with torch.enable_grad():
+            answer = self._call(leaves, inputs)
+        if not leaves:
+            return answer.detach(), []
+        found = torch.autograd.grad(
+            answer, list(leaves.values()), deltas, allow_unused=True, materialize_grads=True
+        )
+        return answer.detach(), [gradient.flatten() for gradient in found]
+
+    def _can_be_batched(self, params: Float32Array, X: Float32Array) -> bool:
+        """Say whether torch differentiates made-up rows all at once as it does one by one."""
+        torch = load_torch()
+        _, _, hidden = self._parts(torch.from_numpy(params))
+        inputs, deltas = self._inputs(X, np.float32), torch.ones(len(X), self.n_last_inputs)
+        try:
+            batched = self._batched(hidden, inputs, deltas)[1]
+        except FAILURES:
+            return False
+        pairs = zip(batched, self._looped(hidden, inputs, deltas)[1], strict=True)
+        return all(torch.allclose(many, one, rtol=1e-3, atol=1e-4 * float(one.abs().max())) for many, one in pairs)
+
+    def _trial(self) -> tuple[Float32Array, Float32Array]:
+        """Return made-up rows and parameters, the same ones on every machine."""
+        rng = np.random.default_rng(1)
+        size = math.prod(self.input_shape)
+        X = np.repeat(rng.normal(size=(3, size)).astype(np.float32), self.n_features // size, axis=1)
+        parts = []
+        for shape in self._module().shapes.values():
+            fan_in = math.prod(shape[1:]) if len(shape) > 1 else 100
+            parts.append((len(shape) == 1) * 0.5 + rng.normal(size=math.prod(shape)) / math.sqrt(fan_in))
+        return X, np.concatenate(parts).astype(np.float32)
+
+    def _parts(self, flat: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """Return the weights and biases of the last layer, and the parameters of the body by name."""
+        views = self._views(flat)
+        *_, weights, biases = views
+        return views.pop(weights), views.pop(biases), views
+
+    def _views(self, flat: Any) -> dict[str, Any]:
+        """Return the parts of a flat vector by the names of the module's parameters, in order."""
+        shapes = self._module().shapes
+        parts = flat.split([math.prod(shape) for shape in shapes.values()])
+        return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+
+    def _inputs(self, X: NDArray[np.floating], dtype: Any) -> Any:
+        """Return rows in the shape of the module's inputs, as a tensor of its own memory."""
+        stride = self.n_features // math.prod(self.input_shape)
+        rows = np.array(X[:, ::stride], dtype=dtype).reshape(-1, *self.input_shape)
+        return load_torch().from_numpy(rows).to(self.device)
+
+    @staticmethod
+    def _micro_batches(n_rows: int, size: int) -> Iterator[slice]:
+        return (slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size))
+
+
+def _is_infinite(bound: Bound) -> bool:
+    return not isinstance(bound, np.ndarray) and bound == math.inf
+
+
+def _squares(torch: Any, gradients: Any) -> Float32Array:
+    """Return the squared norms, computed in float64 and rounded to float32 once."""
+    norms = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
+    return (norms * norms).float().cpu().numpy()
+
+
+MODEL_KINDS["torch"] = TorchModel
