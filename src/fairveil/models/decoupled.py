@@ -1,7 +1,7 @@
 """One model for each group, trained side by side: a record moves the parameters of its own group only."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ class Decoupled:
 
 def with_module(model: Any, constructor: Callable[[], Any] | None) -> Any:
     """Return a saved model with the constructor of its torch module; refuse one that is missing or not needed."""
-    if isinstance(model, Decoupled):
+    if "base" in {each.name for each in fields(model)}:
         return replace(model, base=with_module(model.base, constructor))
     if isinstance(model, TorchModel):
         return model.with_module(constructor)

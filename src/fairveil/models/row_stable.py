@@ -128,7 +128,9 @@ def _(model: TorchModel, params: Float32Array, X: Float32Array) -> tuple[Float32
 
 
 @ignore_float_warnings
-def row_stable_inputs(model: LinearSoftmax | Perceptron | TorchModel, params: Float32Array, X: Float32Array) -> Float64Array:
+def row_stable_inputs(
+    model: LinearSoftmax | Perceptron | TorchModel, params: Float32Array, X: Float32Array
+) -> Float64Array:
     """Return what the last layer reads, (inputs, B) in double precision, each column from its own row alone.
 
     Where the layer has biases, the last input is the constant 1 that they belong to.

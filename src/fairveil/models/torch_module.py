@@ -33,8 +33,8 @@ from fairveil.models.base import MODEL_KINDS, NONE, NOT_SAVED, Bound, Known, ign
 from fairveil.models.linear import SUM_ROWS, clip_factors
 from fairveil.models.torch_trials import FAILURES, SplitModule, build_module, load_torch, split_module
 
-MICRO_VALUES, MOST_ROWS = 2**25, 256
-"""Numbers in memory for the gradients and activations of one micro-batch (128 MB), and its largest number of rows."""
+MICRO_VALUES, MOST_ROWS = 2**26, 256
+"""Numbers in memory for the gradients and activations of one micro-batch (256 MB), and its largest number of rows."""
 
 NO_CONSTRUCTOR = (
     "Expected the constructor of the torch module that this model was trained with, got none; load the model in Python "
@@ -339,9 +339,7 @@ class TorchModel:
             answer = self._call(leaves, inputs)
         if not leaves:
             return answer.detach(), []
-        found = torch.autograd.grad(
-            answer, list(leaves.values()), deltas, allow_unused=True, materialize_grads=True
-        )
+        found = torch.autograd.grad(answer, list(leaves.values()), deltas, allow_unused=True, materialize_grads=True)
         return answer.detach(), [gradient.flatten() for gradient in found]
 
     def _can_be_batched(self, params: Float32Array, X: Float32Array) -> bool:

@@ -140,7 +140,8 @@ def split_module(module: Any, input_shape: tuple[int, ...]) -> SplitModule:
 
         def note(name: str, layer: Any, answer: Any, inputs: Any) -> None:
             nonlocal n_values
-            n_values += answer.numel() // N_TRIALS if isinstance(answer, torch.Tensor) else 0
+            if isinstance(answer, torch.Tensor) and next(layer.children(), None) is None:
+                n_values += answer.numel() // N_TRIALS
             if isinstance(layer, nn.Linear):
                 calls.append((name, inputs[0], answer, answer._version))
 
