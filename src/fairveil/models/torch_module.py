@@ -292,7 +292,7 @@ class TorchModel:
         micro-batch: on which side of its edge a hidden unit is then depends on no other row.
         """
         torch, dtype = load_torch(), np.result_type(params, X)
-        weights, biases, hidden = self._parts(torch.from_numpy(np.array(params, dtype=dtype)).to(self.device))
+        weights, _, hidden = self._parts(torch.from_numpy(np.array(params, dtype=dtype)).to(self.device))
         is_alone = known.activations is not None and len(known.activations) > 2
         for own in self._micro_batches(len(X), 1 if is_alone else self._rows):
             pulls = torch.from_numpy(np.array(dlogits[:, own].T, dtype=dtype)).to(self.device)

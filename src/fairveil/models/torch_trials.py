@@ -90,8 +90,8 @@ def build_module(constructor: Callable[[], Any], input_shape: tuple[int, ...], s
             logits = module(torch.zeros(2, *input_shape))  # also sizes lazy layers
         except FAILURES as problem:
             raise InvalidParameterError(
-                f"Expected a module that takes rows of shape (n_rows, {', '.join(map(str, input_shape))}), got one that "
-                f"fails on two rows of zeros ({problem}); check input_shape."
+                f"Expected a module that takes rows of shape (n_rows, {', '.join(map(str, input_shape))}), got one "
+                f"that fails on two rows of zeros ({problem}); check input_shape."
             ) from problem
     if not (isinstance(logits, torch.Tensor) and logits.dim() == 2 and len(logits) == 2 and logits.shape[1] >= 2):
         shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__

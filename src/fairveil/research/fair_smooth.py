@@ -22,8 +22,8 @@ from fairveil.models.last_layer import (
     LayeredModel,
     bounded_last_layer,
     check_layered,
-    last_layer_size,
     last_layer_norm,
+    last_layer_size,
     margin_weights,
     positive_probability,
 )
@@ -61,7 +61,7 @@ class SmoothedModel:
 
     Parameters
     ----------
-    base : LinearSoftmax or Perceptron
+    base : LinearSoftmax, Perceptron or TorchModel
         Whose parameters are drawn around.
     std : float
         The deviation of each weight of logit_1 - logit_0, that of its bias included; in the hidden layers, where
