@@ -30,7 +30,14 @@ from fairveil._typing import Float32Array
 from fairveil._validation import check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.models.base import MODEL_KINDS, NONE, NOT_SAVED, Bound, Known, ignore_float_warnings, with_higher_biases
-from fairveil.models.linear import SUM_ROWS, clip_factors
+from fairveil.models.linear import clip_factors
+from fairveil.models.torch_gradients import (
+    RecordGradients,
+    batched_gradients,
+    looped_gradients,
+    slices,
+    summed_gradients,
+)
 from fairveil.models.torch_trials import FAILURES, SplitModule, build_module, load_torch, split_module
 
 MICRO_VALUES, MOST_ROWS = 2**26, 256
@@ -223,7 +230,7 @@ class TorchModel:
         features = np.empty((len(X), split.n_inputs), dtype=dtype)
         logits = np.empty((split.n_classes, len(X)), dtype=dtype)
         with torch.no_grad():
-            for own in self._micro_batches(len(X), size):
+            for own in slices(len(X), size):
                 inputs = self._call(hidden, self._inputs(X[own], dtype))
                 features[own] = inputs.cpu().numpy()
                 logits[:, own] = torch.nn.functional.linear(inputs, weights, biases).T.cpu().numpy()
@@ -242,22 +249,18 @@ class TorchModel:
         self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE
     ) -> Float32Array:
         """Return the sum over records of back-propagated `dlogits_i`, clipped over all parameters at once."""
-        torch = load_torch()
+        torch, names = load_torch(), list(self._module().shapes)
         total = torch.zeros(self.n_params, dtype=torch.float64, device=self.device)
-        for own, gradients in self._gradients(params, X, dlogits, known, is_sum=_is_infinite(bound)):
-            if _is_infinite(bound):
-                total += gradients.double()
-                continue
+        if _is_infinite(bound):
+            return self._plain_sum(total, params, X, dlogits)
+        clip_factors(np.zeros(0, np.float32), bound if isinstance(bound, float) else 1.0, width=0)  # refuses no bound
+        for own, gradients in self._gradients(params, X, dlogits, known):
             clip_norms = bound[own] if isinstance(bound, np.ndarray) else bound
-            factors, broken = clip_factors(_squares(torch, gradients), clip_norms, width=0)
+            factors, broken = clip_factors(gradients.squares(), clip_norms, width=0)
+            kept = gradients
             if broken is not None:
-                gradients[torch.from_numpy(broken)] = 0.0
-            scales = torch.from_numpy(factors).to(self.device)
-            scales = torch.nan_to_num(scales, nan=0.0)
-            for few in self._micro_batches(len(scales), SUM_ROWS):
-                total += (scales[few] @ gradients[few]).double()
-        if not _is_infinite(bound) and not len(X):
-            clip_factors(np.zeros(0, np.float32), bound, width=0)  # a bound that is no bound is refused
+                kept, factors = gradients.without(broken), np.where(broken, np.float32(0), factors)
+            total += kept.weighted_sum(torch.from_numpy(factors).to(self.device), names)
         return total.float().cpu().numpy()
 
     @ignore_float_warnings
@@ -265,10 +268,9 @@ class TorchModel:
         self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known = NONE
     ) -> Float32Array:
         """Return each record's gradient norm, shape (n_rows,); infinity where it is not finite."""
-        torch = load_torch()
         norms = np.empty(len(X), dtype=np.float32)
         for own, gradients in self._gradients(params, X, dlogits, known):
-            norms[own] = np.sqrt(_squares(torch, gradients))
+            norms[own] = np.sqrt(gradients.squares())
         return np.where(np.isnan(norms), np.float32(np.inf), norms)
 
     # --- torch -------------------------------------------------------------------------------------------------
@@ -284,25 +286,38 @@ class TorchModel:
         return self._split
 
     def _gradients(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known, *, is_sum: bool = False
-    ) -> Iterator[tuple[slice, Any]]:
-        """Yield the gradients of each micro-batch, shape (n_rows, n_params), or with `is_sum` their sum.
+        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known
+    ) -> Iterator[tuple[slice, RecordGradients]]:
+        """Yield the gradients of the records of each micro-batch.
 
         Where the activations come from `row_stable_forward`, which puts an empty array before them, each row is a
         micro-batch: on which side of its edge a hidden unit is then depends on no other row.
         """
+        is_alone = known.activations is not None and len(known.activations) > 2
+        weight, bias = list(self._module().shapes)[-2:]
+        for own, hidden, inputs, pulls, deltas in self._passes(params, X, dlogits, 1 if is_alone else self._rows):
+            if self._is_batched:
+                features, gradients = self._batched(hidden, inputs, deltas)
+            else:
+                features, gradients = looped_gradients(self._call, hidden, inputs, deltas)
+            whole, outer = gradients.whole | {bias: pulls}, gradients.outer | {weight: (pulls, features)}
+            yield own, RecordGradients(whole, outer)
+
+    def _plain_sum(self, total: Any, params: Float32Array, X: Float32Array, dlogits: Float32Array) -> Float32Array:
+        """Return the sum of gradients that are not clipped, which needs no gradient of a single record."""
+        torch = load_torch()
+        for _, hidden, inputs, pulls, deltas in self._passes(params, X, dlogits, self._rows):
+            features, sums = summed_gradients(self._call, hidden, inputs, deltas)
+            total += torch.cat([*sums.values(), (pulls.T @ features).ravel(), pulls.sum(dim=0)]).double()
+        return total.float().cpu().numpy()
+
+    def _passes(self, params: Float32Array, X: Float32Array, dlogits: Float32Array, size: int) -> Iterator[Any]:
+        """Yield for each micro-batch: its rows, the body's parameters, inputs, dlogits and the pull on the body."""
         torch, dtype = load_torch(), np.result_type(params, X)
         weights, _, hidden = self._parts(torch.from_numpy(np.array(params, dtype=dtype)).to(self.device))
-        is_alone = known.activations is not None and len(known.activations) > 2
-        for own in self._micro_batches(len(X), 1 if is_alone else self._rows):
+        for own in slices(len(X), size):
             pulls = torch.from_numpy(np.array(dlogits[:, own].T, dtype=dtype)).to(self.device)
-            compute = self._summed if is_sum else self._batched if self._is_batched else self._looped
-            features, of_body = compute(hidden, self._inputs(X[own], dtype), pulls @ weights)
-            if is_sum:
-                yield own, torch.cat([*of_body, (pulls.T @ features).ravel(), pulls.sum(dim=0)])
-            else:
-                outer = pulls[:, :, None] * features[:, None, :]
-                yield own, torch.cat([*of_body, outer.flatten(1), pulls], dim=1)
+            yield own, hidden, self._inputs(X[own], dtype), pulls, pulls @ weights
 
     def _call(self, hidden: dict[str, Any], inputs: Any) -> Any:
         """Return the inputs of the last layer; what is not trained has the type of the parameters."""
@@ -313,34 +328,9 @@ class TorchModel:
             fixed = {name: value.to(inputs.dtype) for name, value in all_of_it if value.is_floating_point()}
         return torch.func.functional_call(body, fixed | hidden, (inputs,))
 
-    def _batched(self, hidden: dict[str, Any], inputs: Any, deltas: Any) -> tuple[Any, list[Any]]:
-        """Return the body's answers and each record's gradients, one (n_rows, size) array for each parameter."""
-        torch = load_torch()
-
-        def one(row: Any, delta: Any) -> tuple[Any, Any]:
-            answer, pull_back = torch.func.vjp(lambda own: self._call(own, row[None]), hidden)
-            return answer[0], pull_back(delta[None])[0]
-
-        features, gradients = torch.func.vmap(one)(inputs, deltas)
-        return features.detach(), [gradients[name].detach().flatten(1) for name in hidden]
-
-    def _looped(self, hidden: dict[str, Any], inputs: Any, deltas: Any) -> tuple[Any, list[Any]]:
-        """Return the same as `_batched`, record by record."""
-        torch = load_torch()
-        each = [self._summed(hidden, inputs[row : row + 1], deltas[row : row + 1]) for row in range(len(inputs))]
-        features = torch.cat([answer for answer, _ in each])
-        return features, [torch.stack(own) for own in zip(*(gradients for _, gradients in each), strict=True)]
-
-    def _summed(self, hidden: dict[str, Any], inputs: Any, deltas: Any) -> tuple[Any, list[Any]]:
-        """Return the body's answers and the plain sum of all records' gradients, flat, for each parameter."""
-        torch = load_torch()
-        leaves = {name: value.detach().requires_grad_() for name, value in hidden.items()}
-        with torch.enable_grad():
-            answer = self._call(leaves, inputs)
-        if not leaves:
-            return answer.detach(), []
-        found = torch.autograd.grad(answer, list(leaves.values()), deltas, allow_unused=True, materialize_grads=True)
-        return answer.detach(), [gradient.flatten() for gradient in found]
+    def _batched(self, hidden: dict[str, Any], inputs: Any, deltas: Any) -> tuple[Any, RecordGradients]:
+        split = self._module()
+        return batched_gradients(self._call, split.body, split.dense, hidden, inputs, deltas)
 
     def _can_be_batched(self, params: Float32Array, X: Float32Array) -> bool:
         """Say whether torch differentiates made-up rows all at once as it does one by one."""
@@ -351,8 +341,18 @@ class TorchModel:
             batched = self._batched(hidden, inputs, deltas)[1]
         except FAILURES:
             return False
-        pairs = zip(batched, self._looped(hidden, inputs, deltas)[1], strict=True)
-        return all(torch.allclose(many, one, rtol=1e-3, atol=1e-4 * float(one.abs().max())) for many, one in pairs)
+        looped, scales = looped_gradients(self._call, hidden, inputs, deltas)[1], torch.ones(1)
+        for row in range(len(X)):
+            pairs = [
+                RecordGradients(*({n: _row(v, row) for n, v in part.items()} for part in (each.whole, each.outer)))
+                for each in (batched, looped)
+            ]
+            if not hidden:
+                continue
+            many, one = (each.weighted_sum(scales, list(hidden)) for each in pairs)
+            if not torch.allclose(many, one, rtol=1e-3, atol=1e-4 * float(one.abs().max())):
+                return False
+        return True
 
     def _trial(self) -> tuple[Float32Array, Float32Array]:
         """Return made-up rows and parameters, the same ones on every machine."""
@@ -383,19 +383,14 @@ class TorchModel:
         rows = np.array(X[:, ::stride], dtype=dtype).reshape(-1, *self.input_shape)
         return load_torch().from_numpy(rows).to(self.device)
 
-    @staticmethod
-    def _micro_batches(n_rows: int, size: int) -> Iterator[slice]:
-        return (slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size))
-
 
 def _is_infinite(bound: Bound) -> bool:
     return not isinstance(bound, np.ndarray) and bound == math.inf
 
 
-def _squares(torch: Any, gradients: Any) -> Float32Array:
-    """Return the squared norms, computed in float64 and rounded to float32 once."""
-    norms = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
-    return (norms * norms).float().cpu().numpy()
+def _row(values: Any, row: int) -> Any:
+    """Return one row of an array, or of each of a pair of arrays."""
+    return tuple(each[row : row + 1] for each in values) if isinstance(values, tuple) else values[row : row + 1]
 
 
 MODEL_KINDS["torch"] = TorchModel

@@ -47,6 +47,8 @@ class SplitModule:
         The module with its last layer replaced by the identity, in evaluation mode.
     last : str
         The name of the last layer, an nn.Linear.
+    dense : tuple of str
+        The names of further nn.Linear that read one vector of a record, once.
     shapes : dict
         The names and shapes of the trained parameters, those of the last layer last.
     n_classes, n_inputs : int
@@ -59,6 +61,7 @@ class SplitModule:
 
     body: Any
     last: str
+    dense: tuple[str, ...]
     shapes: dict[str, tuple[int, ...]]
     n_classes: int
     n_inputs: int
@@ -169,10 +172,20 @@ def split_module(module: Any, input_shape: tuple[int, ...]) -> SplitModule:
     wrong = [owner for owner, param in trained.items() if param.dtype != torch.float32]
     if wrong:
         raise InvalidParameterError(f"Expected parameters of type float32, got another type for {wrong}.")
+    layers = dict(body.named_modules())
+    dense = tuple(
+        each
+        for each, rows_in, _, _ in calls[:-1]
+        if type(layers[each]) is nn.Linear and rows_in.dim() == 2 and len(rows_in) == N_TRIALS
+        if [call[0] for call in calls].count(each) == 1
+        if all(
+            f"{each}.{key}" in trained and _n_owners(body, param) == 1 for key, param in layers[each].named_parameters()
+        )
+    )
     names = [each for each in trained if each not in own] + own
     shapes = {each: tuple(trained[each].shape) for each in names}
     return SplitModule(
-        body.eval(), name, shapes, logits.shape[1], inputs.shape[1], n_values, _fingerprint(module, shapes)
+        body.eval(), name, dense, shapes, logits.shape[1], inputs.shape[1], n_values, _fingerprint(module, shapes)
     )
 
 
