@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,10 +45,8 @@ class SplitModule:
     ----------
     body : nn.Module
         The module with its last layer replaced by the identity, in evaluation mode.
-    last : str
-        The name of the last layer, an nn.Linear.
     dense : tuple of str
-        The names of further nn.Linear that read one vector of a record, once.
+        The names of nn.Linear in the body that read one vector of a record, once.
     shapes : dict
         The names and shapes of the trained parameters, those of the last layer last.
     n_classes, n_inputs : int
@@ -60,7 +58,6 @@ class SplitModule:
     """
 
     body: Any
-    last: str
     dense: tuple[str, ...]
     shapes: dict[str, tuple[int, ...]]
     n_classes: int
@@ -132,38 +129,21 @@ def _check_layers(torch: Any, module: Any) -> None:
 def split_module(module: Any, input_shape: tuple[int, ...]) -> SplitModule:
     """Try a module that `build_module` made, split off its last layer and return both; refuse unsound modules."""
     torch = load_torch()
-    nn = torch.nn
     shape = (N_TRIALS, *input_shape)
     rows = torch.from_numpy(np.random.default_rng(0).normal(size=shape).astype(np.float32))
     with public_seed(torch, 0), torch.no_grad():
         for is_training in (True, False):  # custom code may be random in training mode only
             _check_rows(torch, module.train(is_training), rows)
-        calls: list[tuple[str, Any, Any, int]] = []
-        n_values = 0
-
-        def note(name: str, layer: Any, answer: Any, inputs: Any) -> None:
-            nonlocal n_values
-            if isinstance(answer, torch.Tensor) and next(layer.children(), None) is None:
-                n_values += answer.numel() // N_TRIALS
-            if isinstance(layer, nn.Linear):
-                calls.append((name, inputs[0], answer, answer._version))
-
-        hooks = [
-            layer.register_forward_hook(lambda layer, inputs, answer, name=name: note(name, layer, answer, inputs))
-            for name, layer in module.named_modules()
-        ]
-        logits = module(rows)
-        for hook in hooks:
-            hook.remove()
-        name, inputs, answer, version = calls[-1] if calls else ("", rows, logits, -1)
+        logits, calls, n_values = _observed(torch, module, rows)
+        name, inputs = (calls[-1].name, calls[-1].inputs) if calls else ("", rows)
         trained = {owner: param for owner, param in module.named_parameters() if param.requires_grad}
         own = [f"{name}.weight", f"{name}.bias"] if name else ["weight", "bias"]
         # the very tensor, not changed in place afterwards
-        is_last = answer is logits and answer._version == version and inputs.dim() == 2
-        is_last = is_last and [call[0] for call in calls].count(name) == 1
+        is_last = bool(calls) and calls[-1].answer is logits and logits._version == calls[-1].version
+        is_last = is_last and inputs.dim() == 2 and [call.name for call in calls].count(name) == 1
         is_last = is_last and all(each in trained and _n_owners(module, trained[each]) == 1 for each in own)
-        body = _without_layer(nn, module, name) if is_last else module
-        if not (is_last and _agree(torch, nn.functional.linear(body(rows), *(trained[each] for each in own)), logits)):
+        body = _without_layer(torch.nn, module, name) if is_last else module
+        if not (is_last and _is_split(torch, body, rows, [trained[each] for each in own], logits)):
             raise InvalidParameterError(
                 "Expected a module that returns what its last nn.Linear returns, with a bias and weights of its own "
                 "(it starts at 0, so that nothing is decided before the first noise), got another one; end it in one, "
@@ -172,21 +152,67 @@ def split_module(module: Any, input_shape: tuple[int, ...]) -> SplitModule:
     wrong = [owner for owner, param in trained.items() if param.dtype != torch.float32]
     if wrong:
         raise InvalidParameterError(f"Expected parameters of type float32, got another type for {wrong}.")
-    layers = dict(body.named_modules())
-    dense = tuple(
-        each
-        for each, rows_in, _, _ in calls[:-1]
-        if type(layers[each]) is nn.Linear and rows_in.dim() == 2 and len(rows_in) == N_TRIALS
-        if [call[0] for call in calls].count(each) == 1
-        if all(
-            f"{each}.{key}" in trained and _n_owners(body, param) == 1 for key, param in layers[each].named_parameters()
-        )
-    )
-    names = [each for each in trained if each not in own] + own
-    shapes = {each: tuple(trained[each].shape) for each in names}
+    shapes = {each: tuple(trained[each].shape) for each in [*(key for key in trained if key not in own), *own]}
     return SplitModule(
-        body.eval(), name, dense, shapes, logits.shape[1], inputs.shape[1], n_values, _fingerprint(module, shapes)
+        body=body.eval(),
+        dense=_outer_layers(torch.nn, body, calls[:-1], trained),
+        shapes=shapes,
+        n_classes=logits.shape[1],
+        n_inputs=inputs.shape[1],
+        n_values=n_values,
+        fingerprint=_fingerprint(module, shapes),
     )
+
+
+class _Call(NamedTuple):
+    """One call of an nn.Linear: its name, what it read and returned, and how often the answer had been changed."""
+
+    name: str
+    inputs: Any
+    answer: Any
+    version: int
+
+
+def _observed(torch: Any, module: Any, rows: Any) -> tuple[Any, list[_Call], int]:
+    """Return the module's answers, the calls of each nn.Linear in order, and the numbers that one row becomes."""
+    calls: list[_Call] = []
+    sizes: list[int] = []
+
+    def note(name: str, layer: Any, answer: Any, inputs: Any) -> None:
+        if isinstance(answer, torch.Tensor) and next(layer.children(), None) is None:
+            sizes.append(answer.numel() // len(rows))
+        if isinstance(layer, torch.nn.Linear):
+            calls.append(_Call(name, inputs[0], answer, answer._version))
+
+    hooks = [
+        layer.register_forward_hook(lambda layer, inputs, answer, name=name: note(name, layer, answer, inputs))
+        for name, layer in module.named_modules()
+    ]
+    answers = module(rows)
+    for hook in hooks:
+        hook.remove()
+    return answers, calls, sum(sizes)
+
+
+def _is_split(torch: Any, body: Any, rows: Any, last: list[Any], logits: Any) -> bool:
+    """Say whether the body and the last layer together answer as the whole module did."""
+    try:
+        return _agree(torch, torch.nn.functional.linear(body(rows), *last), logits)
+    except FAILURES:  # code of the module reads the layer itself
+        return False
+
+
+def _outer_layers(nn: Any, body: Any, calls: list[_Call], trained: dict[str, Any]) -> tuple[str, ...]:
+    """Return the nn.Linear that read one vector of each record, once, with weights of their own."""
+    layers = dict(body.named_modules())
+    found = []
+    for name, read, *_ in calls:
+        params = [f"{name}.{key}" for key, _ in layers[name].named_parameters()]
+        is_own = all(key in trained and _n_owners(body, trained[key]) == 1 for key in params)
+        is_outer = type(layers[name]) is nn.Linear and read.dim() == 2 and len(read) == N_TRIALS
+        if is_own and is_outer and [call.name for call in calls].count(name) == 1:
+            found.append(name)
+    return tuple(found)
 
 
 def _check_rows(torch: Any, module: Any, rows: Any) -> None:
