@@ -18,6 +18,7 @@ docs/proofs/torch_modules.md has the argument and what was measured.
 import copy
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -338,8 +339,10 @@ class TorchModel:
         _, _, hidden = self._parts(torch.from_numpy(params))
         inputs, deltas = self._inputs(X, np.float32), torch.ones(len(X), self.n_last_inputs)
         try:
-            batched = self._batched(hidden, inputs, deltas)[1]
-        except FAILURES:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # torch warns where it would loop itself
+                batched = self._batched(hidden, inputs, deltas)[1]
+        except (*FAILURES, UserWarning):
             return False
         looped, scales = looped_gradients(self._call, hidden, inputs, deltas)[1], torch.ones(1)
         for row in range(len(X)):
