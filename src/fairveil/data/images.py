@@ -4,6 +4,7 @@ Everything that fixes the table is declared: classes, attributes and the shape o
 as an image becomes a row of missing values, which the schema handles like any other.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +146,7 @@ def _read_all(paths: Sequence[Path], shape: tuple[int, int, int]) -> NDArray[np.
     X = np.full((len(paths), n_channels * height * width), np.nan, dtype=np.float32)
     for row, path in enumerate(paths):
         try:
-            with Image.open(path) as image:
+            with warnings.catch_warnings(action="ignore"), Image.open(path) as image:  # values cause no messages
                 resized = image.convert(MODES[n_channels]).resize((width, height), Image.Resampling.BILINEAR)
         except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError, EOFError):
             continue  # the row stays missing
