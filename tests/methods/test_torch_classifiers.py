@@ -159,7 +159,10 @@ def test_the_front_door_saves_and_loads_and_the_command_line_refuses(people, tmp
     loaded = FairClassifier.load(tmp_path / "model", module=network)
     assert np.array_equal(loaded.predict(X), clf.predict(X))
     (tmp_path / "data.csv").write_text("x0\n1\n")
-    for command in (["predict", "model", "data.csv", "--out", "out.csv"], ["certify", "model", "data.csv"]):
+    for command in (
+        ["predict", "model", "data.csv", "--out", "out.csv"],
+        ["certify", "model", "data.csv", "--epsilon", "1"],
+    ):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("sys.argv", ["fairveil", *command])
         with pytest.raises(SystemExit) as left:
