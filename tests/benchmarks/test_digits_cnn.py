@@ -10,11 +10,11 @@ pytest.importorskip("torch", reason="needs torch: pip install 'fairveil[torch]'"
 def test_three_trainings_and_exact_norms():
     import digits_cnn
 
-    answer = last_line(digits_cnn, "--runs", "1", "--steps", "60", "--no-memory")
+    answer = last_line(digits_cnn, "--runs", "1", "--steps", "120", "--no-memory")
     assert answer["norm_deviation"] < 1e-5
-    for name in ("unconstrained", "constrained", "private"):
-        assert answer[name]["accuracy"] > 0.6 and 0 <= answer[name]["gap"] <= 1
-    assert answer["constrained"]["gap"] < answer["unconstrained"]["gap"]
+    assert answer["unconstrained"]["accuracy"] > 0.85
+    for name in ("constrained", "private"):
+        assert answer[name]["accuracy"] >= 0.45 and answer[name]["gap"] < answer["unconstrained"]["gap"]
 
 
 def test_the_planted_group_goes_with_the_label_and_shows_in_a_corner():

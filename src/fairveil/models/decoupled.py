@@ -1,7 +1,6 @@
 """One model for each group, trained side by side: a record moves the parameters of its own group only."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_number
-from fairveil.errors import InvalidParameterError
 from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
@@ -83,17 +81,6 @@ class Decoupled:
     def _members(self, X: Float32Array) -> tuple[Float32Array, Any]:
         """Return the base's columns, and for each copy which rows are its own."""
         return np.ascontiguousarray(X[:, :-1]), X[:, -1] == np.arange(self.n_groups)[:, None]
-
-
-def with_module(model: Any, constructor: Callable[[], Any] | None) -> Any:
-    """Return a saved model with the constructor of its torch module; refuse one that is missing or not needed."""
-    if "base" in {each.name for each in fields(model)}:
-        return replace(model, base=with_module(model.base, constructor))
-    if isinstance(model, TorchModel):
-        return model.with_module(constructor)
-    if constructor is not None:
-        raise InvalidParameterError("Expected no module, because this model was trained without torch; leave it out.")
-    return model
 
 
 MODEL_KINDS["decoupled"] = Decoupled

@@ -68,8 +68,12 @@ class TorchModel:
         Where torch computes: "cpu", "cuda", "cuda:1".
     micro_batch : int, optional
         How many records are differentiated at once, which sets the memory that is used; None follows from sizes.
-    n_features, n_classes, n_params, fingerprint, answers
+    n_features, n_classes, n_params : int
         Facts of a saved model, which the module must match; left open, they are the module's.
+    fingerprint : str
+        A digest of layers and constants, one more such fact.
+    answers : tuple of float
+        Logits of made-up rows, one more.
 
     Notes
     -----
@@ -161,7 +165,10 @@ class TorchModel:
         return dataclasses.replace(self, module=constructor)
 
     def for_rows(self, n_features: int, is_scaled: bool, n_classes: int) -> "TorchModel":
-        """Return the model for rows of so many features; `is_scaled` if each number has a flag for missing after it."""
+        """Return the model for rows of `n_features` and a task of `n_classes`; refuse others.
+
+        With `is_scaled`, each number of a row has a flag for a missing value after it.
+        """
         size = math.prod(self.input_shape)
         if n_features != size and not (is_scaled and n_features == 2 * size):
             columns = f"{n_features // 2 if is_scaled else n_features} features"
@@ -179,7 +186,7 @@ class TorchModel:
         return model
 
     def module_with(self, params: Float32Array) -> Any:
-        """Return a new torch module, in evaluation mode, that holds these parameters."""
+        """Return a new torch module, in evaluation mode, that holds the parameters `params` (``clf.params_``)."""
         torch, split = load_torch(), self._module()
         module = build_module(self._constructor, self.input_shape, seed=0)
         own = dict(module.named_parameters())
@@ -198,7 +205,7 @@ class TorchModel:
         return self._module().n_inputs
 
     def initial(self, rng: np.random.Generator) -> Float32Array:
-        """Return the weights that a new module starts with, drawn from these public coins, and a last layer of zeros.
+        """Return the weights that a new module starts with, drawn from the public `rng`, and a last layer of zeros.
 
         With a last layer of zeros all logits start at exactly 0: before any noise is added, no rounding of a product
         can decide how a row is decided.
@@ -216,11 +223,14 @@ class TorchModel:
         return params
 
     def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
-        """Return the inputs of the last layer (n_rows, n_inputs), and the logits (n_classes, n_rows)."""
+        """Return the inputs of the last layer (n_rows, n_inputs), and the logits (n_classes, n_rows), at `params`.
+
+        Rows `X` and parameters of float64 are computed in double precision.
+        """
         return self._forward(params, X, self._rows)
 
     def forward_alone(self, params: NDArray[np.floating], X: NDArray[np.floating]) -> tuple[Float32Array, ...]:
-        """Return what `forward` returns, each row computed in a batch of its own, so that no row changes another's."""
+        """Return what `forward` returns at `params`, each row of `X` in a batch of its own, where no row changes it."""
         return self._forward(params, X, 1)
 
     @ignore_float_warnings
@@ -238,18 +248,21 @@ class TorchModel:
         return features, logits
 
     def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
-        """Return the logits, shape (n_classes, n_rows)."""
+        """Return the logits of rows `X` at `params`, shape (n_classes, n_rows)."""
         return self.forward(params, X)[-1]
 
     def shifted(self, params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
-        """Return parameters whose logits are higher by one offset a class, for every row."""
+        """Return `params` changed so that logits are higher by one of the `offsets` a class, for every row."""
         return with_higher_biases(params, offsets)
 
     @ignore_float_warnings
     def clipped_gradient(
         self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE
     ) -> Float32Array:
-        """Return the sum over records of back-propagated `dlogits_i`, clipped over all parameters at once."""
+        """Return the sum over rows `X` of back-propagated `dlogits` at `params`, each clipped to its `bound`.
+
+        Of what is `known`, only whether rows must be computed alone is used (see `row_stable_forward`).
+        """
         torch, names = load_torch(), list(self._module().shapes)
         total = torch.zeros(self.n_params, dtype=torch.float64, device=self.device)
         if _is_infinite(bound):
@@ -268,7 +281,10 @@ class TorchModel:
     def gradient_norms(
         self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known = NONE
     ) -> Float32Array:
-        """Return each record's gradient norm, shape (n_rows,); infinity where it is not finite."""
+        """Return the norm of each row's gradient, shape (n_rows,); infinity where it is not finite.
+
+        The arguments `params`, `X`, `dlogits` and `known` are those of `clipped_gradient`.
+        """
         norms = np.empty(len(X), dtype=np.float32)
         for own, gradients in self._gradients(params, X, dlogits, known):
             norms[own] = np.sqrt(gradients.squares())
@@ -394,6 +410,17 @@ def _is_infinite(bound: Bound) -> bool:
 def _row(values: Any, row: int) -> Any:
     """Return one row of an array, or of each of a pair of arrays."""
     return tuple(each[row : row + 1] for each in values) if isinstance(values, tuple) else values[row : row + 1]
+
+
+def with_module(model: Any, constructor: Callable[[], Any] | None) -> Any:
+    """Return a saved model with the constructor of its torch module; refuse one that is missing or not needed."""
+    if "base" in {each.name for each in dataclasses.fields(model)}:
+        return dataclasses.replace(model, base=with_module(model.base, constructor))
+    if isinstance(model, TorchModel):
+        return model.with_module(constructor)
+    if constructor is not None:
+        raise InvalidParameterError("Expected no module, because this model was trained without torch; leave it out.")
+    return model
 
 
 MODEL_KINDS["torch"] = TorchModel
