@@ -63,6 +63,7 @@ def load_image_folder(folder: str | Path, classes: Sequence[str], shape: tuple[i
     Parameters
     ----------
     folder : str or Path
+        Holds the folders of the classes.
     classes : sequence of str
         The names of all class folders, which are public; a missing one is refused.
     shape : tuple of int
@@ -98,6 +99,7 @@ def load_celeba(
     target, sensitive : str
         Names of attributes.
     partition : {"train", "validation", "test"}
+        Which part, as list_eval_partition.txt numbers them.
     shape : tuple of int
         (n_channels, height, width); images are resized.
     images : str
