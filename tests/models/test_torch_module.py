@@ -10,7 +10,7 @@ import pytest
 
 from fairveil.errors import InvalidParameterError, MissingPackageError
 from fairveil.models import Decoupled, LinearSoftmax, Perceptron, TorchModel, with_module
-from fairveil.models.base import Known, model_from_dict, model_to_dict
+from fairveil.models.base import NONE, Known, model_from_dict, model_to_dict
 from fairveil.models.linear import LARGEST_CLIP, SMALLEST_CLIP
 from fairveil.models.resnet import group_norm_resnet
 from fairveil.models.row_stable import row_stable_forward, row_stable_inputs, row_stable_logits
@@ -236,6 +236,23 @@ def test_a_module_passes_the_trial_of_models(model):
     check_model(model)
 
 
+class Unclipped(TorchModel):
+    def clipped_gradient(self, params, X, dlogits, bound, known=NONE):
+        return super().clipped_gradient(params, X, dlogits, math.inf, known)
+
+
+class ClippedTogether(TorchModel):
+    def clipped_gradient(self, params, X, dlogits, bound, known=NONE):
+        total = np.nan_to_num(super().clipped_gradient(params, X, dlogits, math.inf, known))
+        return total * np.float32(min(1.0, np.min(bound) / (np.linalg.norm(total) + 1e-9)))
+
+
+@pytest.mark.parametrize("broken", [Unclipped, ClippedTogether])
+def test_a_twin_that_does_not_clip_each_record_is_caught(broken):
+    with pytest.raises(InvalidParameterError, match="clips the gradient of each record by itself"):
+        check_model(broken(cnn, (1, 6, 6)))
+
+
 def test_a_linear_module_is_the_linear_model(rng):
     module, model = TorchModel(flat_linear, (1, 4, 4)), LinearSoftmax(16, 3)
     params, X, dlogits = batch(module, rng)
@@ -409,7 +426,20 @@ def test_a_module_in_place_of_its_constructor_is_refused():
         model.initial(np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("arguments", [{"input_shape": ()}, {"input_shape": (0,)}, {"micro_batch": 0}])
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_computes_what_a_cpu_does(model, rng):
+    moved = TorchModel(model.module, model.input_shape, device="cuda")
+    assert moved._is_batched == model._is_batched
+    params, X, dlogits = batch(model, rng)
+    np.testing.assert_allclose(moved.logits(params, X), model.logits(params, X), rtol=1e-3, atol=1e-3)
+    for bound in (0.5, math.inf):
+        sums = (each.clipped_gradient(params, X, dlogits, bound) for each in (moved, model))
+        np.testing.assert_allclose(*sums, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"input_shape": ()}, {"input_shape": (0,)}, {"micro_batch": 0}, {"device": "abacus"}]
+)
 def test_sizes_that_make_no_model_are_refused(arguments):
     with pytest.raises(InvalidParameterError, match="Expected"):
         TorchModel(cnn, **({"input_shape": (1, 6, 6)} | arguments))

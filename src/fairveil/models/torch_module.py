@@ -65,7 +65,7 @@ class TorchModel:
     input_shape : tuple of int
         The shape of one record, (1, 8, 8) for instance; a row of that many features is reshaped to it.
     device : str
-        Where torch computes: "cpu", "cuda", "cuda:1".
+        Where torch computes: "cpu", "cuda", "cuda:1". The constructor makes the module on the CPU.
     micro_batch : int, optional
         How many records are differentiated at once, which sets the memory that is used; None follows from sizes.
     n_features, n_classes, n_params : int
@@ -142,6 +142,12 @@ class TorchModel:
                     f"{'layers or constants' if name == 'fingerprint' else name}); pass the one it was trained with."
                 )
             object.__setattr__(self, name, value)
+        try:
+            split.body.to(self.device)
+        except (RuntimeError, AssertionError) as problem:
+            raise InvalidParameterError(
+                f"Expected a device that torch can use here, got {self.device!r} ({problem}); use device='cpu'."
+            ) from None
         object.__setattr__(self, "_split", split)
         values = n_params + 3 * split.n_values
         object.__setattr__(self, "_rows", self.micro_batch or max(1, min(MOST_ROWS, MICRO_VALUES // values)))
@@ -156,7 +162,6 @@ class TorchModel:
             )
         object.__setattr__(self, "answers", self.answers or tuple(np.round(answers, 6).tolist()))
         object.__setattr__(self, "_is_batched", self._can_be_batched(params, X))
-        split.body.to(self.device)
 
     def with_module(self, constructor: Callable[[], Any] | None) -> "TorchModel":
         """Return a saved model that can be used again, with the constructor it was trained with; refuse None."""
@@ -352,15 +357,16 @@ class TorchModel:
     def _can_be_batched(self, params: Float32Array, X: Float32Array) -> bool:
         """Say whether torch differentiates made-up rows all at once as it does one by one."""
         torch = load_torch()
-        _, _, hidden = self._parts(torch.from_numpy(params))
-        inputs, deltas = self._inputs(X, np.float32), torch.ones(len(X), self.n_last_inputs)
+        _, _, hidden = self._parts(torch.from_numpy(params).to(self.device))
+        inputs = self._inputs(X, np.float32)
+        deltas = torch.ones(len(X), self.n_last_inputs, device=self.device)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # torch warns where it would loop itself
                 batched = self._batched(hidden, inputs, deltas)[1]
         except (*FAILURES, UserWarning):
             return False
-        looped, scales = looped_gradients(self._call, hidden, inputs, deltas)[1], torch.ones(1)
+        looped, scales = looped_gradients(self._call, hidden, inputs, deltas)[1], deltas[:1, 0]
         for row in range(len(X)):
             pairs = [
                 RecordGradients(*({n: _row(v, row) for n, v in part.items()} for part in (each.whole, each.outer)))
