@@ -21,20 +21,22 @@ TABLES = {
     ),
     "carries records": ("fair_classifier.py", "methods/base.py", "training/run.py", "training/tuning.py"),
     "answers the holder": (
-        *(f"data/{name}.py" for name in ("drafting", "guessing", "inspection", "datasets")),
+        *(f"data/{name}.py" for name in ("drafting", "guessing", "inspection", "datasets", "images")),
         *(f"cli/{name}.py" for name in ("schema", "predict")),
         "methods/explanations.py",
     ),
     "multiplies rows": ("data/coded.py", "models/products.py", "_kernels.c"),
     "randomness": ("_random.py", "privacy/sampling.py"),
-    "tries code of others": ("privacy/probes.py", "methods/probing.py"),
+    "tries code of others": ("privacy/probes.py", "methods/probing.py", "models/torch_trials.py"),
     "plays games": ("audit/games.py", "audit/transcript.py"),
     "prices numbers": tuple(
         str(source.path.relative_to(PACKAGE)) for source in package_sources() if source.name.startswith("accounting.")
     ),
     "keeps the ledger": ("privacy/plan.py", "privacy/ledger.py", "privacy/journal.py", "privacy/known_data.py"),
-    "optional crossings": tuple(
-        f"privacy/{name}.py" for name in ("output_perturbation", "attribute", "column_counts", "selection")
+    "optional crossings": (
+        *(f"privacy/{name}.py" for name in ("output_perturbation", "attribute", "column_counts", "selection")),
+        "models/torch_module.py",
+        "models/torch_gradients.py",
     ),
 }
 LIMITS = {"sees records": 2_000}

@@ -182,6 +182,10 @@ class Key:
             raise BadStructureError(f"Expected a key of {2 * KEY_BYTES} hex digits in {path}, got others.") from None
 
 
+KeyOrPath = Key | str | Path
+"""A key, or the file that holds it."""
+
+
 def uniforms_of_rows(key: Key, rows: NDArray[Any]) -> NDArray[np.float64]:
     """Return two independent numbers in [0, 1) for each row of a table, shape (2, n_rows), from that row's bytes alone.
 

@@ -1,7 +1,7 @@
 """FairClassifier: one budget in; a private and fair classifier, and the evidence for both, out."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -476,7 +476,13 @@ class FairClassifier(SearchAwareEstimator):
         return save_folder(self.estimator_, Path(folder), facts)
 
     @classmethod
-    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> "FairClassifier":
+    def load(
+        cls,
+        folder: str | Path,
+        estimator: Any = None,
+        key: Key | str | Path | None = None,
+        module: Callable[[], Any] | None = None,
+    ) -> "FairClassifier":
         """Return a fitted classifier from its folder; it predicts and certifies, and refuses to fit again.
 
         Parameters
@@ -487,6 +493,8 @@ class FairClassifier(SearchAwareEstimator):
             The classifier that the rule was fitted to, if it was fitted elsewhere.
         key : Key or path, optional
             The key of a randomized rule.
+        module : callable, optional
+            The constructor of the torch module, if one was trained.
         """
         facts = read_facts(Path(folder))
         kind, saved = estimator_named(str(facts.get("estimator"))), None
@@ -499,7 +507,7 @@ class FairClassifier(SearchAwareEstimator):
                 f"Expected a model that 'fairveil train' or FairClassifier.save wrote, got something else in {folder}; "
                 "save it again, or load it with the class that saved it."
             )
-        fitted = kind.load(folder, estimator, key)
+        fitted = kind.load(folder, estimator, key, module)
         clf = cls(
             saved.constraints,
             fitted.epsilon,

@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
-from fairveil._random import Key, public_coins, reproducible_coins, secret_coins
+from fairveil._random import Key, KeyOrPath, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import UnpricedChoice
@@ -43,7 +43,7 @@ from fairveil.methods.inputs import (
     Source,
     TableSource,
 )
-from fairveil.models import PrefittedProbabilities
+from fairveil.models import PrefittedProbabilities, with_module
 from fairveil.models.rules import DecisionRule
 from fairveil.persistence import read_folder, save_folder
 from fairveil.privacy.ledger import Ledger, LedgerOrPath, open_ledger
@@ -400,8 +400,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
             trained, self.candidate_ = tuned.trained, tuned.candidate
         self.plan_, self.ledger_ = plan, ledger
         self._store(inputs, trained)
-        ended = time.perf_counter()
-        self.timing_ = {"plan": planned - started, "read": loaded - planned, "train": ended - loaded}
+        self.timing_ = {"plan": planned - started, "read": loaded - planned, "train": time.perf_counter() - loaded}
         if isinstance(plan, TunedPlan):
             self.timing_ = {}  # how long it took would reveal how many runs there were
         for sentence in self.cautions():
@@ -472,7 +471,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         source = self._source(X, sensitive_features)
         return self._predictor.probabilities(source.X, source.sensitive_features)
 
-    def use_key(self, key: Key | str | Path | None) -> Any:
+    def use_key(self, key: KeyOrPath | None) -> Any:
         """Randomize decisions by this key (or the key in this file) from now on, so that they repeat elsewhere."""
         self.key_ = key if isinstance(key, Key) or key is None else Key.read(key)
         self._predictor = replace(self._predictor, key=self.key_)
@@ -519,7 +518,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         save_folder(self, Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:
+    def load(cls, folder: str | Path, estimator: Any = None, key: KeyOrPath | None = None, module: Any = None) -> Any:
         """Return a fitted classifier from its folder; it predicts, and refuses to fit (its ledger is sealed).
 
         Parameters
@@ -530,6 +529,8 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
             The classifier that the rule was fitted to, if it was fitted elsewhere.
         key : Key or path, optional
             The key of a randomized rule.
+        module : callable, optional
+            The constructor of the torch module, if one was trained; a folder holds its parameters, never its code.
         """
         takes_key = cls.postprocesses or cls.is_randomized
         if (estimator is not None and not cls.postprocesses) or (key is not None and not takes_key):
@@ -538,13 +539,13 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                 "leave them out."
             )
         fitted = read_folder(Path(folder), cls.__name__)
-        plan, schema, model = fitted["plan_"], fitted["schema_"], fitted["model_"]
+        model = fitted["model_"] = with_module(fitted["model_"], module)
+        plan, schema = fitted["plan_"], fitted["schema_"]
         names, predicts = fitted.pop("sensitive"), fitted.pop("predicts")
         loaded = cls(epsilon=plan.epsilon, delta=plan.delta, schema=schema, sensitive=names)
-        for name, value in fitted.items():
+        unknown = dict.fromkeys(("final_check_", "data_reference_", *cls.not_saved))
+        for name, value in (fitted | unknown).items():
             setattr(loaded, name, value)
-        for name in ("final_check_", "data_reference_", *cls.not_saved):
-            setattr(loaded, name, None)
         loaded.ledger = loaded.ledger_ = Ledger.sealed()
         prefitted = None
         if isinstance(model, PrefittedProbabilities):
@@ -553,8 +554,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                     "Expected the classifier that this rule was fitted to, got none; load it and pass it as estimator."
                 )
             prefitted = PrefittedClassifier.of(estimator, schema.target.classes)
-        entries = tuple(schema.sensitive_named(name) for name in names or ())
-        facts = (schema, entries, plan.epsilon, plan.delta)
+        facts = (schema, tuple(schema.sensitive_named(name) for name in names or ()), plan.epsilon, plan.delta)
         loaded.inputs_ = InputSpec(*facts, predicts=predicts, prefitted=prefitted, protects=cls.protects)
         loaded._predictor = Predictor(loaded.inputs_, model, loaded.params_, loaded.rule_)
         if prefitted is None:

@@ -223,6 +223,7 @@ class InputSpec:
             delta=self.delta,
             unit=unit,
             predicts=self.predicts,
+            is_scaled=encoder.n_features == 2 * n_scaled and n_levels == 0,
         )
         for name, value in {"encoder": encoder, "people": people, "task": task}.items():
             object.__setattr__(self, name, value)
