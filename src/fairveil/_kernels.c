@@ -22,7 +22,7 @@
 #endif
 
 #define MOST_CLASSES 16
-#define AHEAD 12 /* rows that are requested from memory before they are needed */
+#define AHEAD 24 /* rows that are requested from memory before they are needed */
 #define SQUARE_SLACK 1e-30f
 #define LARGEST_CLIP 1e18
 #define SMALLEST_CLIP 1e-18
@@ -161,8 +161,11 @@ static inline Py_ssize_t number_of_row(const Rows *rows, Py_ssize_t i) {
 }
 
 static inline const char *codes_at(const Rows *rows, Py_ssize_t i) {
-    if (rows->index && i + AHEAD < rows->n_rows)
-        __builtin_prefetch(rows->codes + number_of_row(rows, i + AHEAD) * rows->stride);
+    if (rows->index && i + AHEAD < rows->n_rows) { /* its first and its last byte, which may be in two cache lines */
+        const char *next = rows->codes + number_of_row(rows, i + AHEAD) * rows->stride;
+        __builtin_prefetch(next);
+        __builtin_prefetch(next + (1 + rows->is_wide) * rows->n_columns - 1);
+    }
     return rows->codes + number_of_row(rows, i) * rows->stride;
 }
 

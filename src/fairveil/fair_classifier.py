@@ -17,9 +17,11 @@ from fairveil.certificates import Certificate, certify, certify_measured, check_
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError, SmallTableWarning
 from fairveil.fairness.constraints import Constraint, DemographicParity, Parity
 from fairveil.fairness.evaluation import Evaluation
-from fairveil.methods.base import AnyPlan, BasePrivateClassifier, SearchAwareEstimator
+from fairveil.methods.base import AnyPlan, BasePrivateClassifier
+from fairveil.methods.engines import AUTO as AUTO_ENGINE
 from fairveil.methods.inputs import FileSource, SchemaOrPath, Source, TableSource, open_schema
 from fairveil.methods.registry import estimator_named
+from fairveil.methods.searching import SearchAwareEstimator
 from fairveil.persistence import read_facts, save_folder
 from fairveil.privacy.ledger import LedgerOrPath
 from fairveil.report.text import explanation
@@ -159,14 +161,21 @@ class FairClassifier(SearchAwareEstimator):
         *,
         delimiter: str | None = None,
         encoding: str | None = None,
+        engine: str = AUTO_ENGINE,
+        cache: str | Path | None = None,
         progress: Progress = no_progress,
+        reading: Progress = no_progress,
     ) -> "FairClassifier":
-        """Train on the CSV or Parquet file (or folder of Parquet files) at `path` that follows the schema, by chunks.
+        """Train on the CSV or Parquet file, or the folder of Parquet files, at `path`, read chunk by chunk.
 
         `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
-        unless others are named. `progress` is as in `fit`.
+        unless others are named. `engine` is "memory", "disk" or "auto", which keeps encoded rows on disk if they would
+        not fit into memory: in the folder `cache`, by default beside the ledger file. They are as private as the table
+        and stay there for the next fit (docs/how-to/large-tables.md). `progress` is as in `fit`, `reading` the same
+        for the rows that are read.
         """
-        return self._fit_source(FileSource(path, delimiter, encoding), progress)
+        place = None if cache is None else Path(cache)
+        return self._fit_source(FileSource(path, delimiter, encoding, engine, place, reading), progress)
 
     def _fit_source(self, source: Source, progress: Progress) -> "FairClassifier":
         request = self.request()
@@ -378,15 +387,20 @@ class FairClassifier(SearchAwareEstimator):
         *,
         delimiter: str | None = None,
         encoding: str | None = None,
+        engine: str = AUTO_ENGINE,
+        cache: str | Path | None = None,
         ledger: LedgerOrPath | None = None,
         confidence: float = 0.95,
+        reading: Progress = no_progress,
     ) -> Certificate:
         """Certify on people in the CSV or Parquet file, or in the folder of Parquet files, at `path`.
 
-        `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
-        unless others are named. `epsilon`, `ledger` and `confidence` are as in `certify`.
+        `delimiter`, `encoding`, `engine`, `cache` and `reading` are as in `fit_file`, `epsilon`, `ledger` and
+        `confidence` as in `certify`.
         """
-        return self._certify_source(FileSource(path, delimiter, encoding), epsilon, ledger, confidence)
+        place = None if cache is None else Path(cache)
+        source = FileSource(path, delimiter, encoding, engine, place, reading)
+        return self._certify_source(source, epsilon, ledger, confidence)
 
     def _certify_source(
         self, source: Source, epsilon: float, ledger: LedgerOrPath | None, confidence: float
@@ -434,6 +448,7 @@ class FairClassifier(SearchAwareEstimator):
         stated = {"owner": owner or None, "purpose": purpose or None, "inputs": columns}
         stated["data_reference"] = self.estimator_.data_reference_
         declared = schema_facts(self._request.schema or inputs.schema)
+        facts["engine"] = self.estimator_.engine_
         return facts | {"model_digest": model_digest, "provenance": stated | {"schema": declared}}
 
     def frontier(self, tolerances: Sequence[float]) -> list["FairClassifier"]:

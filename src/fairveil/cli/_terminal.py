@@ -120,6 +120,11 @@ def progress_over(what: str) -> Callable[[range], Iterable[int]]:
     return lambda steps: track(steps, description=what, console=console, transient=True)
 
 
+def progress_unless(is_quiet: bool, what: str) -> Callable[[range], Iterable[int]]:
+    """Return what shows a bar on the terminal, or nothing in a pipe and for machines."""
+    return iter if is_quiet or not sys.stderr.isatty() else progress_over(what)
+
+
 def named_progress(steps: Sequence[Step], names: Sequence[str], sizes: Sequence[int]) -> Iterator[Step]:
     """Return steps one by one, under a bar on the terminal that shows the name of the running one."""
     from rich.console import Console

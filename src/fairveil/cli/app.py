@@ -24,6 +24,7 @@ from fairveil import __version__
 from fairveil.cli._terminal import Command, Group, dressed
 from fairveil.cli.options import (
     PER_POINT,
+    Cache,
     Confidence,
     Data,
     Delimiter,
@@ -112,7 +113,8 @@ def _registry_options() -> dict[str, Any]:
     """Return the options that depend on what is registered: constraints, methods, models, and each method's knob."""
     registered = load_command("train")
     constraints, auto, known = registered.CONSTRAINT_TYPES, registered.AUTO, registered.METHODS
-    methods = known.values()
+    methods, engines = known.values(), import_module("fairveil.methods.engines").ENGINES.values()
+    kept = "; ".join(f"{one.name}: {one.help}" for one in engines)
     lines = "; ".join(f"{one.name}: {one.help}" for one in methods)
     others = ", ".join(f"{one.name}: {one.default_model}" for one in methods if one.default_model != "linear")
     models = tuple(dict.fromkeys(kind for one in methods for kind in one.models))
@@ -122,6 +124,9 @@ def _registry_options() -> dict[str, Any]:
             _choice(constraints, "Which gap to bound (methods without a tolerance reduce or only measure it):"),
         ],
         "method": Annotated[str, _choice((auto, *known), f"{auto} chooses by public facts. {lines}.")],
+        "engine": Annotated[
+            str, _choice((auto, *(one.name for one in engines)), f"Where encoded rows are kept. {kept}.")
+        ],
         "model": Annotated[str | None, _choice(models, f"The model to train [default: linear; {others}].")],
     }
     for one in methods:
@@ -260,6 +265,8 @@ def certify(
     key: KeyFile = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    engine: Annotated[str, typer.Option(metavar="NAME", help="Where encoded rows are kept, as in train.")] = "auto",
+    cache: Cache = None,
     as_json: Json = False,
 ) -> None:
     """Certify a model on other people: which bounds hold, and the smallest tolerance that does.

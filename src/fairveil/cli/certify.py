@@ -5,7 +5,7 @@ from pathlib import Path
 from fairveil.accounting.composition import NeighboringRelation, epsilon_of
 from fairveil.cli._files import choose_ledger, source_of
 from fairveil.cli._models import open_model
-from fairveil.cli._terminal import say
+from fairveil.cli._terminal import progress_unless, say
 from fairveil.errors import BadStructureError
 from fairveil.persistence import model_digest
 from fairveil.privacy.ledger import Ledger
@@ -25,6 +25,8 @@ def certify(
     key: Path | None,
     delimiter: str | None,
     encoding: str | None,
+    engine: str,
+    cache: Path | None,
     as_json: bool,
 ) -> None:
     """Certify a saved model on people who took no part in training."""
@@ -40,7 +42,15 @@ def certify(
             )
     clf.delta = delta
     certificate = clf.certify_file(
-        source.file(), epsilon, delimiter=delimiter, encoding=encoding, ledger=debited, confidence=confidence
+        source.file(),
+        epsilon,
+        delimiter=delimiter,
+        encoding=encoding,
+        engine=engine,
+        cache=cache,
+        ledger=debited,
+        confidence=confidence,
+        reading=progress_unless(as_json, "reading"),
     )
     inputs = clf.estimator_.inputs_
     plan = make_counting_plan(epsilon, delta, inputs.task.unit)

@@ -9,7 +9,10 @@ from typing import Annotated
 import typer
 
 GROUPS = {
-    "Data": ("data", "file", "target", "positive", "schema", "n_public", "formats", "delimiter", "encoding"),
+    "Data": (
+        "data", "file", "target", "positive", "schema", "n_public", "formats", "delimiter", "encoding", "engine",
+        "cache",
+    ),
     "Privacy": ("epsilon", "epsilons", "delta", "unit", "protects", "ledger"),
     "Fairness": ("sensitive", "cuts", "aware", "constraint", "tolerance", "tolerances", "against", "rule"),
     "Model": ("subject", "method", "methods", "model", "key"),
@@ -60,6 +63,10 @@ Delimiter = Annotated[
 ]
 Encoding = Annotated[
     str | None, typer.Option(help="The encoding of a CSV file, such as latin-1 or cp1252 [default: the schema's].")
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(help="Folder for encoded rows on disk; they are private [default: beside the ledger]."),
 ]
 LedgerFile = Annotated[
     Path | None,
@@ -127,6 +134,8 @@ class TrainOptions:
     confidence: Confidence = 0.95
     delimiter: Delimiter = None
     encoding: Encoding = None
+    engine: str = "auto"
+    cache: Cache = None
     owner: Annotated[str | None, typer.Option(help="Who is responsible for the classifier; shown as evidence.")] = None
     purpose: Annotated[str | None, typer.Option(help="What the classifier is for; shown as evidence.")] = None
     card: Annotated[bool, typer.Option("--card", help="Also write model-card.md, for model registries.")] = False

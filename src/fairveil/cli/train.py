@@ -26,7 +26,7 @@ from fairveil.cli._files import (
     results_in,
     source_with_schema,
 )
-from fairveil.cli._terminal import progress_over, say
+from fairveil.cli._terminal import progress_unless, say
 from fairveil.cli.app import STARTED
 from fairveil.cli.options import TrainOptions
 from fairveil.data.schema import Schema
@@ -42,6 +42,7 @@ from fairveil.fair_classifier import FairClassifier
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.base import Method
+from fairveil.methods.engines import cache_beside
 from fairveil.methods.registry import AUTO, METHODS
 from fairveil.privacy.ledger import Ledger, units_of
 from fairveil.report.card import model_card
@@ -150,7 +151,8 @@ def train(options: TrainOptions) -> None:
     run = prepare_run(options, shlex.join(["fairveil", *sys.argv[1:]]))
     ledger, cautions = choose_ledger(run.source, options.ledger, options.out)
     run = replace(run, cautions=cautions)
-    check_outputs([options.out / name for name in RESULTS], run.source.inputs(ledger, schema=options.schema))
+    inputs = run.source.inputs(ledger, schema=options.schema, **{"folder of encoded rows": options.cache})
+    check_outputs([options.out / name for name in RESULTS], inputs)
     with results_in(options.out, RESULTS) as stage:
         request = run.classifier.request()
         guarantee_of(request, run.classifier.planned())  # refuses what it must before it is paid
@@ -161,7 +163,9 @@ def train(options: TrainOptions) -> None:
         summary = keep_results(run, run.classifier, stage, started, started - STARTED)
     written = [name for name in ("model", SUMMARY, TRACE, KEY, CARD) if (options.out / name).exists()]
     option = file_options(options.delimiter, options.encoding)
-    say(options.as_json, summary, training_text(summary, options.out, written, ledger, option))
+    cache = options.cache or cache_beside(ledger)
+    kept = cache if cache is not None and cache.is_dir() else None
+    say(options.as_json, summary, training_text(summary, options.out, written, ledger, option, kept))
 
 
 def explain(options: TrainOptions) -> None:
@@ -171,6 +175,11 @@ def explain(options: TrainOptions) -> None:
     request = run.classifier.request()
     facts = guarantee_of(request, plan) | {"cautions": [] if request.caution is None else [request.caution]}
     ledger = run.source.ledger(options.ledger, options.out)
+    engine = ""
+    if run.source.path is not None or (facts["n_public"] is not None and facts["unit"] == "record"):
+        place = options.cache or cache_beside(ledger)
+        choice = request.method.make_estimator(request).planned_engine(run.source.path or "", options.engine, place)
+        facts["engine"], engine = choice.public_name, f"{choice.engine.name}: {choice.why}"
     past = Ledger(ledger).units if ledger.is_file() else ()
     planned = units_of(plan.charges() if plan.is_private else ())
     if len(past) == 1 and planned and planned != past:
@@ -178,7 +187,10 @@ def explain(options: TrainOptions) -> None:
     words = ["train" if word == "explain" else word for word in sys.argv[1:]]
     words += [] if "--out" in words else ["--out", "results"]
     check = ["check", options.data, *(["--schema", str(options.schema)] if options.schema is not None else [])]
-    lines = [explanation(facts, f"'fairveil train {run.source.name}'"), f"Next: {shlex.join(['fairveil', *words])}"]
+    lines = [
+        explanation(facts, f"'fairveil train {run.source.name}'", engine),
+        f"Next: {shlex.join(['fairveil', *words])}",
+    ]
     lines.append(
         f"      {shlex.join(['fairveil', *check])}{file_options(options.delimiter, options.encoding)}  {CHECK_NOTE}"
     )
@@ -189,11 +201,18 @@ def fit_run(run: Run, file: Path, ledger: Ledger) -> None:
     """Fit the classifier of a run to the file of its table, at the cost of this ledger."""
     run.classifier.ledger = ledger
     options = run.options
-    progress = iter if options.as_json or not sys.stderr.isatty() else progress_over("training")
     with warnings.catch_warnings():
         for kind in (ToleranceNotMetWarning, SmallTableWarning):  # the summary says it
             warnings.simplefilter("ignore", kind)
-        run.classifier.fit_file(file, delimiter=options.delimiter, encoding=options.encoding, progress=progress)
+        run.classifier.fit_file(
+            file,
+            delimiter=options.delimiter,
+            encoding=options.encoding,
+            engine=options.engine,
+            cache=options.cache,
+            progress=progress_unless(options.as_json, "training"),
+            reading=progress_unless(options.as_json, "reading"),
+        )
 
 
 def keep_results(run: Run, clf: FairClassifier, stage: Path, started: float, before: float = 0.0) -> dict[str, Any]:

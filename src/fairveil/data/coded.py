@@ -18,6 +18,15 @@ Codes: TypeAlias = "NDArray[Any]"
 """Arrays of uint8 or uint16."""
 
 
+def at_rows(array: NDArray[Any], rows: NDArray[np.integer]) -> NDArray[Any]:
+    """Return the entries of these rows, each within the array.
+
+    `take` is the faster way, but first copies the whole of an array whose rows are not adjacent in memory, such as one
+    column of a file of packed rows.
+    """
+    return array.take(rows, axis=0, mode="clip") if array.flags.c_contiguous else array[rows]
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """Where codes and numbers stand among the features: public facts, all of it.
@@ -128,8 +137,7 @@ class CodedRows:
         """Return the same rows as a table of their own."""
         if self.index is None:
             return self
-        codes, numbers = (array.take(self.index, axis=0, mode="clip") for array in (self.codes, self.numbers))
-        return CodedRows(self.layout, codes, numbers)
+        return CodedRows(self.layout, at_rows(self.codes, self.index), at_rows(self.numbers, self.index))
 
     def places(self) -> NDArray[np.int32]:
         """Return the features that are 1, shape (n_rows, n_columns); `n_features` where a code has no feature."""
@@ -167,7 +175,7 @@ class CodedRows:
     def last_number(self) -> NDArray[np.float32]:
         """The last column of numbers."""
         last = self.numbers[:, -1]
-        return last if self.index is None else last.take(self.index, mode="clip")
+        return last if self.index is None else at_rows(last, self.index)
 
     def without_last_number(self) -> "CodedRows":
         """Return the rows without their last column of numbers; nothing is copied."""

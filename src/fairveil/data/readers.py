@@ -133,17 +133,44 @@ def load_encoded(
     Delimiter and encoding are those of the schema unless others are named.
     """
     entries = [schema.sensitive_named(name) for name in sensitive]
-    names = [schema.target.column, *(entry.column for entry in entries)]
-    encoder = Encoder(schema)
-    encoded: list[tuple[NDArray[Any], ...]] = []
+    encoder, parts = Encoder(schema), [Growing() for _ in range(5)]
     kind = (delimiter or schema.file.delimiter, encoding or schema.file.encoding)
-    for chunk in read_chunks(path, columns_needed(schema, entries), chunk_rows, *kind):
-        frame = chunk.frame
-        y, groups, persons, counts = encoder.labels(frame, columns_of(frame, names), entries)
-        arrays = (encoder.codes(frame), encoder.numbers(frame), y, groups, persons)
-        encoded.append(tuple(array[counts] for array in arrays))
-    codes, numbers, y, groups, persons = (np.concatenate(arrays) for arrays in zip(*encoded, strict=True))
+    for file in table_files(path):
+        for chunk in read_chunks(file, columns_needed(schema, entries), chunk_rows, *kind):
+            for part, array in zip(parts, encode_chunk(encoder, chunk, entries), strict=True):
+                part.append(array)
+    codes, numbers, y, groups, persons = (part.rows for part in parts)
     return EncodedTable(encoder.compact(codes, numbers), y, groups, persons if schema.id_column else None)
+
+
+def encode_chunk(encoder: Encoder, chunk: Chunk, sensitive: Sequence[Sensitive]) -> tuple[NDArray[Any], ...]:
+    """Return codes, numbers, labels, groups and persons of the rows of a chunk that count."""
+    frame, names = chunk.frame, [encoder.schema.target.column, *(entry.column for entry in sensitive)]
+    y, groups, persons, counts = encoder.labels(frame, columns_of(frame, names), sensitive)
+    codes = encoder.codes(frame).astype(encoder.layout.code_type, copy=False)
+    return tuple(array[counts] for array in (codes, encoder.numbers(frame), y, groups, persons))
+
+
+class Growing:
+    """An array that grows by rows where it is: the system moves its pages, so it never takes memory twice."""
+
+    def __init__(self) -> None:
+        self.rows: NDArray[Any] = np.empty(0)
+        self._is_new = True
+
+    def append(self, more: NDArray[Any]) -> None:
+        """Add rows of one shape and type at the end."""
+        if self._is_new:
+            self.rows, self._is_new = np.array(more, order="C"), False
+            return
+        n_rows = len(self.rows)
+        self.rows.resize((n_rows + len(more), *more.shape[1:]), refcheck=False)
+        self.rows[n_rows:] = more
+
+
+def table_files(path: str | Path) -> list[Path]:
+    """Return the files of a table: the file itself, or the Parquet files of a folder."""
+    return parquet_files(Path(path)) if os.path.isdir(path) else [Path(path)]
 
 
 def read_table(

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, _clone_parametrized
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
@@ -22,17 +21,17 @@ from threadpoolctl import threadpool_limits
 from fairveil._random import Key, KeyOrPath, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
-from fairveil.accounting.events import UnpricedChoice
 from fairveil.errors import (
     InvalidParameterError,
     ToleranceNotMetWarning,
     UnknownGroupWarning,
-    UnpricedSearchWarning,
     without_array_sizes,
 )
 from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
+from fairveil.methods.engines import AUTO as AUTO_ENGINE
+from fairveil.methods.engines import EngineChoice, cache_beside, choose_engine, read_records
 from fairveil.methods.explanations import Explainable
 from fairveil.methods.inputs import (
     FileSource,
@@ -43,6 +42,7 @@ from fairveil.methods.inputs import (
     Source,
     TableSource,
 )
+from fairveil.methods.searching import SearchAwareEstimator
 from fairveil.models import PrefittedProbabilities, with_module
 from fairveil.models.rules import DecisionRule
 from fairveil.persistence import read_folder, save_folder
@@ -51,7 +51,6 @@ from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import open_veils
 from fairveil.report.decision_text import MANY_UNKNOWN, unknown_groups_sentence
-from fairveil.report.privacy_text import UNPRICED_SEARCH
 from fairveil.training.recipe import Progress, Recipe, Task, no_progress
 from fairveil.training.run import Trained, make_counting_plan, make_plan, release_outcomes, run_plan
 from fairveil.training.tuning import Tuning, run_tuned_plan, tuned_plan
@@ -207,36 +206,6 @@ def _with_model(training: Any, model: str) -> Any:
 # --- estimators ------------------------------------------------------------------------------------------------------
 
 
-class SearchAwareEstimator(ClassifierMixin, BaseEstimator):
-    """A scikit-learn classifier that knows when it is a candidate of a search, so that the ledger can record it."""
-
-    _is_clone = False
-    _is_candidate = False
-
-    def set_params(self, **params: Any) -> Any:
-        """Set `params` by name. On a clone this is what a search does, and the next fit records it on the ledger."""
-        super().set_params(**params)
-        if params and self._is_clone:
-            self._is_candidate = True
-        return self
-
-    def _record_search(self, ledger: Ledger, depth: int) -> None:
-        """Record a candidate of a search; the first one, after which no total can be stated, is announced before."""
-        if not any(isinstance(charge.event, UnpricedChoice) for charge in ledger.state().charges):
-            warnings.warn(UNPRICED_SEARCH, UnpricedSearchWarning, stacklevel=depth + 1)
-        ledger.debit_unpriced("a search that compares fits on private rows outside the accounting")
-
-    def __sklearn_clone__(self) -> Any:
-        clone = _clone_parametrized(self)
-        clone._is_clone = True
-        return clone
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
-
 class BasePrivateClassifier(Explainable, SearchAwareEstimator):
     """Base of all private classifiers: plan, ledger, training, predictions, saving and loading.
 
@@ -352,14 +321,20 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         *,
         delimiter: str | None = None,
         encoding: str | None = None,
+        engine: str = AUTO_ENGINE,
+        cache: str | Path | None = None,
         progress: Progress = no_progress,
+        reading: Progress = no_progress,
     ) -> Any:
-        """Train on the CSV or Parquet file (or folder of Parquet files) at `path` that follows the schema, by chunks.
+        """Train on the CSV or Parquet file, or the folder of Parquet files, at `path`, read chunk by chunk.
 
         `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
-        unless others are named. `progress` is as in `fit`.
+        unless others are named. `engine` is "memory", "disk" or "auto", which keeps encoded rows on disk if they would
+        not fit into memory: in the folder `cache`, by default beside the ledger file. `progress` is as in `fit`,
+        `reading` the same for the rows that are read.
         """
-        return self.fit_source(FileSource(path, delimiter, encoding), progress)
+        place = None if cache is None else Path(cache)
+        return self.fit_source(FileSource(path, delimiter, encoding, engine, place, reading), progress)
 
     def fit_source(
         self, source: Source, progress: Progress = no_progress, tuning: Tuning | None = None, depth: int = 3
@@ -386,7 +361,8 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                 self.classes_ = inputs.classes_for(source.y)
                 self.feature_names_in_ = np.array(list(inputs.schema.columns), dtype=object)
                 self.n_features_in_ = len(self.feature_names_in_)
-            records = inputs.records(source)
+            records, engine = read_records(inputs, _with_cache(source, ledger))
+        self.engine_ = None if engine is None else engine.public_name
         self.data_reference_ = ledger.record_data(source.path) if isinstance(source, FileSource) else None
         loaded = time.perf_counter()
         coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
@@ -430,6 +406,13 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
     def planned_recipe(self) -> Recipe:
         """Return how a fit would train, from public facts alone."""
         return self._recipe(self._input_spec())
+
+    def planned_engine(self, path: str | Path, engine: str = AUTO_ENGINE, cache: Path | None = None) -> EngineChoice:
+        """Return where a fit would keep the rows of the file at `path`, and why; no row is read.
+
+        `engine` and `cache` are as in `fit_file`.
+        """
+        return choose_engine(self._input_spec(), FileSource(path, engine=engine, cache=cache))
 
     def planned_task(self) -> Task:
         """Return the public facts of the task that a fit would carry out."""
@@ -503,7 +486,8 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         debited = open_ledger(ledger, plan.is_private, depth=4)
         debited.check(plan.charges())
         with threadpool_limits(1, user_api="blas"), without_array_sizes():
-            records = inputs.records(inputs.plain(source) if isinstance(source, TableSource) else source)
+            whole = inputs.plain(source) if isinstance(source, TableSource) else _with_cache(source, debited)
+            records, _ = read_records(inputs, whole)
             if isinstance(source, FileSource):
                 debited.record_data(source.path)
             veil = open_veils(records, plan, debited, secret_coins(), "counts for a certificate")["holdout"]
@@ -543,7 +527,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         plan, schema = fitted["plan_"], fitted["schema_"]
         names, predicts = fitted.pop("sensitive"), fitted.pop("predicts")
         loaded = cls(epsilon=plan.epsilon, delta=plan.delta, schema=schema, sensitive=names)
-        unknown = dict.fromkeys(("final_check_", "data_reference_", *cls.not_saved))
+        unknown = dict.fromkeys(("final_check_", "data_reference_", "engine_", *cls.not_saved))
         for name, value in (fitted | unknown).items():
             setattr(loaded, name, value)
         loaded.ledger = loaded.ledger_ = Ledger.sealed()
@@ -586,6 +570,13 @@ class ConstrainedClassifier(BasePrivateClassifier):
         self.holdout = holdout
         self.ledger = ledger
         self.random_state = random_state
+
+
+def _with_cache(source: Source, ledger: Ledger) -> Source:
+    """Return a file with the folder for its encoded rows: the one that was named, else that of the ledger."""
+    if not isinstance(source, FileSource) or source.cache is not None:
+        return source
+    return replace(source, cache=cache_beside(ledger.path))
 
 
 def training_of(holder: Any, kind: type, *others: type, method: str | None = None) -> Any:

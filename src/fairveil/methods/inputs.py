@@ -22,7 +22,7 @@ from fairveil._validation import check_budget
 from fairveil.data.coded import CodedRows, Features, dense
 from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.frames import PLAIN, as_pandas
-from fairveil.data.readers import EncodedTable, columns_needed, load_encoded
+from fairveil.data.readers import Chunk, EncodedTable, columns_needed, encode_chunk, load_encoded
 from fairveil.data.schema import IGNORE, Category, Schema, Sensitive
 from fairveil.data.values import canonical_text
 from fairveil.errors import (
@@ -38,7 +38,8 @@ from fairveil.models.base import Model, reads_codes
 from fairveil.models.rules import DecisionRule, label_probabilities
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit
 from fairveil.privacy.records import MemoryRecords
-from fairveil.training.recipe import Task
+from fairveil.scale.packed import RecordTable
+from fairveil.training.recipe import Progress, Task, no_progress
 
 TYPICAL_SQUARE = 1 / 9
 """Mean square of a number scaled to [-1, 1], if its bounds lie about three standard deviations from its mean."""
@@ -296,15 +297,29 @@ class InputSpec:
                     f"Expected about {n_bytes / 1e9:,.0f} GB of memory for n_public = {n_public:,} rows, got less; use "
                     "a machine with more, fewer columns, or the engine that keeps rows on disk."
                 ) from None
-        table = self._encoded(source)
+        table = self._with_group_codes(self._encoded(source))
+        np.empty(BYTES_PER_ROW * len(table.y), dtype=np.uint8)
+        return self.records_of(table)
+
+    def records_of(self, table: RecordTable) -> MemoryRecords | AttributeRecords:
+        """Return the records of encoded rows, wherever these are kept."""
+        records = MemoryRecords(table.X, table.y, table.groups, table.persons)
+        return AttributeRecords.of(records, self.people.codes) if self.protects == "attribute" else records
+
+    def encode(self, chunk: Chunk) -> RecordTable:
+        """Return the rows of a chunk that count."""
+        codes, numbers, y, groups, persons = encode_chunk(self.encoder, chunk, self.sensitive)
+        known = persons if self.schema.id_column else None
+        return self._with_group_codes(EncodedTable(self.encoder.compact(codes, numbers), y, groups, known))
+
+    def _with_group_codes(self, table: EncodedTable) -> RecordTable:
+        """Return the rows with one code for all their sensitive columns, which decoupled models read as well."""
         rows, groups = table.X, np.full(len(table.y), -1, dtype=np.int16)
         if self.sensitive:
             groups = self.people.code(list(table.groups.T))
         if self.predicts == "decoupled" and self.prefitted is None:
             rows = self._with_groups(rows, groups)
-        np.empty(BYTES_PER_ROW * len(rows), dtype=np.uint8)
-        records = MemoryRecords(rows, table.y, groups, table.persons)
-        return AttributeRecords.of(records, self.people.codes) if self.protects == "attribute" else records
+        return RecordTable(rows, table.y, groups, table.persons)
 
     def _encoded(self, source: "Source") -> EncodedTable:
         if isinstance(source, TableSource):
@@ -317,12 +332,16 @@ class InputSpec:
             read = self.encoder.features if self.prefitted is None else self.prefitted.probabilities
             known = persons[counts] if self.schema.id_column else None
             return EncodedTable(read(source.X)[counts], y[counts], levels[counts], known)
+        self.check_reads_files()
+        names = [entry.column for entry in self.sensitive]
+        return load_encoded(source.path, self.schema, names, delimiter=source.delimiter, encoding=source.encoding)
+
+    def check_reads_files(self) -> None:
+        """Refuse files where a classifier that was fitted elsewhere reads the rows."""
         if self.prefitted is not None:
             raise InvalidParameterError(
                 "Expected rows in memory for a classifier that was fitted elsewhere, got a file; read it and use fit."
             )
-        names = [entry.column for entry in self.sensitive]
-        return load_encoded(source.path, self.schema, names, delimiter=source.delimiter, encoding=source.encoding)
 
     def groups(self, X: Any, sensitive_features: Any = None) -> NDArray[np.int16]:
         """Return the group code of each row; without a sensitive column everyone belongs to no group."""
@@ -392,11 +411,18 @@ class TableSource:
 
 @dataclass(frozen=True)
 class FileSource:
-    """Rows in a CSV or Parquet file that follows the schema."""
+    """Rows in a CSV or Parquet file, or in a folder of Parquet files, that follow the schema.
+
+    `engine` and `cache` say where encoded rows are kept (`methods/engines.py`), `reading` wraps a range of steps while
+    they are read for the first time.
+    """
 
     path: str | Path
     delimiter: str | None = None
     encoding: str | None = None
+    engine: str = "auto"
+    cache: Path | None = None
+    reading: Progress = no_progress
     y: None = None
 
 

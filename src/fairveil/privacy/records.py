@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
-from fairveil.data.coded import CodedRows, Features, dense
+from fairveil.data.coded import CodedRows, Features, at_rows, dense
 from fairveil.errors import BadStructureError, UnplannedReleaseError
 from fairveil.models.base import Model, ignore_float_warnings, reads_codes
 from fairveil.models.row_stable import row_stable_forward
@@ -96,7 +96,7 @@ class MemoryRecords:
     def joint_at(self, rows: Index, n_labels: int) -> Index:
         """Return group code * n_labels + label of these rows of the table."""
         if len(self.y) > MOST_JOINT:
-            return self.groups.take(rows).astype(np.int64) * n_labels + self.y.take(rows)
+            return at_rows(self.groups, rows).astype(np.int64) * n_labels + at_rows(self.y, rows)
         if n_labels not in self._joints:  # computed once for all batches
             self._joints[n_labels] = self.groups.astype(np.int64) * n_labels + self.y
         return self._joints[n_labels].take(rows, mode="clip")
@@ -126,6 +126,11 @@ class MemoryRecords:
         units = np.cumsum(np.diff(self.keys, prepend=-1.0) > 0) - 1  # rows of one unit share its key
         drawn = self.coins.generator.random((2, int(units[-1]) + 1 if len(units) else 0), dtype=np.float32)
         return drawn.take(units, axis=1)
+
+    @cached_property
+    def _block_starts(self) -> dict[int, Index]:
+        """The place at which each block but the first starts, by the number of blocks."""
+        return {}
 
     @cached_property
     def _by_person(self) -> "Persons":
@@ -191,8 +196,11 @@ class MemoryRecords:
             return batch
         if n_blocks == 1 or self.keys is None:
             return [Rows(self, batch)]
-        inner = np.searchsorted(self.keys.take(batch), np.arange(1, n_blocks) / n_blocks)
-        ends = [0, *np.unique(inner).tolist(), len(batch)]
+        starts = self._block_starts.get(n_blocks)
+        if starts is None:  # the same for every batch: keys ascend with places
+            starts = np.searchsorted(self.keys, np.arange(1, n_blocks) / n_blocks)
+            self._block_starts[n_blocks] = starts
+        ends = [0, *np.unique(np.searchsorted(batch, starts)).tolist(), len(batch)]
         return [Rows(self, batch[start:end]) for start, end in pairwise(ends)]
 
     @ignore_float_warnings
@@ -254,7 +262,7 @@ class Rows:
     def inputs(self) -> Features:
         """Return what models read that can read codes."""
         X = self.records.X
-        return X.take(self.index) if isinstance(X, CodedRows) else X.take(self.index, axis=0, mode="clip")
+        return X.take(self.index) if isinstance(X, CodedRows) else at_rows(X, self.index)
 
     @kept
     def X(self) -> Float32Array:
@@ -264,12 +272,12 @@ class Rows:
     @kept
     def y(self) -> NDArray[np.int16]:
         """Return class codes."""
-        return self.records.y.take(self.index, mode="clip")
+        return at_rows(self.records.y, self.index)
 
     @kept
     def groups(self) -> NDArray[np.int16]:
         """Return group codes, -1 for none."""
-        return self.records.groups.take(self.index, mode="clip")
+        return at_rows(self.records.groups, self.index)
 
     @kept
     def norms(self) -> Float32Array:

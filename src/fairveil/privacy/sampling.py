@@ -5,6 +5,7 @@ Nothing here sees a row. Each unit is assigned to a subset and drawn into a batc
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +28,12 @@ FEW_UNITS = 2**22
 
 def row_numbers(is_kept: NDArray[np.bool_]) -> NDArray[np.integer]:
     """Return the places that are kept, in four bytes each where there are many of them."""
-    kept = np.flatnonzero(is_kept)
-    return kept.astype(np.int32) if FEW_UNITS < len(is_kept) <= np.iinfo(np.int32).max else kept
+    return np.flatnonzero(is_kept).astype(row_type(len(is_kept)), copy=False)
+
+
+def row_type(n_units: int) -> type[np.int32] | type[np.int64]:
+    """Return the type of numbers of units: four bytes where there are many of them and they fit."""
+    return np.int32 if FEW_UNITS < n_units <= np.iinfo(np.int32).max else np.int64
 
 
 def assign_subsets(n_units: int, shares: Mapping[str, float], coins: Coins) -> dict[str, NDArray[np.integer]]:
@@ -51,7 +56,7 @@ def poisson_draws(n_units: int, rate: float, coins: Coins) -> Iterator[Index]:
     """
     check_number("sampling_rate", rate, at_most=1)
     if rate == 1 or n_units == 0:
-        everyone = np.arange(n_units)
+        everyone: NDArray[Any] = np.arange(n_units, dtype=row_type(n_units))
         while True:
             yield everyone
     n_steps = max(1, min(BLOCK_STEPS, int(BLOCK_HITS / (rate * n_units))))

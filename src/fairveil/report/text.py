@@ -238,7 +238,9 @@ def audit_text(facts: Facts) -> str:
 # --- train and explain ------------------------------------------------------------------------------------------------
 
 
-def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Path, option: str = "") -> str:
+def training_text(
+    summary: Facts, out: Path, written: Sequence[str], ledger: Path, option: str = "", cache: Path | None = None
+) -> str:
     """Return the results of a finished training for the terminal, and what to do next."""
     confidence, compared, certificate = summary["confidence"], summary["comparisons"], summary["certificate"]
     constant = summary["best_constant"]
@@ -257,7 +259,7 @@ def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Pat
     private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
     if summary["protects"] == "attribute" and private == "private":
         hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
-    pairs = [summary["worst_pair"]] if summary["worst_pair"] else []
+    pairs, kept = [summary["worst_pair"]] if summary["worst_pair"] else [], [] if cache is None else [cache]
     lines = [
         f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
         f"  decisions  {reading(summary)}",
@@ -283,6 +285,10 @@ def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Pat
         *(f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}" for one in summary["noise_statements"]),
         *spending_lines(summary),
         f"  seconds    {summary['seconds']:.1f} ({timing})",
+        *(
+            f"  rows       encoded rows stay in {place}, as private as the table; delete it at any time"
+            for place in kept
+        ),
         f"Report: {out / 'report.html'}",
         f"Written: {', '.join(str(out / name) for name in written)}; ledger {ledger}",
         f"Next: fairveil predict {quote(str(out / 'model'))} NEW.csv{option} --out decisions.parquet",
@@ -291,8 +297,11 @@ def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Pat
     return "\n".join(lines)
 
 
-def explanation(facts: Facts, command: str = "fit") -> str:
-    """Return what training would do and guarantee, before any data is read; whether decisions read the group first."""
+def explanation(facts: Facts, command: str = "fit", engine: str = "") -> str:
+    """Return what training would do and guarantee, before any data is read; whether decisions read the group first.
+
+    `engine` says where rows would be kept, if that is known.
+    """
     bounds, expected = facts["asked"], facts["expected_tolerance"]
     shown = (
         bounds if len(bounds) <= MOST_SHOWN + 1 else [*bounds[:MOST_SHOWN], f"... and {len(bounds) - MOST_SHOWN} more"]
@@ -319,6 +328,7 @@ def explanation(facts: Facts, command: str = "fit") -> str:
         lines.append(f"  chance     {percent(facts['certification_chance'], 0)} that the request will be certified")
     lines += [f"  caution    {sentence}" for sentence in facts.get("cautions", ())]
     lines += [f"  size       {size}; {percent(facts['holdout'], 0)} held out", *spending_lines(facts)]
+    lines += [f"  engine     {engine}"] if engine else []
     lines += [
         f"  chooses    the best of a secret number of runs (Poisson, {mean:g} on average), each by a random candidate; "
         "only the best is released"
