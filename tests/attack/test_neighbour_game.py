@@ -9,12 +9,14 @@ the claim (more than 1 must be shown).
 """
 
 import math
+import sys
 from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from _support.on_disk import keep_on_disk
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled
@@ -75,8 +77,12 @@ def claim(release, rate):
     return epsilon_of([event], DELTA)
 
 
-@pytest.mark.parametrize("case", sorted(CASES))
-def test_the_claim_stands(case, seeded):
+@pytest.mark.parametrize(
+    ("case", "where"), [*((case, "memory") for case in sorted(CASES)), ("sampled gradient", "disk")]
+)
+def test_the_claim_stands(case, where, seeded, monkeypatch, tmp_path):
+    if where == "disk":
+        keep_on_disk(monkeypatch, tmp_path, sys.modules[__name__])
     release, rate, _, _ = CASES[case]
     assert 0.3 * claim(release, rate) < shown(*CASES[case]) <= claim(release, rate)  # sharp enough to mean something
 

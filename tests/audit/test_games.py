@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from _support import twins
+from _support.on_disk import keep_on_disk
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.accounting.events import GaussianRelease
+from fairveil.audit import transcript
 from fairveil.audit.games import Subject, audit_one_run, audit_plan, audit_training
 from fairveil.audit.transcript import Canary, rows_at
 from fairveil.errors import InvalidParameterError
@@ -45,7 +47,10 @@ def test_the_claim_of_every_law_stands_and_half_of_it_is_shown(law):
     assert found.reach > 0.98
 
 
-def test_the_claim_of_sampled_steps_stands():
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_the_claim_of_sampled_steps_stands(where, monkeypatch, tmp_path):
+    if where == "disk":
+        keep_on_disk(monkeypatch, tmp_path, transcript)
     found = audit_plan(Subject(plan_of("gradient", rate=0.5, n_steps=8)), 1000)
     assert 0.3 * found.claim <= found.lower_bound <= found.claim
 

@@ -1,14 +1,24 @@
 """Does one unit leave the others alone, bit for bit? Secret order, blocks by key, and rounding."""
 
+import sys
+
 import numpy as np
 import pytest
 
+from _support.on_disk import keep_on_disk
 from fairveil._random import secret_coins
 from fairveil.models import LinearSoftmax
 from fairveil.models.products import FEW_ROWS, SUM_ROWS, sum_products
 from fairveil.privacy.queries import CrossEntropy, GradientSum
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import BLOCK_ROWS, ROUNDING
+
+
+@pytest.fixture(autouse=True, params=["memory", "disk"])
+def where(request, monkeypatch, tmp_path):
+    """Every test runs on rows in memory and on rows that are mapped from a file."""
+    if request.param == "disk":
+        keep_on_disk(monkeypatch, tmp_path, sys.modules[__name__])
 
 
 def make_records(rng, n=400, persons=None):

@@ -1,8 +1,11 @@
 """A batch with several releases gathers its rows and asks the model once; nothing that it answers changes."""
 
+import sys
+
 import numpy as np
 import pytest
 
+from _support.on_disk import keep_on_disk
 from fairveil._random import secret_coins, seeded_for_tests
 from fairveil.models import LinearSoftmax, Perceptron
 from fairveil.privacy.ledger import Ledger
@@ -15,6 +18,13 @@ from fairveil.privacy.veil import Veil, open_veils
 MODEL = Perceptron(4, (3,), 3)
 N = 300
 COUNTS, GRADIENT = Release("counts", "gaussian", 0.0), Release("gradient", "gaussian", 0.0)
+
+
+@pytest.fixture(autouse=True, params=["memory", "disk"])
+def where(request, monkeypatch, tmp_path):
+    """Every test runs on rows in memory and on rows that are mapped from a file."""
+    if request.param == "disk":
+        keep_on_disk(monkeypatch, tmp_path, sys.modules[__name__])
 
 
 def decided(params):

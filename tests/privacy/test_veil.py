@@ -1,11 +1,13 @@
 """The veil: what comes through is bounded, noisy, planned and paid for."""
 
+import sys
 from dataclasses import FrozenInstanceError, dataclass
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from _support.on_disk import keep_on_disk
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.errors import (
@@ -21,6 +23,13 @@ from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import Count, CrossEntropy, Sum, one_cell, row_function
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Veil, open_veils
+
+
+@pytest.fixture(autouse=True, params=["memory", "disk"])
+def where(request, monkeypatch, tmp_path):
+    """Every test runs on rows in memory and on rows that are mapped from a file."""
+    if request.param == "disk":
+        keep_on_disk(monkeypatch, tmp_path, sys.modules[__name__])
 
 
 def make_records(rng, n=300, d=6, k=3, persons=None):
