@@ -1,0 +1,1 @@
+"""Records that are kept elsewhere than in the memory of one process."""
