@@ -44,6 +44,10 @@ ROWS_PER_WORKER = 50_000
 """Rows of a batch for which a further worker pays: it saves half of a step of 100,000 rows, and costs about two
 milliseconds of messages, as much as 10,000 rows take (benchmarks/ray_scale.py)."""
 
+SMALL_MESSAGE = 100_000
+"""Bytes of a query with its parameters up to which it travels with each call; larger ones are stored once for all
+workers of a machine, which takes about two milliseconds longer."""
+
 STOPPED = "Nothing more was released, and what was debited stays on the ledger."
 """How a run that cannot go on ends."""
 
@@ -322,7 +326,9 @@ class Workers:
 
         Only whole answers leave this function. A batch of which nothing left it may be drawn anew.
         """
-        sent = self._ray.put(message)
+        sent = self._ray.cloudpickle.dumps(message)
+        if len(sent) > SMALL_MESSAGE:
+            sent = self._ray.put(sent)
         while True:
             if batch.generation != self.generation:
                 self._draw_anew(batch)

@@ -11,6 +11,7 @@ debited, a block gives its memory back when it was added up, and what is kept fo
 constant.
 """
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -168,9 +169,10 @@ class Shard:
             records, batches = self._streams[stream]
             self._drawn[number] = Drawn(records, next(batches))
 
-    def answer(self, stream: int, number: int, message: Message) -> NDArray[np.float64]:
-        """Return the exact sum over a batch, which is drawn first if it was not yet."""
+    def answer(self, stream: int, number: int, sent: bytes) -> NDArray[np.float64]:
+        """Return the exact sum over a batch, which is drawn first if it was not yet; `sent` is a pickled message."""
         self.draw(stream, number)
+        message: Message = pickle.loads(sent)
         query = self._sharing(message.query) if message.keeps else message.query
         return self._drawn[number].answer(message, query)
 
