@@ -1,11 +1,11 @@
 """How long a private step takes on one Ray worker and on two: MLP 100-64-64-2 on rows of 14 codes.
 
-Run: python benchmarks/ray_scale.py   (about two minutes; prints one JSON object as its last line)
+Run: python benchmarks/ray_scale.py   (half a minute; prints one JSON object as its last line)
 
-Steps on one worker and on two alternate, so that a busy machine slows both alike; figures are the least and the median of
-all steps. A step is what training does: draw, broadcast of parameters, clipped gradients, sum, noise, update. Where other
-programs use the processors, two workers cannot run at once; `large_speedup_processor` compares the processor time of the
-busiest worker instead: what the speed-up would be if messages and the driver took no time.
+Steps on one worker and on two alternate, so that a busy machine slows both alike; figures are the least and the median
+of all steps. A step is what training does: draw, broadcast of parameters, clipped gradients, sum, noise, update. Where
+other programs use the processors, two workers cannot run at once: `large_speedup_processor` compares the processor time
+of the busiest worker instead, which is what the speed-up would be if messages and the driver took no time.
 """
 
 import json
@@ -24,7 +24,7 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
-from fairveil.privacy.veil import Records, Veil, open_veils
+from fairveil.privacy.veil import Records, open_veils
 from fairveil.scale.ray_records import RayRecords, connect, ray_records, workers_for
 
 N_ROWS = 1_048_576

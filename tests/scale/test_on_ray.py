@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fairveil._random import derived_coins, secret_coins
-from fairveil.errors import BadStructureError, WorkerLostError
+from fairveil.errors import BadStructureError, InvalidParameterError, WorkerLostError
 from fairveil.methods.dp_sgd import Descent
 from fairveil.models import Perceptron
 from fairveil.privacy.ledger import Ledger
@@ -168,3 +168,5 @@ def test_workers_open_the_rows_themselves(rng, ray, tmp_path):
         assert counts.tolist() == [400]
     with pytest.raises(BadStructureError, match="Expected a file"):
         ray_records(refuse, 1)
+    with pytest.raises(InvalidParameterError, match="as many workers as processors, 2, got 3"):
+        ray_records(people, 3)

@@ -82,7 +82,7 @@ def test_a_worker_lost_between_two_releases_stops_the_run(records):
     batch = veil_of(records, ledger=ledger).draw()
     batch.release_counts(SIZE)
     kill(records, 2)
-    with pytest.raises(WorkerLostError, match="between two of them.*stays on the ledger"):
+    with pytest.raises(WorkerLostError, match=r"between two of them.*stays on the ledger"):
         gradient_of(batch)
     assert len(ledger.entries) == 1
     assert records._workers.generation == 0
@@ -228,6 +228,7 @@ def test_keys_are_of_one_shard_and_batch_coins_are_never_sent(records, local):
     assert len({key.seed for key in keys}) == len(keys) == 9
     assert all(key.is_secret for key in keys)
     assert [call[3] for call in local.calls if call[0] == "open_stream"] == [None] * 3
+    assert repr(keys[0]) == "ShardKey(is_secret=True)"  # no log shows one
 
 
 def test_seeded_coins_reach_the_shards_and_the_ledger(records, local, seeded_coins):

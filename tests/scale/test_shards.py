@@ -8,7 +8,7 @@ from fairveil.models import Perceptron
 from fairveil.privacy.queries import Count, CrossEntropy, Decision, GradientSum, one_cell
 from fairveil.privacy.records import MemoryRecords
 from fairveil.scale import shards
-from fairveil.scale.shards import HashedPart, Key, Message, Shard, part_of, shard_numbers
+from fairveil.scale.shards import HashedPart, Message, Shard, ShardKey, part_of, shard_numbers
 
 from .conftest import NETWORK, SECRET, local_records, queries, table
 
@@ -16,8 +16,8 @@ KINDS = ("counts", "sums", "gradient", "by group", "network", "moments")
 EVERYONE = {-1: 1.0}
 
 
-def key(name: str) -> Key:
-    return Key(name.encode().ljust(16)[:16], False)
+def key(name: str) -> ShardKey:
+    return ShardKey(name.encode().ljust(16)[:16], False)
 
 
 def started(part) -> Shard:

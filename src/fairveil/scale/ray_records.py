@@ -31,7 +31,7 @@ from fairveil.privacy.attribute import AttributeRecords
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.records import NOT_ONE_ANSWER, MemoryRecords, Query
 from fairveil.privacy.veil import check_registered
-from fairveil.scale.shards import HashedPart, Key, Load, Message, Shard, part_of
+from fairveil.scale.shards import HashedPart, Load, Message, Shard, ShardKey, part_of
 
 MOST_RESTARTS = 3
 """Workers that may be lost in one run. A worker that is lost because of a row would be lost each time the row is drawn;
@@ -118,7 +118,7 @@ def connect(address: str | None, n_workers: int) -> Any:
     if not ray.is_initialized():
         facts: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         if address is None:
-            facts |= {"num_cpus": n_workers, "include_dashboard": False}
+            facts |= {"num_cpus": max(n_workers, os.cpu_count() or 1), "include_dashboard": False}
         try:
             ray.init(address=address or "local", **facts)
         except (ConnectionError, RuntimeError, ValueError) as problem:
@@ -126,6 +126,11 @@ def connect(address: str | None, n_workers: int) -> Any:
                 f"Expected a Ray cluster at {address or 'this machine'}, got {type(problem).__name__}; start one with "
                 "ray start --head, or leave the address out."
             ) from None
+    n_cpus = int(ray.cluster_resources().get("CPU", 0))
+    if address is None and n_cpus < n_workers:  # a cluster elsewhere may grow
+        raise InvalidParameterError(
+            f"Expected at most as many workers as processors, {n_cpus}, got {n_workers}; use fewer, or a cluster."
+        )
     return ray
 
 
@@ -176,7 +181,7 @@ class Made:
     method: str = ""
     parent: "Made | None" = None
     name: str = ""
-    keys: Sequence[Key | None] = ()
+    keys: Sequence[ShardKey | None] = ()
     facts: tuple[Any, ...] = ()
 
 
@@ -280,10 +285,10 @@ class RayRecords:
         share = math.ceil(n_blocks / len(self._workers.actors))
         return self._workers.answer(batch, Message(query, bound, norm, share, batch.keeps))
 
-    def _keys(self, coins: Coins) -> list[Key | None]:
+    def _keys(self, coins: Coins) -> list[ShardKey | None]:
         """Return a new key for each shard, as secret as the coins are."""
         secret = coins.is_secret
-        return [Key(fresh_secret() if secret else coins.generator.bytes(16), secret) for _ in self._workers.actors]
+        return [ShardKey(fresh_secret() if secret else coins.generator.bytes(16), secret) for _ in self._workers.actors]
 
 
 class Workers:
@@ -305,7 +310,7 @@ class Workers:
     # --- calls ---------------------------------------------------------------------------------------------------
 
     def make(
-        self, method: str, parent: Made, name: str, keys: Sequence[Key | None], facts: tuple[Any, ...] = ()
+        self, method: str, parent: Made, name: str, keys: Sequence[ShardKey | None], facts: tuple[Any, ...] = ()
     ) -> Made:
         """Make something in every shard, each by its own key."""
         made = Made(next(self._numbers), method, parent, name, keys, facts)

@@ -37,11 +37,14 @@ Load = Callable[[], MemoryRecords]
 """Opens records in the process that calls it, from a file for instance."""
 
 
-class Key(NamedTuple):
+class ShardKey(NamedTuple):
     """Sixteen bytes from which coins of a shard follow, and whether they come from the operating system."""
 
     seed: bytes
     is_secret: bool
+
+    def __repr__(self) -> str:
+        return f"ShardKey(is_secret={self.is_secret})"
 
     def coins(self, purpose: str) -> Coins:
         """Return the coins for one purpose, the same ones each time."""
@@ -140,16 +143,16 @@ class Shard:
         self._records[0] = {"": records}
         return records.n_features
 
-    def split(self, number: int, source: tuple[int, str], key: Key, shares: Mapping[str, float]) -> None:
+    def split(self, number: int, source: tuple[int, str], key: ShardKey, shares: Mapping[str, float]) -> None:
         """Assign each unit to a subset, by coins that follow from the key."""
         self._records[number] = self._of(source).split(shares, key.coins("split"))
 
-    def arrange(self, number: int, source: tuple[int, str], key: Key) -> None:
+    def arrange(self, number: int, source: tuple[int, str], key: ShardKey) -> None:
         """Put the units into an order that follows from the key, and so will the uniform numbers of their rows."""
         self._records[number] = {"": self._of(source).arranged(key.coins("order"))}
 
     def open_stream(
-        self, number: int, source: tuple[int, str], key: Key | None, rates: Mapping[int, float], attempt: int
+        self, number: int, source: tuple[int, str], key: ShardKey | None, rates: Mapping[int, float], attempt: int
     ) -> bool:
         """Prepare to draw batches; without a key by secret coins of this process, and return whether they are secret.
 
