@@ -24,7 +24,7 @@ from fairveil.privacy.queries import (
 )
 from fairveil.privacy.records import MemoryRecords
 from fairveil.scale.ray_records import Made, RayRecords, Workers, ray_records
-from fairveil.scale.shards import part_of
+from fairveil.scale.shards import parts_of
 from fairveil.training.recipe import Task
 
 LEVELS = (3, 4, 2, 5)
@@ -61,7 +61,7 @@ def queries(rng):
 
 def local_records(records, n_workers, ray=None) -> RayRecords:
     """Return the records on workers of one process."""
-    parts = [part_of(records, shard, n_workers, SECRET).gathered() for shard in range(n_workers)]
+    parts = [part.gathered() for part in parts_of(records, n_workers, SECRET)]
     return RayRecords(Workers(ray or LocalRay(), parts), Made(0), "")
 
 

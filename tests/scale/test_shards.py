@@ -8,7 +8,7 @@ from fairveil.models import Perceptron
 from fairveil.privacy.queries import Count, CrossEntropy, Decision, GradientSum, one_cell
 from fairveil.privacy.records import MemoryRecords
 from fairveil.scale import shards
-from fairveil.scale.shards import HashedPart, Message, Shard, ShardKey, part_of, shard_numbers
+from fairveil.scale.shards import HashedPart, Message, Shard, ShardKey, parts_of, shard_numbers
 
 from .conftest import NETWORK, SECRET, local_records, queries, table
 
@@ -36,7 +36,7 @@ def pickled(query, bound=1.0, norm=2, n_blocks=1, keeps=False) -> bytes:
 @pytest.mark.parametrize("n_persons", [None, 40])
 def test_every_row_is_in_one_shard(rng, n_persons):
     records = table(rng, 500, n_persons)
-    parts = [part_of(records, shard, 3, SECRET) for shard in range(3)]
+    parts = list(parts_of(records, 3, SECRET))
     assert sorted(np.concatenate([part.rows for part in parts]).tolist()) == list(range(500))
 
 
@@ -64,7 +64,7 @@ def test_another_secret_makes_other_shards_of_about_equal_size(rng):
 def test_a_worker_that_opens_the_table_keeps_the_same_rows(rng):
     records = table(rng, 200, 30)
     part = HashedPart(lambda: records, 1, 3, SECRET)
-    assert part().rows.tolist() == part_of(records, 1, 3, SECRET).rows.tolist()
+    assert part().rows.tolist() == list(parts_of(records, 3, SECRET))[1].rows.tolist()
     assert SECRET.hex() not in repr(part) and str(SECRET) not in repr(part)
 
 
@@ -111,7 +111,7 @@ def test_drawn_rows_are_those_that_are_summed(rng, seeded_coins):
     sums = on_workers.answer(batch, query, bound, norm, 3)
     drawn = [actor.shard._drawn[batch.number] for actor in on_workers._workers.actors]
     own = [one.records.rows_at(one.places) for one in drawn]
-    parts = [part_of(records, shard, 3, SECRET).rows[rows] for shard, rows in enumerate(own)]
+    parts = [part.rows[rows] for part, rows in zip(parts_of(records, 3, SECRET), own, strict=True)]
     expected = records.answer(np.concatenate(parts).astype(np.int64), query, bound, norm)
     assert min(map(len, parts)) > 50
     np.testing.assert_allclose(sums, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())

@@ -31,7 +31,7 @@ from fairveil.privacy.attribute import AttributeRecords
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.records import NOT_ONE_ANSWER, MemoryRecords, Query
 from fairveil.privacy.veil import check_registered
-from fairveil.scale.shards import HashedPart, Load, Message, Shard, ShardKey, part_of
+from fairveil.scale.shards import HashedPart, Load, Message, Shard, ShardKey, parts_of
 
 MOST_RESTARTS = 3
 """Workers that may be lost in one run. A worker that is lost because of a row would be lost each time the row is drawn;
@@ -94,7 +94,7 @@ def refuse_attributes() -> NoReturn:
 
 
 def import_ray() -> Any:
-    """Return the package ray; it is never allowed to report usage."""
+    """Return the package ray, which reports no usage unless the environment says so."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # every answer is read; a draw that fails fails there
     try:
@@ -118,6 +118,8 @@ def connect(address: str | None, n_workers: int) -> Any:
     if not ray.is_initialized():
         facts: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         if address is None:
+            # rows that do not fit into memory are refused, never written to a folder of Ray's own
+            facts["_system_config"] = {"automatic_object_spilling_enabled": False}
             facts |= {"num_cpus": max(n_workers, os.cpu_count() or 1), "include_dashboard": False}
         try:
             ray.init(address=address or "local", **facts)
@@ -160,14 +162,17 @@ def ray_records(
         refuse_attributes()
     n_workers = check_number("n_workers", n_workers, whole=True)
     ray, secret = connect(address, n_workers), secret or fresh_secret()
-    parts: list[Any] = []
-    for shard in range(n_workers):
-        if isinstance(source, MemoryRecords):
-            parts.append(ray.put(part_of(source, shard, n_workers, secret).gathered()))
-        else:
-            parts.append(HashedPart(source, shard, n_workers, secret))
-    workers = Workers(ray, parts)
-    return RayRecords(workers, Made(0), "")
+    if isinstance(source, MemoryRecords):
+        try:
+            parts = [ray.put(part.gathered()) for part in parts_of(source, n_workers, secret)]
+        except ray.exceptions.ObjectStoreFullError:
+            raise NotEnoughMemoryError(
+                "Expected memory in Ray's object store for all rows, got too little; use a machine with more, or a "
+                "table on disk that every worker opens itself."
+            ) from None
+    else:
+        parts = [HashedPart(source, shard, n_workers, secret) for shard in range(n_workers)]
+    return RayRecords(Workers(ray, parts), Made(0), "")
 
 
 @dataclass(eq=False)
@@ -297,7 +302,8 @@ class Workers:
     def __init__(self, ray: Any, parts: Sequence[Any]) -> None:
         self._ray = ray
         self._parts = parts
-        self._shard = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Shard)
+        options = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": "SPREAD"}
+        self._shard = ray.remote(**options)(Shard)
         self._numbers = count(1)
         self._made: weakref.WeakValueDictionary[int, Made] = weakref.WeakValueDictionary()
         self._gone: list[int] = []
@@ -395,8 +401,8 @@ class Workers:
         answers, lost = self._answers({shard: self.actors[shard].start.remote() for shard in shards}, START_SECONDS)
         for n_features in answers:
             self.n_features = n_features
-        for number in sorted(self._made):  # what something is made of has a lower number
-            lost += self._make_in([shard for shard in shards if shard not in lost], self._made[number])
+        for made in sorted(self._made.values(), key=lambda one: one.number):  # first what others are made of
+            lost += self._make_in([shard for shard in shards if shard not in lost], made)
         return lost
 
     def _start_again(self, lost: list[int]) -> None:

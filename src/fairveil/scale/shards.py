@@ -12,7 +12,7 @@ constant.
 """
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -76,9 +76,13 @@ def shard_numbers(records: MemoryRecords, n_shards: int, secret: bytes) -> NDArr
     return shards
 
 
-def part_of(records: MemoryRecords, shard: int, n_shards: int, secret: bytes) -> MemoryRecords:
-    """Return the records of one shard, by row number in the same table."""
-    return records._of_rows(row_numbers(shard_numbers(records, n_shards, secret) == shard))
+def parts_of(
+    records: MemoryRecords, n_shards: int, secret: bytes, shards: Iterable[int] | None = None
+) -> Iterator[MemoryRecords]:
+    """Yield the records of each shard, or of these alone, by row number in the same table."""
+    numbers = shard_numbers(records, n_shards, secret)
+    for shard in range(n_shards) if shards is None else shards:
+        yield records._of_rows(row_numbers(numbers == shard))
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,8 @@ class HashedPart:
 
     def __call__(self) -> MemoryRecords:
         """Return the records of the shard."""
-        return part_of(self.load(), self.shard, self.n_shards, self.secret)
+        (part,) = parts_of(self.load(), self.n_shards, self.secret, [self.shard])
+        return part
 
     def __repr__(self) -> str:
         return f"HashedPart({self.shard} of {self.n_shards})"
