@@ -1,4 +1,6 @@
-"""How long a private step takes on one Ray worker and on two: MLP 100-64-64-2 on rows of 14 codes.
+"""How long a private step takes on one Ray worker and on two: rows of 14 codes, 100 features.
+
+Networks (100-64-64-2) at a large and a small batch, and a linear model at one in between, whose steps are the cheapest.
 
 Run: python benchmarks/ray_scale.py   (half a minute; prints one JSON object as its last line)
 
@@ -18,7 +20,7 @@ import numpy as np
 
 from fairveil._random import secret_coins
 from fairveil.data.coded import CodedRows, Layout
-from fairveil.models import Perceptron, Sgd
+from fairveil.models import LinearSoftmax, Model, Perceptron, Sgd
 from fairveil.models.optimizers import OptimizerState
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
@@ -29,14 +31,15 @@ from fairveil.scale.ray_records import RayRecords, connect, ray_records, workers
 
 N_ROWS = 1_048_576
 N_LEVELS = (8, 8, 8, 8, 7, 7, 7, 7, 7, 7, 7, 7, 6, 6)  # 100 features
-LARGE_BATCH, SMALL_BATCH = 262_144, 10_000
+LARGE_BATCH, MEDIUM_BATCH, SMALL_BATCH = 262_144, 100_000, 10_000
+N_FEATURES = sum(N_LEVELS)
 N_STEPS, N_ROUNDS, N_TRIPS = 4, 5, 200
 
 
 def coded_table(rng: np.random.Generator) -> MemoryRecords:
     codes = np.stack([rng.integers(0, n, N_ROWS, dtype=np.uint8) for n in N_LEVELS], axis=1)
     first = np.cumsum([0, *N_LEVELS[:-1]]).tolist()
-    layout = Layout(sum(N_LEVELS), first, N_LEVELS, [False] * len(N_LEVELS), [])
+    layout = Layout(N_FEATURES, first, N_LEVELS, [False] * len(N_LEVELS), [])
     y = (codes[:, 0] + rng.integers(0, 8, N_ROWS) > 7).astype(np.int16)
     rows = CodedRows(layout, codes, np.empty((N_ROWS, 0), dtype=np.float32))
     return MemoryRecords(rows, y, np.full(N_ROWS, -1, dtype=np.int16))
@@ -50,14 +53,13 @@ def processor_seconds(ray: Any, records: RayRecords) -> list[float]:
 class Training:
     """Private descent that can be continued step by step."""
 
-    def __init__(self, records: Records, batch: int) -> None:
+    def __init__(self, records: Records, batch: int, model: Model) -> None:
         n_steps = 2 + N_ROUNDS * N_STEPS
         stage = Stage("train", (Release("gradient", "gaussian", 1.0),), 1.0, {-1: batch / N_ROWS}, n_steps)
         plan = Plan((stage,), 1.0, 1e-5, "record")
         self.batch, self.veil = batch, open_veils(records, plan, Ledger(), secret_coins(), "benchmark")["train"]
         self.veil.expect(N_ROWS)
-        self.model = Perceptron(sum(N_LEVELS))
-        self.params = self.model.initial(np.random.default_rng(0))
+        self.model, self.params = model, model.initial(np.random.default_rng(0))
         self.optimizer, self.state = Sgd(0.1, 0.9), OptimizerState()
         self.step()
         self.step()
@@ -70,9 +72,9 @@ class Training:
         return time.perf_counter() - started
 
 
-def step_figures(records: dict[str, Records], batch: int, name: str) -> dict[str, float]:
+def step_figures(records: dict[str, Records], batch: int, model: Model, name: str) -> dict[str, float]:
     """Return the least and the median time of a step on each of these records, in milliseconds, and their ratios."""
-    trainings = {key: Training(own, batch) for key, own in records.items()}
+    trainings = {key: Training(own, batch, model) for key, own in records.items()}
     seconds: dict[str, list[float]] = {key: [] for key in records}
     for _ in range(N_ROUNDS):
         for key, training in trainings.items():
@@ -93,11 +95,12 @@ def ray_figures() -> dict[str, float]:
     with ray_records(table, 1) as one, ray_records(table, 2) as two:
         records: dict[str, Records] = {"memory": table, "1_worker": one, "2_workers": two}
         before = [processor_seconds(ray, own) for own in (one, two)]
-        figures = step_figures(records, LARGE_BATCH, "large")
+        figures = step_figures(records, LARGE_BATCH, Perceptron(N_FEATURES), "large")
         after = [processor_seconds(ray, own) for own in (one, two)]
         used = [max(end - start for start, end in zip(*pair, strict=True)) for pair in zip(before, after, strict=True)]
         figures["large_speedup_processor"] = used[0] / used[1]
-        figures |= step_figures(records, SMALL_BATCH, "small")
+        figures |= step_figures(records, MEDIUM_BATCH, LinearSoftmax(N_FEATURES, 2), "linear")
+        figures |= step_figures(records, SMALL_BATCH, Perceptron(N_FEATURES), "small")
         (actor,) = one._workers.actors
         trips = []
         for _ in range(N_TRIPS):
@@ -106,7 +109,7 @@ def ray_figures() -> dict[str, float]:
             trips.append(time.perf_counter() - started)
         figures["round_trip_median_ms"] = 1e3 * statistics.median(trips)
     ray.shutdown()
-    figures |= {"large_batch": LARGE_BATCH, "small_batch": SMALL_BATCH, "n_rows": N_ROWS}
+    figures |= {"large_batch": LARGE_BATCH, "linear_batch": MEDIUM_BATCH, "small_batch": SMALL_BATCH, "n_rows": N_ROWS}
     figures |= {"n_cpus": float(os.cpu_count() or 1), "load_average": os.getloadavg()[0]}
     return figures
 

@@ -41,12 +41,13 @@ START_SECONDS = 600
 """How long workers may take to start and to open their rows; answers may take as long as they need."""
 
 ROWS_PER_WORKER = 50_000
-"""Rows of a batch for which a further worker pays: it saves half of a step of 100,000 rows, and costs about two
-milliseconds of messages, as much as 10,000 rows take (benchmarks/ray_scale.py)."""
+"""Rows of a batch for which a further worker pays whatever the model. Messages take one to two milliseconds a step: with
+a linear model of 100 features two workers are as fast as one process at 100,000 rows, with a small network at 10,000
+(benchmarks/ray_scale.py)."""
 
 SMALL_MESSAGE = 100_000
 """Bytes of a query with its parameters up to which it travels with each call; larger ones are stored once for all
-workers of a machine, which takes about two milliseconds longer."""
+workers of a machine, which takes one to two milliseconds longer."""
 
 STOPPED = "Nothing more was released, and what was debited stays on the ledger."
 """How a run that cannot go on ends."""
