@@ -27,9 +27,10 @@ from fairveil.errors import (
     UnplannedReleaseError,
     WorkerLostError,
 )
-from fairveil.privacy.attribute import AttributeRecords
+from fairveil.privacy.attribute import ATTRIBUTE, AttributeRecords
 from fairveil.privacy.plan import Plan
 from fairveil.privacy.records import NOT_ONE_ANSWER, MemoryRecords, Query
+from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import check_registered
 from fairveil.scale.shards import HashedPart, Load, Message, Shard, ShardKey, parts_of
 
@@ -41,8 +42,8 @@ START_SECONDS = 600
 """How long workers may take to start and to open their rows; answers may take as long as they need."""
 
 ROWS_PER_WORKER = 50_000
-"""Rows of a batch for which a further worker pays whatever the model. Messages take one to two milliseconds a step: with
-a linear model of 100 features two workers are as fast as one process at 100,000 rows, with a small network at 10,000
+"""Rows of a batch for which a further worker pays whatever the model. Messages take one to two milliseconds a step:
+with a linear model of 100 features two workers are as fast as one process at 100,000 rows, with a small network at 10,000
 (benchmarks/ray_scale.py)."""
 
 SMALL_MESSAGE = 100_000
@@ -78,9 +79,9 @@ def workers_for(expected_batch: float, n_cpus: int) -> tuple[int, str]:
     return n_workers, f"{n_workers} worker{'s' * (n_workers > 1)}, because {why}."
 
 
-def check_plan(plan: Plan) -> None:
+def check_plan(plan: Plan | TunedPlan) -> None:
     """Refuse, before anything is debited, a plan that workers cannot carry out."""
-    if plan.hides_attribute:
+    if plan.unit.startswith(ATTRIBUTE):
         refuse_attributes()
     if any(release.name == "minimiser" for stage in plan.stages for release in stage.releases):
         raise InvalidParameterError(ONLY_SUMS)
