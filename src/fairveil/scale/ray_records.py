@@ -42,8 +42,8 @@ START_SECONDS = 600
 """How long workers may take to start and to open their rows; answers may take as long as they need."""
 
 ROWS_PER_WORKER = 50_000
-"""Rows of a batch for which a further worker pays whatever the model. Messages take one to two milliseconds a step:
-with a linear model of 100 features two workers are as fast as one process at 100,000 rows, with a small network at 10,000
+"""Rows of a batch for which a further worker pays whatever the model. Messages take one to two milliseconds a step: two
+workers are as fast as one process at 100,000 rows of a linear model of 100 features, and at 10,000 of a small network
 (benchmarks/ray_scale.py)."""
 
 SMALL_MESSAGE = 100_000
