@@ -27,7 +27,8 @@ LAYERS = (
     ("report.notebook", "report.decision_text"),
     ("data", "accounting", "fairness"),
     ("models",),
-    ("privacy", "scale"),
+    ("privacy",),
+    ("scale",),
     ("data.drafting",),  # drafting a schema is a release
     ("training",),
     ("certificates", "forecast"),

@@ -14,6 +14,7 @@ TABLES = {
         *(f"privacy/{name}.py" for name in ("veil", "records", "queries", "noise", "moments")),
         *(f"models/{name}.py" for name in ("linear", "mlp", "decoupled")),
     ),
+    "keeps records on workers": ("scale/ray_records.py", "scale/shards.py"),
     "answers one row": tuple(f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")),
     "encodes one row": (
         *(f"data/{name}.py" for name in ("encoding", "values", "readers", "arrow_columns", "files", "frames")),
@@ -88,6 +89,8 @@ HOLDS_ROWS = (
     *(f"fairveil.privacy.veil.{name}" for name in ("Records", "AnyRecords")),
     *(f"fairveil.privacy.column_counts.{name}" for name in ("RawColumn", "open_columns")),
     "fairveil.privacy.attribute.AttributeRecords",
+    *(f"fairveil.scale.ray_records.{name}" for name in ("RayRecords", "ray_records")),
+    "fairveil.scale.shards.Shard",
     "fairveil.privacy.moments.RowMoments",
     *(
         f"fairveil.data.readers.{name}"
@@ -129,7 +132,7 @@ def test_the_names_of_what_holds_rows_exist():
 def test_only_the_veil_reaches_what_it_hides():
     found = [
         f"{source.at(node)} {name}"
-        for source in files_outside("sees records", "optional crossings", "plays games")
+        for source in files_outside("sees records", "keeps records on workers", "optional crossings", "plays games")
         for node, name in source.identifiers()
         if name in HIDDEN
     ]

@@ -8,7 +8,7 @@ Packages, each of which imports only from those above it::
     fairness/      counts -> rates -> constraints -> evaluation
     models/        parameters + rows -> logits, clipped gradient sums, decision rules
     privacy/       the veil, the only code that sees a record; plan and ledger
-    scale/         rows on disk, mapped into memory
+    scale/         rows on disk, mapped into memory, and on Ray workers
     training/      plan + records -> released fit, whatever the method
     persistence.py
     methods/       one module or package per method, and the registry

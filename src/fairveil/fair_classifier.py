@@ -163,19 +163,20 @@ class FairClassifier(SearchAwareEstimator):
         encoding: str | None = None,
         engine: str = AUTO_ENGINE,
         cache: str | Path | None = None,
+        address: str | None = None,
         progress: Progress = no_progress,
         reading: Progress = no_progress,
     ) -> "FairClassifier":
         """Train on the CSV or Parquet file, or the folder of Parquet files, at `path`, read chunk by chunk.
 
         `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
-        unless others are named. `engine` is "memory", "disk" or "auto", which keeps encoded rows on disk if they would
-        not fit into memory: in the folder `cache`, by default beside the ledger file. They are as private as the table
-        and stay there for the next fit (docs/how-to/large-tables.md). `progress` is as in `fit`, `reading` the same
-        for the rows that are read.
+        unless others are named. `engine` is "memory", "disk", "ray" or "auto", which keeps encoded rows on disk if they
+        would not fit into memory: in the folder `cache`, by default beside the ledger file. They are as private as the
+        table and stay there for the next fit (docs/how-to/large-tables.md). `address` is that of a Ray cluster; without
+        one, workers run on this machine. `progress` is as in `fit`, `reading` the same for the rows that are read.
         """
         place = None if cache is None else Path(cache)
-        return self._fit_source(FileSource(path, delimiter, encoding, engine, place, reading), progress)
+        return self._fit_source(FileSource(path, delimiter, encoding, engine, place, reading, address), progress)
 
     def _fit_source(self, source: Source, progress: Progress) -> "FairClassifier":
         request = self.request()

@@ -210,6 +210,7 @@ def fit_run(run: Run, file: Path, ledger: Ledger) -> None:
             encoding=options.encoding,
             engine=options.engine,
             cache=options.cache,
+            address=options.address,
             progress=progress_unless(options.as_json, "training"),
             reading=progress_unless(options.as_json, "reading"),
         )

@@ -31,7 +31,7 @@ from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.engines import AUTO as AUTO_ENGINE
-from fairveil.methods.engines import EngineChoice, cache_beside, choose_engine, read_records
+from fairveil.methods.engines import EngineChoice, cache_beside, choose_engine, opened_records
 from fairveil.methods.explanations import Explainable
 from fairveil.methods.inputs import (
     FileSource,
@@ -323,18 +323,19 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         encoding: str | None = None,
         engine: str = AUTO_ENGINE,
         cache: str | Path | None = None,
+        address: str | None = None,
         progress: Progress = no_progress,
         reading: Progress = no_progress,
     ) -> Any:
         """Train on the CSV or Parquet file, or the folder of Parquet files, at `path`, read chunk by chunk.
 
         `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
-        unless others are named. `engine` is "memory", "disk" or "auto", which keeps encoded rows on disk if they would
-        not fit into memory: in the folder `cache`, by default beside the ledger file. `progress` is as in `fit`,
-        `reading` the same for the rows that are read.
+        unless others are named. `engine` is "memory", "disk", "ray" or "auto", which keeps encoded rows on disk if they
+        would not fit into memory: in the folder `cache`, by default beside the ledger file. `address` is that of a Ray
+        cluster. `progress` is as in `fit`, `reading` the same for the rows that are read.
         """
         place = None if cache is None else Path(cache)
-        return self.fit_source(FileSource(path, delimiter, encoding, engine, place, reading), progress)
+        return self.fit_source(FileSource(path, delimiter, encoding, engine, place, reading, address), progress)
 
     def fit_source(
         self, source: Source, progress: Progress = no_progress, tuning: Tuning | None = None, depth: int = 3
@@ -361,19 +362,12 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                 self.classes_ = inputs.classes_for(source.y)
                 self.feature_names_in_ = np.array(list(inputs.schema.columns), dtype=object)
                 self.n_features_in_ = len(self.feature_names_in_)
-            records, engine = read_records(inputs, _with_cache(source, ledger))
-        self.engine_ = None if engine is None else engine.public_name
-        self.data_reference_ = ledger.record_data(source.path) if isinstance(source, FileSource) else None
-        loaded = time.perf_counter()
-        coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
-        rng, purpose = public_coins(self.random_state), f"fit of {type(self).__name__}"
-        if isinstance(plan, Plan):
-            recipe = self._recipe(inputs)
-            trained = run_plan(plan, recipe, inputs.task, records, ledger, coins, rng, progress, purpose)
-        else:
-            whole: Any = records  # a choice is refused if the attribute alone is secret
-            tuned = run_tuned_plan(plan, tuning, inputs.task, whole, ledger, coins, rng, purpose)  # type: ignore[arg-type]
-            trained, self.candidate_ = tuned.trained, tuned.candidate
+            opened = opened_records(inputs, _with_cache(source, ledger), plan, self.random_state)
+            with opened as (records, engine):
+                self.engine_ = None if engine is None else engine.public_name
+                self.data_reference_ = ledger.record_data(source.path) if isinstance(source, FileSource) else None
+                loaded = time.perf_counter()
+                trained = self._trained(plan, inputs, records, ledger, progress, tuning)
         self.plan_, self.ledger_ = plan, ledger
         self._store(inputs, trained)
         self.timing_ = {"plan": planned - started, "read": loaded - planned, "train": time.perf_counter() - loaded}
@@ -382,6 +376,19 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         for sentence in self.cautions():
             warnings.warn(sentence, ToleranceNotMetWarning, stacklevel=depth)
         return self
+
+    def _trained(
+        self, plan: AnyPlan, inputs: InputSpec, records: Any, ledger: Ledger, progress: Progress, tuning: Any
+    ) -> Trained:
+        """Carry the plan out on the records."""
+        coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
+        rng, purpose = public_coins(self.random_state), f"fit of {type(self).__name__}"
+        if isinstance(plan, Plan):
+            recipe = self._recipe(inputs)
+            return run_plan(plan, recipe, inputs.task, records, ledger, coins, rng, progress, purpose)
+        tuned = run_tuned_plan(plan, tuning, inputs.task, records, ledger, coins, rng, purpose)
+        self.candidate_ = tuned.candidate
+        return tuned.trained
 
     def _checked_arrays(self, source: TableSource) -> tuple[TableSource, tuple[Any, Any]]:
         """Check plain arrays as scikit-learn does, and code their labels; only without a schema, so without privacy."""
@@ -412,7 +419,8 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
 
         `engine` and `cache` are as in `fit_file`.
         """
-        return choose_engine(self._input_spec(), FileSource(path, engine=engine, cache=cache))
+        inputs = self._input_spec()
+        return choose_engine(inputs, FileSource(path, engine=engine, cache=cache), self.planned(None, inputs))
 
     def planned_task(self) -> Task:
         """Return the public facts of the task that a fit would carry out."""
@@ -487,11 +495,11 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         debited.check(plan.charges())
         with threadpool_limits(1, user_api="blas"), without_array_sizes():
             whole = inputs.plain(source) if isinstance(source, TableSource) else _with_cache(source, debited)
-            records, _ = read_records(inputs, whole)
-            if isinstance(source, FileSource):
-                debited.record_data(source.path)
-            veil = open_veils(records, plan, debited, secret_coins(), "counts for a certificate")["holdout"]
-            counts, variance = release_outcomes(veil, self.model_, self.params_, self.rule_, inputs.task)
+            with opened_records(inputs, whole, plan) as (records, _):
+                if isinstance(source, FileSource):
+                    debited.record_data(source.path)
+                veil = open_veils(records, plan, debited, secret_coins(), "counts for a certificate")["holdout"]
+                counts, variance = release_outcomes(veil, self.model_, self.params_, self.rule_, inputs.task)
         return Evaluation(counts, variance, inputs.people)
 
     # --- saving and loading ------------------------------------------------------------------------------------

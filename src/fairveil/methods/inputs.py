@@ -413,8 +413,8 @@ class TableSource:
 class FileSource:
     """Rows in a CSV or Parquet file, or in a folder of Parquet files, that follow the schema.
 
-    `engine` and `cache` say where encoded rows are kept (`methods/engines.py`), `reading` wraps a range of steps while
-    they are read for the first time.
+    `engine`, `cache` and `address` say where encoded rows are kept (`methods/engines.py`), `reading` wraps a range of
+    steps while they are read for the first time.
     """
 
     path: str | Path
@@ -423,6 +423,7 @@ class FileSource:
     engine: str = "auto"
     cache: Path | None = None
     reading: Progress = no_progress
+    address: str | None = None
     y: None = None
 
 
