@@ -18,7 +18,8 @@ from fairveil._validation import check_number
 from fairveil.accounting.events import ApproximateDP, Charge, NonPrivateRelease
 from fairveil.errors import UnplannedReleaseError
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.noise import add_integers, discrete_laplace
+from fairveil.privacy.noise import add_integers
+from fairveil.privacy.sampling import discrete_laplace
 
 
 @dataclass(frozen=True, eq=False, repr=False)
