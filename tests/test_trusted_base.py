@@ -14,13 +14,20 @@ TABLES = {
         *(f"privacy/{name}.py" for name in ("veil", "records", "queries", "noise", "moments")),
         *(f"models/{name}.py" for name in ("linear", "mlp", "decoupled")),
     ),
+    "keeps records on disk": ("scale/row_file.py", "scale/packed.py", "scale/capacity.py"),
     "keeps records on workers": ("scale/ray_records.py", "scale/shards.py"),
     "answers one row": tuple(f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")),
     "encodes one row": (
         *(f"data/{name}.py" for name in ("encoding", "values", "readers", "arrow_columns", "files", "frames")),
         "methods/inputs.py",
     ),
-    "carries records": ("fair_classifier.py", "methods/base.py", "training/run.py", "training/tuning.py"),
+    "carries records": (
+        "fair_classifier.py",
+        "methods/base.py",
+        "methods/engines.py",
+        "training/run.py",
+        "training/tuning.py",
+    ),
     "answers the holder": (
         *(f"data/{name}.py" for name in ("drafting", "guessing", "inspection", "datasets", "images")),
         *(f"cli/{name}.py" for name in ("schema", "predict")),

@@ -259,7 +259,12 @@ def training_text(
     private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
     if summary["protects"] == "attribute" and private == "private":
         hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
-    pairs, kept = [summary["worst_pair"]] if summary["worst_pair"] else [], [] if cache is None else [cache]
+    pairs = [summary["worst_pair"]] if summary["worst_pair"] else []
+    kept = (
+        []
+        if cache is None
+        else [f"  rows       encoded rows stay in {cache}, as private as the table; delete it at will"]
+    )
     lines = [
         f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
         f"  decisions  {reading(summary)}",
@@ -285,10 +290,7 @@ def training_text(
         *(f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}" for one in summary["noise_statements"]),
         *spending_lines(summary),
         f"  seconds    {summary['seconds']:.1f} ({timing})",
-        *(
-            f"  rows       encoded rows stay in {place}, as private as the table; delete it at any time"
-            for place in kept
-        ),
+        *kept,
         f"Report: {out / 'report.html'}",
         f"Written: {', '.join(str(out / name) for name in written)}; ledger {ledger}",
         f"Next: fairveil predict {quote(str(out / 'model'))} NEW.csv{option} --out decisions.parquet",
