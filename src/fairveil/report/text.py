@@ -260,11 +260,6 @@ def training_text(
     if summary["protects"] == "attribute" and private == "private":
         hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
     pairs = [summary["worst_pair"]] if summary["worst_pair"] else []
-    kept = (
-        []
-        if cache is None
-        else [f"  rows       encoded rows stay in {cache}, as private as the table; delete it at will"]
-    )
     lines = [
         f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
         f"  decisions  {reading(summary)}",
@@ -290,7 +285,7 @@ def training_text(
         *(f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}" for one in summary["noise_statements"]),
         *spending_lines(summary),
         f"  seconds    {summary['seconds']:.1f} ({timing})",
-        *kept,
+        *([] if cache is None else [f"  rows       encoded rows stay in {cache}, as private as the table"]),
         f"Report: {out / 'report.html'}",
         f"Written: {', '.join(str(out / name) for name in written)}; ledger {ledger}",
         f"Next: fairveil predict {quote(str(out / 'model'))} NEW.csv{option} --out decisions.parquet",
