@@ -16,7 +16,7 @@ TABLES = {
     ),
     "answers one row": tuple(f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")),
     "encodes one row": (
-        *(f"data/{name}.py" for name in ("encoding", "values", "readers", "files", "frames")),
+        *(f"data/{name}.py" for name in ("encoding", "values", "readers", "arrow_columns", "files", "frames")),
         "methods/inputs.py",
     ),
     "carries records": ("fair_classifier.py", "methods/base.py", "training/run.py", "training/tuning.py"),
@@ -25,7 +25,8 @@ TABLES = {
         *(f"cli/{name}.py" for name in ("schema", "predict")),
         "methods/explanations.py",
     ),
-    "randomness": ("_random.py",),
+    "multiplies rows": ("data/coded.py", "models/products.py", "_kernels.c"),
+    "randomness": ("_random.py", "privacy/sampling.py"),
     "tries code of others": ("privacy/probes.py", "methods/probing.py", "models/torch_trials.py"),
     "plays games": ("audit/games.py", "audit/transcript.py"),
     "prices numbers": tuple(

@@ -161,7 +161,7 @@ class FairClassifier(SearchAwareEstimator):
         encoding: str | None = None,
         progress: Progress = no_progress,
     ) -> "FairClassifier":
-        """Train on the CSV or Parquet file at `path` that follows the schema, read chunk by chunk.
+        """Train on the CSV or Parquet file (or folder of Parquet files) at `path` that follows the schema, by chunks.
 
         `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
         unless others are named. `progress` is as in `fit`.
@@ -381,7 +381,7 @@ class FairClassifier(SearchAwareEstimator):
         ledger: LedgerOrPath | None = None,
         confidence: float = 0.95,
     ) -> Certificate:
-        """Certify on people in the CSV or Parquet file at `path`.
+        """Certify on people in the CSV or Parquet file, or in the folder of Parquet files, at `path`.
 
         `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
         unless others are named. `epsilon`, `ledger` and `confidence` are as in `certify`.

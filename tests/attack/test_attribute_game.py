@@ -220,7 +220,7 @@ def shared_steps(cell, noise, rate, n_steps):
     coins, guarded = secret_coins(), world(cell)
     own = added(KNOWN)[4:]
     own /= np.linalg.norm(own)
-    everyone, secret = guarded.records, guarded.secret
+    everyone, secret = guarded.records, guarded.secret.gathered()
     batches = [batch for batch, _ in zip(everyone.draw({-1: rate}, coins), range(N_RUNS * n_steps), strict=False)]
     public = [everyone.X[batch].sum() for batch in batches]  # features alone: no attribute in it, and no noise
     sums = [

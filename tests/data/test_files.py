@@ -85,7 +85,7 @@ def test_the_schema_says_how_a_file_is_written(tmp_path: Path, people: pd.DataFr
     table.to_csv(tmp_path / "t.csv", index=False, sep="\t", encoding="latin-1")
     assert Schema.read(_written(declared, tmp_path)) == declared
     X = load_encoded(tmp_path / "t.csv", declared).X
-    levels = X[:, -4:].tolist()  # für, m, other, missing
+    levels = np.asarray(X)[:, -4:].tolist()  # für, m, other, missing
     assert [row[0] for row in levels] == [1, 0, 1, 0, 1]
     assert not [one for one in check_table(tmp_path / "t.csv", declared) if one.what == "not in categories"]
     other = load_encoded(tmp_path / "t.csv", declared, encoding="utf-8").X  # an option has the last word

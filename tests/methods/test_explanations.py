@@ -93,7 +93,7 @@ def test_points_and_intercept_add_up_to_the_score_of_real_people(people, decoupl
     total = np.array([shapes[group, "intercept", ""] for group in groups])
     for column, names in levels.items():
         total += [shapes[group, column, name] for group, name in zip(groups, names, strict=True)]
-    logits = clf.model_.logits(clf.params_.astype(float), clf.inputs_.rows(X, clf.inputs_.groups(X)).astype(float))
+    logits = clf.model_.logits(clf.params_.astype(float), np.asarray(clf.inputs_.rows(X, clf.inputs_.groups(X)), float))
     assert np.abs(total - (logits[1] - logits[0])).max() < 1e-6
     if decoupled:
         assert set(clf.shapes()["group"]) == {"Female", "Male", "unknown group"}
@@ -207,7 +207,7 @@ def test_an_unaware_rule_gets_reasons_in_its_own_score(people):
     clf = FairClassifier(DemographicParity(0.05), schema=schema, sensitive="sex", aware=False).fit(X, y)
     est, few = clf.estimator_, X.head(50)
     reasons = clf.reasons(few, n=1)
-    rows = est.inputs_.rows(few, np.zeros(50, dtype=int)).astype(float)
+    rows = np.asarray(est.inputs_.rows(few, np.zeros(50, dtype=int)), float)
 
     def score(rows):
         scores = est.rule_.scores(est.model_.logits(est.params_.astype(float), rows), np.zeros(len(rows), dtype=int))

@@ -26,7 +26,8 @@ schema = Schema(
     columns={"x0": Number(bounds=(0, 1), bins=5000)},
     n_public=n_public,
 )
-X, y = np.random.default_rng(0).random((5431, 1)), np.array(["no", "yes"] * 2715 + ["no"], dtype=object)
+n = 2_000_543
+X, y = np.random.default_rng(0).random((n, 1)), np.array(["no", "yes"])[np.arange(n) % 2].astype(object)
 ledger, mapped = Ledger(), int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (mapped + megabytes * 2**20, -1))
 try:
@@ -40,8 +41,8 @@ NUMBERS = re.compile(r"\d")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("megabytes", [60, 200])  # the encoded rows take 104 MB, and two copies of them follow
-@pytest.mark.parametrize("n_public", [None, 5000])
+@pytest.mark.parametrize("megabytes", [60, 120])  # coded rows take 4 MB, their order and keys 96 MB
+@pytest.mark.parametrize("n_public", [None, 2_000_000])
 def test_too_little_memory_is_found_before_the_debit(megabytes, n_public):
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(megabytes), json.dumps(n_public)],
@@ -54,7 +55,7 @@ def test_too_little_memory_is_found_before_the_debit(megabytes, n_public):
     if n_public is None:
         assert not NUMBERS.search(sentence)
     else:  # public facts alone
-        assert "n_public = 5,000 rows of 5,001 encoded features" in sentence and "5431" not in sentence
+        assert "n_public = 2,000,000 rows" in sentence and "543" not in sentence
 
 
 def test_array_sizes_are_never_shown():
@@ -82,7 +83,7 @@ def test_memory_that_ends_after_the_debit_is_one_sentence(step, monkeypatch):
 def test_what_no_machine_can_hold_is_refused_by_public_facts():
     schema = Schema.for_arrays(2, classes=["0", "1"], n_public=10**12)
     inputs = InputSpec.of(schema, None, 1.0, 1e-5)
-    with pytest.raises(NotEnoughMemoryError, match="48,000 GB"):
+    with pytest.raises(NotEnoughMemoryError, match="64,000 GB"):
         inputs.records(TableSource(np.zeros((3, 2)), np.zeros(3)))
 
 

@@ -116,7 +116,7 @@ def test_passing_activations_and_norms_changes_nothing(model, a_batch, rng):
     params, X, dlogits = a_batch(model, rng)
     known = Known(model.forward(params, X), row_norms(X))
     plain = model.clipped_gradient(params, X, dlogits, 0.7)
-    assert plain.dtype == np.float32
+    assert plain.dtype == np.float64
     np.testing.assert_allclose(model.clipped_gradient(params, X, dlogits, 0.7, known), plain, atol=1e-5)
     np.testing.assert_allclose(
         model.gradient_norms(params, X, dlogits, known),

@@ -207,7 +207,7 @@ def test_the_sum_equals_a_per_record_loop(copies, record_gradient, rng, clip_nor
     params, X, dlogits = a_batch(copies, rng, codes=(0, 1, 2, 1, 1, -1))
     expected = loop_over_records(copies, record_gradient, params, X, dlogits, np.full(60, clip_norm))
     gradient = copies.clipped_gradient(params, X, dlogits, clip_norm)
-    assert (gradient.dtype, gradient.shape) == (np.float32, (copies.n_params,))
+    assert (gradient.dtype, gradient.shape) == (np.float64, (copies.n_params,))
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-5 * max(1e-3, norm(expected)))
     swapped = np.roll(blocks_of(copies, expected), 1, axis=0).ravel()
     assert not np.allclose(gradient, swapped, rtol=0.1, atol=0.1 * norm(expected) / copies.n_params)

@@ -124,7 +124,7 @@ def test_persons_count_once_with_the_first_attribute_of_their_rows(rng):
     cells = np.abs(records.groups)
     cells[:5], cells[5:10] = [-1, -1, 2, -1, 0], -1
     records = replace(records, groups=cells)
-    secret = AttributeRecords.of(records, KNOWN).secret
+    secret = AttributeRecords.of(records, KNOWN).secret.gathered()
     assert secret.n_units == 39
     assert secret.persons.tolist() == [*persons[:5], *persons[10:]]
     for person in (0, *range(2, 40)):
@@ -275,7 +275,7 @@ def test_nothing_of_the_public_side_depends_on_an_attribute(seed, n, by_person):
     worlds = []
     for one in (records, others):
         guarded = AttributeRecords.of(one, KNOWN)
-        assert set(vars(guarded.public)) == {"X", "y", "persons", "n_units"}
+        assert set(vars(guarded.public)) == {"inputs", "y", "persons", "n_units"}
         subsets = guarded.split({"train": 0.6, "holdout": 0.4}, reproducible_coins(seed))
         worlds.append([guarded.public, *(subset.public for subset in subsets.values())])
     for first, second in zip(*worlds, strict=True):
@@ -326,7 +326,7 @@ def test_public_and_secret_rows_of_a_part_are_of_the_same_units(rng, by_person):
     assert rows["train"] | rows["holdout"] == set(range(n))
     known = set(np.flatnonzero(records.groups >= 0))
     for name, veil in veils.items():
-        assert set(veil._records.X[:, 0].astype(int)) == rows[name] & known
+        assert set(veil._records.gathered().X[:, 0].astype(int)) == rows[name] & known
     if by_person:
         assert {row // 3 for row in rows["train"]}.isdisjoint({row // 3 for row in rows["holdout"]})
 

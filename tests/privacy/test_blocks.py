@@ -5,7 +5,7 @@ import pytest
 
 from fairveil._random import secret_coins
 from fairveil.models import LinearSoftmax
-from fairveil.models.linear import FEW_ROWS, SUM_ROWS, sum_products
+from fairveil.models.products import FEW_ROWS, SUM_ROWS, sum_products
 from fairveil.privacy.queries import CrossEntropy, GradientSum
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import BLOCK_ROWS, ROUNDING
@@ -18,7 +18,7 @@ def make_records(rng, n=400, persons=None):
 
 @pytest.mark.parametrize("persons", [None, np.repeat(np.arange(200), 2)])
 def test_one_unit_changes_one_block_and_no_other_bit(rng, persons):
-    records = make_records(rng, persons=persons).arranged(secret_coins())
+    records = make_records(rng, persons=persons).arranged(secret_coins()).gathered()
     everyone = np.arange(400)
     gone = everyone == 123 if persons is None else records.persons == records.persons[123]
     kept = np.flatnonzero(~gone)
@@ -29,7 +29,7 @@ def test_one_unit_changes_one_block_and_no_other_bit(rng, persons):
 
 def test_units_lie_in_a_secret_order(rng):
     records = make_records(rng)
-    one, other = records.arranged(secret_coins()), records.arranged(secret_coins())
+    one, other = records.arranged(secret_coins()).gathered(), records.arranged(secret_coins()).gathered()
     assert not np.array_equal(one.X, other.X)
     assert np.array_equal(np.sort(one.X[:, 0]), np.sort(records.X[:, 0]))
     assert (np.diff(one.keys) > 0).all()
@@ -37,7 +37,7 @@ def test_units_lie_in_a_secret_order(rng):
 
 def test_persons_stay_together(rng):
     persons = rng.integers(0, 50, 400)
-    arranged = make_records(rng, persons=persons).arranged(secret_coins())
+    arranged = make_records(rng, persons=persons).arranged(secret_coins()).gathered()
     n_persons = len(np.unique(persons))
     assert len(np.unique(arranged.keys)) == n_persons
     batch = next(arranged.draw({-1: 1.0}, secret_coins()))
@@ -88,7 +88,7 @@ def test_without_them_it_would(rng):
     """One record more then moves what the others add; how far depends on the kernel of the processor."""
     moves = []
     for _ in range(8):
-        X = np.tile((0.7 + 0.2 * rng.random((BLOCK_ROWS, 1))).astype(np.float32), (400, 1))
+        X = np.tile((0.7 + 0.2 * rng.random((BLOCK_ROWS, 1))).astype(np.float32), (1600, 1))
         own, whole, longer = (gradient_sum(rows, None, 1) for rows in (X[:1], X, np.concatenate([X[:1], X])))
         moves.append(np.linalg.norm(longer - whole - own))
     assert max(moves) > ROUNDING - 1

@@ -98,7 +98,7 @@ def test_a_weighted_sum_is_the_sum_of_weighted_clipped_gradients(rng, name):
 )
 def test_group_sums_add_up_to_the_whole_sum(seed, n, n_groups, n_blocks, name):
     rng, model = np.random.default_rng(seed), MODELS[name]
-    records = table(rng, n, n_groups, model.n_classes).arranged(reproducible_coins(seed))
+    records = table(rng, n, n_groups, model.n_classes).arranged(reproducible_coins(seed)).gathered()
     params, plain = params_of(model, rng), CrossEntropy(np.ones(n_groups, np.float32))
     batch = everyone(records)
     known = batch[records.groups >= 0]
@@ -188,7 +188,7 @@ def test_no_record_moves_gradients_of_several_models_beyond_the_clip(rng, moves,
 def test_the_gradients_of_several_models_are_those_of_their_subsets(rng, name):
     """Each last layer feels its own subset, what comes before feels everyone: together the plain gradient."""
     model, n_models = MODELS[name], 3
-    records = table(rng, 300, 2).arranged(reproducible_coins(0))
+    records = table(rng, 300, 2).arranged(reproducible_coins(0)).gathered()
     records.groups[:] = np.abs(records.groups)
     params, weights = params_of(model, rng), np.array([1.0, 0.5, 0.0], np.float32)
     wide = replace(model, n_classes=n_models * model.n_classes)
@@ -224,7 +224,7 @@ def in_chunks(_records, batch, n_models):
 
 @pytest.mark.parametrize("subsets, others_moved", [(subset_pulls, False), (in_chunks, True)])
 def test_a_record_more_moves_no_other_to_another_subset(rng, subsets, others_moved):
-    records = table(rng, 200, 2).arranged(reproducible_coins(0))
+    records = table(rng, 200, 2).arranged(reproducible_coins(0)).gathered()
     batch = everyone(records)
     with_all = subsets(records, batch, 5)
     moved = [not np.array_equal(subsets(records, np.delete(batch, i), 5), np.delete(with_all, i)) for i in batch]

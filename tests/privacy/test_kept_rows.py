@@ -9,7 +9,7 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.output_perturbation import RidgeSoftmax
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import Count, CrossEntropy, Decision, Minimizer, one_cell
-from fairveil.privacy.records import Column, MemoryRecords, Rows
+from fairveil.privacy.records import MemoryRecords, Rows
 from fairveil.privacy.veil import Veil, open_veils
 
 MODEL = Perceptron(4, (3,), 3)
@@ -41,17 +41,18 @@ def open_train(records, releases, rate, n_steps=1) -> Veil:
 def asked(monkeypatch):
     """How many rows were gathered and how many went through the model."""
     seen = {"gathered": 0, "forward": 0}
-    gather, forward = Column.__get__, Perceptron.forward
+    gather, forward = Rows.__dict__["inputs"].compute, Perceptron.forward
 
-    def counting_gather(column, rows, owner):
-        seen["gathered"] += len(rows) if column.name == "X" else 0
-        return gather(column, rows, owner)
+    def counting_gather(rows):
+        seen["gathered"] += len(rows)
+        return gather(rows)
 
     def counting_forward(self, params, X):
         seen["forward"] += len(X)
         return forward(self, params, X)
 
-    monkeypatch.setattr(Column, "__get__", counting_gather)
+    counting_gather.__name__ = "inputs"
+    monkeypatch.setattr(Rows.__dict__["inputs"], "compute", counting_gather)
     monkeypatch.setattr(Perceptron, "forward", counting_forward)
     return seen
 

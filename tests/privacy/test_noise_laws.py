@@ -22,7 +22,8 @@ from fairveil.accounting.events import (
 )
 from fairveil.privacy import noise
 from fairveil.privacy.noise import NoiseDistribution, add_gaussian, add_laplace, register_noise_distribution
-from fairveil.privacy.records import MemoryRecords, assign_subsets, poisson_draws
+from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.sampling import assign_subsets, poisson_draws
 
 P = 1e-6
 WRONG = (2 / 3, 3 / 2)
@@ -159,7 +160,7 @@ def test_the_secret_order_is_uniform(seeded):
     """All 24 orders of four records; a twin that puts the first record first in half of its turns is caught."""
     records = MemoryRecords(np.arange(4, dtype=np.float32)[:, None], np.zeros(4, np.int16), np.zeros(4, np.int16))
     coins, places = secret_coins(), {order: place for place, order in enumerate(permutations(range(4)))}
-    orders = [tuple(records.arranged(coins).X[:, 0].astype(int).tolist()) for _ in range(4800)]
+    orders = [tuple(records.arranged(coins).gathered().X[:, 0].astype(int).tolist()) for _ in range(4800)]
     found = np.bincount([places[order] for order in orders], minlength=24)
     assert stats.chisquare(found).pvalue > P
     moved = [tuple(sorted(order, key=bool)) if turn % 8 == 0 else order for turn, order in enumerate(orders)]

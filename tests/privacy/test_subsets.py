@@ -59,7 +59,7 @@ def test_parts_of_one_piece_read_the_same_people_and_pieces_read_others():
     records = MemoryRecords(X, np.zeros(n, np.int16), np.zeros(n, np.int16))
     plan = Plan((SIZE, STEPS, LOOK, HOLDOUT), 3.0, DELTA)
     veils = open_veils(records, plan, Ledger(), secret_coins(), "a test")
-    people = {name: set(veil._records.X[:, 0]) for name, veil in veils.items()}
+    people = {name: set(veil._records.gathered().X[:, 0]) for name, veil in veils.items()}
     assert people["train"] == people["look"]
     assert not people["train"] & people["holdout"]
     assert people["train"] | people["holdout"] == people["size"] == set(X[:, 0])
@@ -71,7 +71,7 @@ def test_a_part_of_share_1_reads_everyone_whatever_its_piece():
     plan = Plan((everyone, STEPS, HOLDOUT), 3.0, DELTA)
     assert plan.charges()[0].split == ""
     veils = open_veils(records, plan, Ledger(), secret_coins(), "a test")
-    assert len(veils["size"]._records.y) == 50
+    assert len(veils["size"]._records) == 50
 
 
 def test_a_piece_has_one_share_and_counts_once():

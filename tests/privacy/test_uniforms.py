@@ -28,7 +28,7 @@ def make_records(n=N, persons=None):
 
 
 def all_rows(records):
-    return Rows(records, np.arange(len(records.y)))
+    return Rows(records, np.arange(len(records)))
 
 
 def uniform_p(uniforms):
@@ -45,7 +45,7 @@ def correlation(one, other):
 
 
 def test_uniforms_fill_the_unit_interval_evenly(seeded):
-    uniforms = all_rows(make_records().arranged(secret_coins())).uniforms
+    uniforms = all_rows(make_records().arranged(secret_coins()).gathered()).uniforms
     assert uniforms.shape == (2, N)
     assert uniforms.min() >= 0 and uniforms.max() < 1
     for numbers in uniforms:
@@ -54,7 +54,7 @@ def test_uniforms_fill_the_unit_interval_evenly(seeded):
 
 
 def test_the_two_numbers_of_a_row_are_independent(seeded):
-    one, other = all_rows(make_records().arranged(secret_coins())).uniforms
+    one, other = all_rows(make_records().arranged(secret_coins()).gathered()).uniforms
     assert correlation(one, other) < 5 / N**0.5
     assert unrelated_p(one, other) > P
     assert unrelated_p(one, np.where(np.arange(N) % 10 == 0, one, other)) < P
@@ -62,7 +62,7 @@ def test_the_two_numbers_of_a_row_are_independent(seeded):
 
 def test_uniforms_do_not_depend_on_the_place_in_the_secret_order(seeded):
     """A twin that reads the key from its fifth bit on is caught: correlation 1/16, 14 standard errors."""
-    records = make_records().arranged(secret_coins())
+    records = make_records().arranged(secret_coins()).gathered()
     rank = np.arange(N)
     for numbers in all_rows(records).uniforms:
         assert correlation(numbers, rank) < 5 / N**0.5
@@ -71,7 +71,7 @@ def test_uniforms_do_not_depend_on_the_place_in_the_secret_order(seeded):
 
 
 def test_uniforms_of_adjacent_rows_in_the_secret_order_are_unrelated(seeded):
-    for numbers in all_rows(make_records(N + 1).arranged(secret_coins())).uniforms:
+    for numbers in all_rows(make_records(N + 1).arranged(secret_coins()).gathered()).uniforms:
         assert correlation(numbers[:-1], numbers[1:]) < 5 / N**0.5
         assert unrelated_p(numbers[:-1], numbers[1:]) > P
 
@@ -84,13 +84,13 @@ def test_uniforms_do_not_depend_on_what_the_records_hold(seeded, rng):
         rng.integers(0, 5, 500).astype(np.int16),
         rng.integers(-1, 9, 500).astype(np.int16),
     )
-    uniforms = [all_rows(each.arranged(secret_coins())).uniforms for each in (records, others)]
+    uniforms = [all_rows(each.arranged(secret_coins()).gathered()).uniforms for each in (records, others)]
     assert len(np.unique(uniforms[0][0])) > 450
     assert np.array_equal(*uniforms)
 
 
 def test_uniforms_are_unrelated_to_what_the_records_hold(seeded):
-    records = make_records().arranged(secret_coins())
+    records = make_records().arranged(secret_coins()).gathered()
     for numbers in all_rows(records).uniforms:
         assert correlation(numbers, records.X[:, 0]) < 5 / N**0.5
         assert correlation(numbers, records.y) < 5 / N**0.5
@@ -100,7 +100,7 @@ def test_fresh_randomness_gives_unrelated_uniforms(seeded):
     coins, records = secret_coins(), make_records()
     uniforms = []
     for _ in range(2):
-        arranged = records.arranged(coins)
+        arranged = records.arranged(coins).gathered()
         uniforms.append(all_rows(arranged).uniforms[:, np.argsort(arranged.X[:, 0])])  # by record, not by place
     for one, other in zip(*uniforms, strict=True):
         assert correlation(one, other) < 5 / N**0.5
@@ -108,7 +108,7 @@ def test_fresh_randomness_gives_unrelated_uniforms(seeded):
 
 
 def test_a_row_has_the_same_uniforms_in_every_batch(seeded):
-    records = make_records(300).arranged(secret_coins())
+    records = make_records(300).arranged(secret_coins()).gathered()
     uniforms = all_rows(records).uniforms
     some = np.array([3, 50, 51, 299])
     assert np.array_equal(Rows(records, some).uniforms, uniforms[:, some])
@@ -119,7 +119,7 @@ def test_a_row_has_the_same_uniforms_in_every_batch(seeded):
 
 def test_rows_of_one_person_share_their_uniforms_and_persons_do_not(seeded):
     persons = np.repeat(np.arange(100), 3)
-    arranged = make_records(300, persons).arranged(secret_coins())
+    arranged = make_records(300, persons).arranged(secret_coins()).gathered()
     uniforms = all_rows(arranged).uniforms
     for person in range(100):
         own = uniforms[:, arranged.persons == person]

@@ -213,7 +213,7 @@ def test_parts_of_a_split_cost_the_larger_one(rng):
     ledger = Ledger()
     records = make_records(rng)
     veils = open_veils(records, plan, ledger, secret_coins(), "a test")
-    rows = [len(veils[name]._records.y) for name in ("train", "holdout", "size")]
+    rows = [len(veils[name]._records) for name in ("train", "holdout", "size")]
     assert rows[0] + rows[1] == rows[2] == 300
     assert ledger.epsilon(1e-9) == pytest.approx(1.0, abs=1e-3)
 

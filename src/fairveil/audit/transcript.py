@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil.accounting.events import DiscreteLaplaceRelease, LaplaceRelease
+from fairveil.data.coded import dense
 from fairveil.privacy.attribute import AttributeRecords
 from fairveil.privacy.noise import noise_distribution
 from fairveil.privacy.plan import Stage
@@ -66,7 +67,7 @@ class Canary:
 
     def rows_in(self, X: Float32Array, y: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return which rows are the canary's."""
-        return np.all(self.record.X[0] == X, axis=1) & (y == self.record.y[0])
+        return np.all(dense(self.record.X)[0] == dense(X), axis=1) & (y == self.record.y[0])
 
 
 def rows_at(X: Float32Array, copies: int, label: int, group: int) -> MemoryRecords:
@@ -125,7 +126,8 @@ class WatchedVeil(Veil):
         records: Any = self._records
         if not self.has_others:
             return self.canary.others
-        rows = np.concatenate([block.index for block in drawn]) if isinstance(drawn, list) else drawn
+        is_kept = isinstance(drawn, list)
+        rows = np.concatenate([block.index for block in drawn]) if is_kept else records.rows_at(drawn)
         mine = self.canary.rows_in(records.X[rows], records.y[rows])
         rows = rows[~mine]
         return MemoryRecords(records.X[rows], records.y[rows], records.groups[rows])

@@ -11,6 +11,7 @@ from shlex import quote
 from typing import Any
 
 from fairveil._durable import stage_in, sync
+from fairveil._reading import parquet_files
 from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, MissingPublicFactError, printable
@@ -32,7 +33,7 @@ SUMMARY = "summary.json"
 
 @dataclass(frozen=True)
 class Source:
-    """A table: a known data set by its name (its path is then None), or a file."""
+    """A table: a known data set by its name (its path is then None), a file, or a folder of Parquet files."""
 
     name: str
     path: Path | None
@@ -75,15 +76,19 @@ def choose_ledger(source: Source, named: Path | None, out: Path) -> tuple[Path, 
 
 
 def source_of(data: str) -> Source:
-    """Return the known data set of that name, else the file of that path."""
+    """Return the known data set of that name, else the file of that path, or the folder of Parquet files."""
     path = Path(data)
     if data in dataset_names() and not path.exists():
         return Source(data, None)
     if path.is_dir():
-        raise BadStructureError(f"Expected a CSV or Parquet file, got the folder {data}; name a file in it.")
+        parquet_files(path)
+        path = path if path.name not in ("", "..") else path.resolve()
+        if not path.name:
+            raise BadStructureError(f"Expected a folder of Parquet files, got {data}, which has no name; move them.")
     if not path.exists():
         raise BadStructureError(
-            f"Expected a file or one of {', '.join(dataset_names())}; got {data!r}, which is neither."
+            f"Expected a file, a folder of Parquet files or one of {', '.join(dataset_names())}; got {data!r}, which "
+            "is neither."
         )
     return Source(printable(path.name), path)
 

@@ -44,7 +44,12 @@ class Unit(StrEnum):
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Data = Annotated[str, typer.Argument(help="A known name (adult is bundled) or the path of a CSV or Parquet file.")]
+Data = Annotated[
+    str,
+    typer.Argument(
+        help="A known name (adult is bundled), or the path of a CSV or Parquet file or of a folder of Parquet files."
+    ),
+]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="TOML file with the public facts about the table.")]
 Delimiter = Annotated[
     str | None,

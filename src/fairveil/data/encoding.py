@@ -7,7 +7,7 @@ privacy.
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fairveil.data.coded import CodedRows, Features, Layout
 from fairveil.data.schema import (
     IGNORE,
     MISSING,
@@ -105,6 +106,8 @@ class Encoder:
         The largest squared length of any encoded row: 1 for each column, 2 if it is binned and scaled.
     slots : tuple of Slot
         The place of each column among the encoded features.
+    layout : Layout
+        The same for coded rows.
 
     Notes
     -----
@@ -123,6 +126,7 @@ class Encoder:
     n_features: int = field(init=False, repr=False, compare=False)
     largest_squared_norm: int = field(init=False, repr=False, compare=False)
     slots: tuple[Slot, ...] = field(init=False, repr=False, compare=False)
+    layout: Layout = field(init=False, repr=False, compare=False)
     _missing: MissingCells = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -154,18 +158,46 @@ class Encoder:
             "largest_squared_norm": sum(1 + (slot.scaled not in (None, slot.first)) for slot in slots),
             "_missing": missing,
             "slots": tuple(slots),
+            "layout": Layout(
+                n_features=len(features),
+                first=[slot.first for slot in slots],
+                n_levels=[len(slot.levels) for slot in slots],
+                is_number=[slot.scaled == slot.first for slot in slots],
+                scaled=[slot.scaled for slot in slots if slot.scaled is not None],
+            ),
         }
         for attribute, value in derived.items():
             object.__setattr__(self, attribute, value)
 
     def rows(self, table: Table) -> NDArray[np.float32]:
         """Return the table as dense float32 rows, shape (n_rows, n_features)."""
-        return self.expand(self.codes(table), self.numbers(table))
+        return self.coded(self.codes(table), self.numbers(table)).dense()
 
-    def codes(self, table: Table) -> NDArray[np.uint16]:
+    @property
+    def row_bytes(self) -> int:
+        """The bytes that an encoded row takes."""
+        layout = self.layout
+        if all(layout.is_number):
+            return 4 * layout.n_features
+        return len(self.slots) * np.dtype(layout.code_type).itemsize + 4 * len(layout.scaled)
+
+    def features(self, table: Table) -> Features:
+        """Return the table as a model reads it: coded rows, or dense ones if every column is a scaled number."""
+        return self.compact(self.codes(table), self.numbers(table))
+
+    def compact(self, codes: NDArray[np.integer], numbers: NDArray[np.float32]) -> Features:
+        """Return coded rows, or dense ones if every column is a scaled number."""
+        rows = self.coded(codes, numbers)
+        return rows.dense() if all(self.layout.is_number) else rows
+
+    def coded(self, codes: NDArray[np.integer], numbers: NDArray[np.float32]) -> CodedRows:
+        """Return codes and numbers as rows."""
+        return CodedRows(self.layout, codes.astype(self.layout.code_type, copy=False), numbers)
+
+    def codes(self, table: Table) -> NDArray[np.unsignedinteger]:
         """Return each row's level in each column, shape (n_rows, n_columns): the compact form to keep on disk."""
         columns = self._cells(table)
-        codes = np.empty((len(table), len(columns)), dtype=np.uint16)
+        codes = np.empty((len(table), len(columns)), dtype=self.layout.code_type)
         for index, (slot, cells) in enumerate(zip(self.slots, columns, strict=True)):
             if isinstance(slot.column, Category):
                 level_codes = {level: code for code, level in enumerate(slot.column.levels)}
@@ -175,7 +207,7 @@ class Encoder:
                 _check_spelling(cells, slot.column.categories, list(self.schema.columns)[index])
                 places, distinct = distinct_cells(cells)
                 coded = [known.get(canonical_text(cell), level_codes[OTHER]) for cell in distinct]
-                codes[:, index] = np.array(coded, dtype=np.uint16)[places]
+                codes[:, index] = np.array(coded, dtype=self.layout.code_type)[places]
             else:
                 numbers = numbers_of(cells, self._missing, slot.column.format)
                 bins = np.searchsorted(slot.edges, numbers, side="right")
@@ -197,16 +229,6 @@ class Encoder:
             scaled = np.clip((numbers - (low / 2 + high / 2)) / (high / 2 - low / 2), -1, 1)
             result[:, index] = np.where(np.isnan(numbers), 0, scaled)
         return result
-
-    def expand(self, codes: NDArray[np.uint16], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the dense rows that `codes` and `numbers` stand for."""
-        rows = np.zeros((len(codes), self.n_features), dtype=np.float32)
-        starts = np.arange(len(codes), dtype=np.intp) * self.n_features
-        flat = rows.reshape(-1)
-        for slot, column in zip(self.slots, codes.T, strict=True):
-            flat[starts + slot.first + column] = 1.0
-        rows[:, [slot.scaled for slot in self.slots if slot.scaled is not None]] = numbers
-        return rows
 
     def labels(
         self, table: Table, columns: Sequence[Any], sensitive: Sequence[Sensitive]
@@ -391,6 +413,15 @@ def _check_spelling(cells: Cells, texts: Sequence[str], name: str) -> None:
             f'Expected the column "{name}" as text, because the schema lists "{lost}" in it, which no number spells, '
             f"got a column of {dtype}; read it with dtype={{{name!r}: str}}, or fit the file itself."
         )
+
+
+def counted_cells(cells: Cells) -> Iterator[tuple[Any, int]]:
+    """Yield the distinct cells of a column with their counts, in the order in which they first occur."""
+    places, distinct = distinct_cells(cells)
+    places = np.where(places < 0, len(distinct) - 1, places)
+    counts = np.bincount(places, minlength=len(distinct)).tolist()
+    for place in pd.unique(places).tolist():
+        yield distinct[place], counts[place]
 
 
 def canonical_texts(cells: Cells) -> NDArray[np.object_]:

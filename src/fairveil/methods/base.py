@@ -354,7 +354,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         encoding: str | None = None,
         progress: Progress = no_progress,
     ) -> Any:
-        """Train on the CSV or Parquet file at `path` that follows the schema, read chunk by chunk.
+        """Train on the CSV or Parquet file (or folder of Parquet files) at `path` that follows the schema, by chunks.
 
         `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
         unless others are named. `progress` is as in `fit`.

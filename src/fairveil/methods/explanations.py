@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from fairveil._typing import Float64Array
+from fairveil.data.coded import dense
 from fairveil.data.encoding import Encoder
 from fairveil.data.schema import OTHER, Category, Number, close_match
 from fairveil.errors import InvalidParameterError
@@ -281,7 +282,7 @@ def explain_decisions(
     for name, slot in zip(inputs.schema.columns, inputs.encoder.slots, strict=True):
         if inputs.prefitted is None and isinstance(slot.column, Category) and OTHER not in slot.column.categories:
             other = slot.first + slot.column.levels.index(OTHER)
-            unlisted[name] = int(np.count_nonzero(answer.rows[:, other]))
+            unlisted[name] = int(np.count_nonzero(dense(answer.rows)[:, other]))
     return Explained(table, None if stranger is None else int(stranger.sum()), unlisted)
 
 
@@ -289,7 +290,7 @@ def _largest_losses(
     predictor: Predictor, answer: Answer, needs: NDArray[np.bool_], columns: Sequence[ColumnValues], n: int
 ) -> tuple[NDArray[np.object_], Float64Array]:
     """Return the columns that cost each row that needs reasons the most points, and these points; both (B, n)."""
-    rows, groups = answer.rows, answer.groups
+    rows, groups = dense(answer.rows), answer.groups
     lost = np.zeros((len(rows), len(columns)))
     for code in np.unique(answer.decided[needs]):
         own = np.flatnonzero(needs & (answer.decided == code))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fairveil._random import Key, uniforms_of_rows
 from fairveil._typing import Float32Array
 from fairveil._validation import check_budget
+from fairveil.data.coded import CodedRows, Features, dense
 from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.frames import PLAIN, as_pandas
 from fairveil.data.readers import EncodedTable, columns_needed, load_encoded
@@ -33,7 +34,7 @@ from fairveil.errors import (
 )
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.probing import check_rows_alone
-from fairveil.models.base import Model
+from fairveil.models.base import Model, reads_codes
 from fairveil.models.rules import DecisionRule, label_probabilities
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit
 from fairveil.privacy.records import MemoryRecords
@@ -41,6 +42,9 @@ from fairveil.training.recipe import Task
 
 TYPICAL_SQUARE = 1 / 9
 """Mean square of a number scaled to [-1, 1], if its bounds lie about three standard deviations from its mean."""
+
+BYTES_PER_ROW = 48
+"""Of each row beside its encoding: label, group, person, secret order and keys, and what sorting them takes."""
 
 UNEQUAL_LENGTHS = "Expected sensitive_features of the length of X, got another length; pass one group for each row."
 """It states no lengths: how many people there are is private."""
@@ -282,17 +286,15 @@ class InputSpec:
         are made of the rows after the debit is requested here as well, so that a lack of it is found before anything
         is paid for.
         """
-        n_public, n_features = self.schema.n_public, self.encoder.n_features
-        n_copies = 2 + (n_public is None)  # of the rows: split, in secret order, and all of them to be counted
+        n_public = self.schema.n_public
         if n_public is not None and self.prefitted is None:
-            shape = (1 + n_copies, n_public, n_features)
+            n_bytes = n_public * (self.encoder.row_bytes + BYTES_PER_ROW)
             try:
-                np.empty(shape, dtype=np.float32)  # memory that is never written to costs nothing
+                np.empty(n_bytes, dtype=np.uint8)  # memory that is never written to costs nothing
             except (MemoryError, ValueError):  # ValueError: more than any machine can address
                 raise NotEnoughMemoryError(
-                    f"Expected about {4 * math.prod(shape) / 1e9:,.0f} GB of memory for n_public = {n_public:,} rows "
-                    f"of {n_features:,} encoded features and their copies, got less; use a machine with more, or "
-                    "fewer columns or bins."
+                    f"Expected about {n_bytes / 1e9:,.0f} GB of memory for n_public = {n_public:,} rows, got less; use "
+                    "a machine with more, fewer columns, or the engine that keeps rows on disk."
                 ) from None
         table = self._encoded(source)
         rows, groups = table.X, np.full(len(table.y), -1, dtype=np.int16)
@@ -300,7 +302,7 @@ class InputSpec:
             groups = self.people.code(list(table.groups.T))
         if self.predicts == "decoupled" and self.prefitted is None:
             rows = self._with_groups(rows, groups)
-        np.empty((n_copies, *rows.shape), dtype=rows.dtype)
+        np.empty(BYTES_PER_ROW * len(rows), dtype=np.uint8)
         records = MemoryRecords(rows, table.y, groups, table.persons)
         return AttributeRecords.of(records, self.people.codes) if self.protects == "attribute" else records
 
@@ -312,7 +314,7 @@ class InputSpec:
             if self.prefitted is not None:
                 check_rows_alone(self.prefitted.name, self.prefitted.probabilities, self.schema, source.X)
             y, levels, persons, counts = self.encoder.labels(source.X, columns, self.sensitive)
-            read = self.encoder.rows if self.prefitted is None else self.prefitted.probabilities
+            read = self.encoder.features if self.prefitted is None else self.prefitted.probabilities
             known = persons[counts] if self.schema.id_column else None
             return EncodedTable(read(source.X)[counts], y[counts], levels[counts], known)
         if self.prefitted is not None:
@@ -341,17 +343,19 @@ class InputSpec:
             )
         return [sensitive_features] * len(names)
 
-    def rows(self, X: Any, groups: NDArray[np.int16]) -> NDArray[np.float32]:
+    def rows(self, X: Any, groups: NDArray[np.int16]) -> Features:
         """Return what the model reads of each row: its encoding, or the probabilities of a prefitted classifier."""
         if self.prefitted is not None:
             return self.prefitted.probabilities(X)
-        rows = self.encoder.rows(X)
+        rows = self.encoder.features(X)
         return self._with_groups(rows, groups) if self.predicts == "decoupled" else rows
 
-    def _with_groups(self, rows: NDArray[np.float32], groups: NDArray[np.int16]) -> NDArray[np.float32]:
+    def _with_groups(self, rows: Features, groups: NDArray[np.int16]) -> Features:
         """Return the inputs of decoupled models: the index of a row's group among the known ones is the last column."""
         places = np.full(self.people.n_groups, -1)
         places[self.people.codes] = np.arange(len(self.people.codes))
+        if isinstance(rows, CodedRows):
+            return rows.with_number(places[groups])
         return np.column_stack([rows, places[groups]]).astype(np.float32)
 
     def classes_for(self, y: Any) -> NDArray[Any]:
@@ -403,7 +407,7 @@ class Answer(NamedTuple):
     """What a decision follows from: a row's group, what the model reads of it, its logits; private like the rows."""
 
     groups: NDArray[np.integer]
-    rows: NDArray[np.float32]
+    rows: Features
     logits: NDArray[Any]
     decided: NDArray[np.integer]
 
@@ -477,7 +481,7 @@ class Predictor:
 
     def _groups_rows_logits(
         self, X: Any, sensitive_features: Any
-    ) -> tuple[NDArray[np.integer], NDArray[np.float32], NDArray[Any]]:
+    ) -> tuple[NDArray[np.integer], Features, NDArray[Any]]:
         groups: NDArray[Any] = np.zeros(len(X), dtype=np.int64)
         if self.rule.reads_group or self.inputs.predicts == "decoupled":
             groups = self.inputs.groups(X, sensitive_features)
@@ -486,7 +490,9 @@ class Predictor:
         # In double precision a row's decision does not depend on how many rows are decided with it.
         params: Any = self.params.astype(np.float64)
         rows = self.inputs.rows(X, groups)
-        return groups, rows, self.model.logits(params, rows.astype(np.float64))
+        if isinstance(rows, CodedRows) and reads_codes(self.model):
+            return groups, rows, self.model.logits(params, rows)
+        return groups, rows, self.model.logits(params, dense(rows).astype(np.float64))
 
     def _uniforms(self, X: Any, record_ids: Any) -> NDArray[np.float64]:
         """Return two keyed uniform numbers per row: of its id if there is one, else of what the schema reads of it."""
@@ -496,7 +502,9 @@ class Predictor:
                 "make one with Key.create(path)."
             )
         encoder, name = self.inputs.encoder, self.inputs.schema.id_column
-        codes, numbers = encoder.codes(X), encoder.numbers(X) + np.float32(0)  # 0 and -0 are one number
+        # two bytes a code, however few are enough: a person keeps the decision that an earlier version made
+        codes = encoder.codes(X).astype(np.uint16)
+        numbers = encoder.numbers(X) + np.float32(0)  # 0 and -0 are one number
         content = [
             np.ascontiguousarray(block).view(np.uint8).reshape(len(codes), block.shape[1] * block.dtype.itemsize)
             for block in (codes, numbers)

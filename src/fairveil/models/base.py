@@ -35,10 +35,10 @@ NONE = Known()
 class Model(Protocol):
     """Logits and exact clipped gradient sums of one flat float32 parameter vector.
 
-    A model holds public facts only (sizes, activation); parameters and rows arrive by call. Rows `X` are
-    float32 (B, n_features), everything per class is class-major: logits and `dlogits` are (n_classes, B), one
-    column per record. A trainer forms `dlogits` (the derivative of each record's objective by its logits),
-    the model returns the sum over records of the clipped parameter gradients.
+    A model holds public facts only (sizes, activation); parameters and rows arrive by call. Rows `X` are float32
+    (B, n_features) or, for classes that set `reads_codes`, coded rows. Everything per class is class-major: logits and
+    `dlogits` are (n_classes, B), one column per record. A trainer forms `dlogits` (the derivative of each record's
+    objective by its logits), the model returns the sum over records of the clipped parameter gradients.
 
     Guarantees
     ----------
@@ -63,24 +63,27 @@ class Model(Protocol):
     def initial(self, rng: np.random.Generator) -> Float32Array:
         """Return starting parameters drawn from public coins."""
 
-    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+    def forward(self, params: Float32Array, X: Any) -> tuple[Float32Array, ...]:
         """Return the activations, layer by layer; the last are the logits (n_classes, B)."""
 
-    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
+    def logits(self, params: Float32Array, X: Any) -> Float32Array:
         """Return the logits, class-major (n_classes, B)."""
 
     def shifted(self, params: Float32Array, offsets: NDArray[np.floating]) -> Float32Array:
         """Return parameters whose logits are higher by one offset a class, for every row."""
 
     def clipped_gradient(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE
-    ) -> Float32Array:
-        """Return the sum over records of gradients clipped to `clip_norm`; infinity: the plain sum."""
+        self, params: Float32Array, X: Any, dlogits: Float32Array, bound: Bound, known: Known = NONE
+    ) -> NDArray[np.floating]:
+        """Return the sum over records, in double precision, of gradients clipped to `bound`; infinity clips none."""
 
-    def gradient_norms(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known = NONE
-    ) -> Float32Array:
+    def gradient_norms(self, params: Float32Array, X: Any, dlogits: Float32Array, known: Known = NONE) -> Float32Array:
         """Return each record's gradient norm (B,); infinity where it is not a finite float32."""
+
+
+def reads_codes(model: Model) -> bool:
+    """Say whether a model reads coded rows (its class sets `reads_codes`); all others are passed rows of float32."""
+    return bool(getattr(model, "reads_codes", False))
 
 
 MODEL_KINDS: dict[str, type] = {}

@@ -1,13 +1,14 @@
 """One model for each group, trained side by side: a record moves the parameters of its own group only."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._typing import Float32Array
+from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_number
+from fairveil.data.coded import CodedRows, Features
 from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
@@ -28,6 +29,7 @@ class Decoupled:
     n_features: int = field(init=False, repr=False, compare=False)
     n_classes: int = field(init=False, repr=False, compare=False)
     n_params: int = field(init=False, repr=False, compare=False)
+    reads_codes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number("n_groups", self.n_groups, whole=True)
@@ -39,16 +41,16 @@ class Decoupled:
         """Return the same start for every copy."""
         return np.tile(self.base.initial(rng), self.n_groups)
 
-    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+    def forward(self, params: Float32Array, X: Features) -> tuple[Float32Array, ...]:
         """Return the logits alone: each copy finds its own activations again."""
         return (self.logits(params, X),)
 
     @ignore_float_warnings
-    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
+    def logits(self, params: Float32Array, X: Features) -> Float32Array:
         """Return the logits of each row's own copy, class-major (n_classes, B)."""
-        rows, members = self._members(X)
+        rows, members = self.members(X)
         everyone = [self.base.logits(copy, rows) for copy in params.reshape(self.n_groups, -1)]
-        logits: Float32Array = np.asarray(np.mean(everyone, axis=0, dtype=np.float64), dtype=X.dtype)
+        logits: Float32Array = np.asarray(np.mean(everyone, axis=0, dtype=np.float64), dtype=params.dtype)
         for own, is_member in zip(everyone, members, strict=True):
             np.copyto(logits, own, where=is_member)
         return logits
@@ -58,10 +60,10 @@ class Decoupled:
         return np.concatenate([self.base.shifted(copy, offsets) for copy in params.reshape(self.n_groups, -1)])
 
     def clipped_gradient(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE
-    ) -> Float32Array:
+        self, params: Float32Array, X: Features, dlogits: Float32Array, bound: Bound, known: Known = NONE
+    ) -> Float64Array:
         """Return the sum of clipped gradients, each in its own copy's part."""
-        rows, members = self._members(X)
+        rows, members = self.members(X)
         parts = []
         for copy, is_member in zip(params.reshape(self.n_groups, -1), members, strict=True):
             own = bound[is_member] if isinstance(bound, np.ndarray) else float(bound)
@@ -69,17 +71,19 @@ class Decoupled:
         return np.concatenate(parts)
 
     def gradient_norms(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known = NONE
+        self, params: Float32Array, X: Features, dlogits: Float32Array, known: Known = NONE
     ) -> Float32Array:
         """Return each record's gradient norm (B,), 0 for rows of no group."""
-        rows, members = self._members(X)
+        rows, members = self.members(X)
         norms = np.zeros(len(X), dtype=np.float32)
         for copy, is_member in zip(params.reshape(self.n_groups, -1), members, strict=True):
             norms[is_member] = self.base.gradient_norms(copy, rows[is_member], dlogits[:, is_member])
         return norms
 
-    def _members(self, X: Float32Array) -> tuple[Float32Array, Any]:
+    def members(self, X: Features) -> tuple[Features, Any]:
         """Return the base's columns, and for each copy which rows are its own."""
+        if isinstance(X, CodedRows):
+            return X.without_last_number(), X.last_number == np.arange(self.n_groups)[:, None]
         return np.ascontiguousarray(X[:, :-1]), X[:, -1] == np.arange(self.n_groups)[:, None]
 
 

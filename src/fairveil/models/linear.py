@@ -1,7 +1,4 @@
-"""The linear softmax model, and what every dense layer shares: products by class, and how gradients are clipped.
-
-With two or three classes a general matrix product wastes most of its width: one matrix-vector product per class is up
-to twice as fast, and its result has the shape (n_classes, n_rows) that everything here uses.
+"""The linear softmax model, and how the gradients of every layer are clipped.
 
 Each record's gradient is clipped in float32 without ever being computed by itself. The gradient of a dense layer for
 one record is an outer product of its input and its delta, so its squared norm is `(||input||^2 + 1) * ||delta||^2` (the
@@ -12,26 +9,34 @@ one record is an outer product of its input and its delta, so its squared norm i
   `clip_norm * (1 - (16 + w/8) u)`, about 2e-6 below `clip_norm` for a hundred columns.
 * *Underflow.* Squares below 2^-126 may be lost, so `SQUARE_SLACK`, which is larger than all of them together,
   is added: a norm is never under-estimated.
-* *Sums.* `sum_products` adds up the products of at most 32 rows in float32 and these sums in float64, so that the sum
-  over n rows of one block errs by at most 34 n u clip norms (up to 256 rows: n + 2 instead of 34), whatever the
-  kernel and the order in which it adds.
+* *Sums.* Coded rows are added up in float64. Of dense rows `sum_products` adds up the products of at most 32 rows in
+  float32 and these sums in float64, so that the sum over n rows of one block errs by at most 34 n u clip norms (up to
+  256 rows: n + 2 instead of 34), whatever the kernel and the order in which it adds.
 * *Overflow, NaN, infinity.* A record whose squared norm is not a finite float32 (norm above 1.8e19) adds
   exactly zero: its rows are set to zero before the product, because zero times infinity is NaN.
 """
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._typing import Float32Array
+from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_number
+from fairveil.data.coded import CodedRows, Features
 from fairveil.errors import InvalidParameterError
 from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings, with_higher_biases
-
-FEW_CLASSES = 3
-"""Up to so many classes, one matrix-vector product per class is faster than a matrix product."""
+from fairveil.models.products import (
+    HAS_KERNELS,
+    MOST_CLASSES,
+    class_products,
+    clipped_sum_by_class,
+    squared_norms,
+    sum_by_class,
+    sum_products,
+)
 
 SQUARE_SLACK = np.float32(1e-30)
 """Added to squared norms; see underflow above."""
@@ -40,29 +45,15 @@ SMALLEST_CLIP, LARGEST_CLIP = 1e-18, 1e18
 """Clip norms whose squares are normal numbers of float32."""
 
 
-def multiply_by_class(left: Float32Array, right: Float32Array, out: Float32Array) -> None:
-    """Write `left @ right` to `out`, C-contiguous; `left` has a row for each class."""
-    if len(left) > FEW_CLASSES:
-        np.matmul(left, right, out=out)
-    else:
-        for row, product in zip(left, out, strict=True):
-            np.matmul(row, right, out=product)
+def clip_safety(width: int) -> float:
+    """Return what clip norms are multiplied by, so that they hold after rounding; see rounding above."""
+    return 1.0 - (16.0 + width / 8.0) * 2.0**-24
 
 
-SUM_ROWS, FEW_ROWS = 32, 256
-"""Products of so many rows are added up in float32; a block of few rows in all is added up at once."""
-
-
-def sum_products(left: Float32Array, right: Float32Array, out: Float32Array) -> None:
-    """Write `left @ right`, a sum over rows, to `out`; `left` is (width, n_rows), `right` is (n_rows, width)."""
-    n_rows = len(right)
-    if n_rows <= FEW_ROWS:
-        multiply_by_class(left, right, out)
-        return
-    whole = n_rows - n_rows % SUM_ROWS
-    chunks = left[:, :whole].reshape(len(left), -1, SUM_ROWS).transpose(1, 0, 2)
-    sums = np.matmul(chunks, right[:whole].reshape(-1, SUM_ROWS, right.shape[1]))
-    out[...] = np.add.reduce(sums, axis=0, dtype=np.float64) + left[:, whole:] @ right[whole:]
+def check_clip_norm(clip_norm: Bound) -> None:
+    """Refuse a clip norm whose square is no normal number of float32."""
+    if not isinstance(clip_norm, np.ndarray) and not clip_norm >= SMALLEST_CLIP:
+        raise InvalidParameterError(f"Expected clip_norm >= {SMALLEST_CLIP}, got {clip_norm!r}.")
 
 
 def clip_factors(squares: Float32Array, clip_norm: Bound, width: int) -> tuple[Float32Array, NDArray[np.bool_] | None]:
@@ -71,15 +62,14 @@ def clip_factors(squares: Float32Array, clip_norm: Bound, width: int) -> tuple[F
     `squares` holds the squared norms and is overwritten; `width` is the number of squares in the longest sum. With a
     clip norm per record, one that is NaN or too small for float32 counts as 0: the record adds nothing.
     """
-    safety = 1.0 - (16.0 + width / 8.0) * 2.0**-24
+    safety = clip_safety(width)
+    check_clip_norm(clip_norm)
     bound: np.float32 | Float32Array
     if isinstance(clip_norm, np.ndarray):
         bounds = np.minimum(clip_norm, LARGEST_CLIP) * safety
         bound = np.where(clip_norm >= SMALLEST_CLIP, bounds, 0.0).astype(np.float32)
-    elif clip_norm >= SMALLEST_CLIP:
-        bound = np.float32(min(clip_norm, LARGEST_CLIP) * safety)
     else:
-        raise InvalidParameterError(f"Expected clip_norm >= {SMALLEST_CLIP}, got {clip_norm!r}.")
+        bound = np.float32(min(clip_norm, LARGEST_CLIP) * safety)
     # The dot product is the cheapest test; it may overflow early, then the slow way finds nothing to set to zero.
     broken = None if math.isfinite(squares.dot(squares)) else ~np.isfinite(squares)
     norms = np.sqrt(squares, out=squares)
@@ -107,6 +97,7 @@ class LinearSoftmax:
     n_classes: int = 2
     bias: bool = True
     n_params: int = field(init=False, repr=False, compare=False)
+    reads_codes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number("n_features", self.n_features, whole=True)
@@ -129,17 +120,13 @@ class LinearSoftmax:
         """Return zeros: the problem is convex, the start carries no information."""
         return np.zeros(self.n_params, dtype=np.float32)
 
-    @ignore_float_warnings
-    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+    def forward(self, params: Float32Array, X: Features) -> tuple[Float32Array, ...]:
         """Return the logits alone, shape (n_classes, n_rows): a linear model has no hidden activations."""
         n_weights = self.n_classes * self.n_features
-        scores = np.empty((self.n_classes, len(X)), dtype=np.result_type(params, X))
-        multiply_by_class(params[:n_weights].reshape(self.n_classes, self.n_features), X.T, scores)
-        if self.bias:
-            scores += params[n_weights:, None]
-        return (scores,)
+        weights = params[:n_weights].reshape(self.n_classes, self.n_features)
+        return (class_products(weights, params[n_weights:] if self.bias else None, X),)
 
-    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
+    def logits(self, params: Float32Array, X: Features) -> Float32Array:
         """Return the logits, shape (n_classes, n_rows)."""
         return self.forward(params, X)[0]
 
@@ -149,21 +136,33 @@ class LinearSoftmax:
             raise InvalidParameterError("Expected a model with biases to shift, got one without.")
         return with_higher_biases(params, offsets)
 
-    @ignore_float_warnings
     def clipped_gradient(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE
-    ) -> Float32Array:
+        self, params: Float32Array, X: Features, dlogits: Float32Array, bound: Bound, known: Known = NONE
+    ) -> Float64Array:
         """Return the sum over records of `dlogits_i (x) [x_i, 1]`, each clipped to `bound`."""
-        n_weights = self.n_classes * self.n_features
+        # The squares of a column of dlogits are added one by one, not in four lanes.
+        width = self.n_features + 4 * self.n_classes
+        if isinstance(X, CodedRows) and HAS_KERNELS and self.n_classes <= MOST_CLASSES:
+            check_clip_norm(bound)
+            return clipped_sum_by_class(dlogits, X, bound, clip_safety(width), self.bias)
+        return self._clipped_in_numpy(X, dlogits, bound, width, known)
+
+    @ignore_float_warnings
+    def _clipped_in_numpy(
+        self, X: Features, dlogits: Float32Array, bound: Bound, width: int, known: Known
+    ) -> Float64Array:
         if isinstance(bound, np.ndarray) or bound != math.inf:
-            # The squares of a column of dlogits are added one by one, not in four lanes.
-            width = self.n_features + 4 * self.n_classes
             factors, broken = clip_factors(self._squares(X, dlogits, known.row_norms), bound, width)
             dlogits = dlogits * factors
             if broken is not None:
                 zero = np.float32(0)
-                X, dlogits = np.where(broken[:, None], zero, X), np.where(broken, zero, dlogits)
-        gradient = np.empty(self.n_params, dtype=np.float32)
+                dlogits = np.where(broken, zero, dlogits)
+                if not isinstance(X, CodedRows):  # coded rows are always finite
+                    X = np.where(broken[:, None], zero, X)
+        if isinstance(X, CodedRows):
+            return sum_by_class(dlogits, X, self.bias)
+        n_weights = self.n_classes * self.n_features
+        gradient = np.empty(self.n_params)
         sum_products(dlogits, X, gradient[:n_weights].reshape(self.n_classes, self.n_features))
         if self.bias:
             gradient[n_weights:] = np.add.reduce(dlogits, axis=1, dtype=np.float64)
@@ -171,15 +170,15 @@ class LinearSoftmax:
 
     @ignore_float_warnings
     def gradient_norms(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known = NONE
+        self, params: Float32Array, X: Features, dlogits: Float32Array, known: Known = NONE
     ) -> Float32Array:
         """Return each record's gradient norm, shape (n_rows,); infinity where it is not a finite float32."""
         norms = np.sqrt(self._squares(X, dlogits, known.row_norms))
         return np.where(np.isnan(norms), np.float32(np.inf), norms)
 
-    def _squares(self, X: Float32Array, dlogits: Float32Array, row_norms: Float32Array | None) -> Float32Array:
+    def _squares(self, X: Features, dlogits: Float32Array, row_norms: Float32Array | None) -> Float32Array:
         """Return the squared norm of each record's gradient: (||x||^2 + 1) ||dlogits||^2."""
-        squares = np.einsum("ij,ij->i", X, X) if row_norms is None else row_norms * row_norms
+        squares = squared_norms(X) if row_norms is None else row_norms * row_norms
         squares += np.float32(1) if self.bias else SQUARE_SLACK
         deltas = np.add.reduce(dlogits * dlogits, axis=0)
         deltas += SQUARE_SLACK

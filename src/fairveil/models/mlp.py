@@ -3,16 +3,29 @@
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._typing import Float32Array
+from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_number
+from fairveil.data.coded import CodedRows, Features
 from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings, with_higher_biases
-from fairveil.models.linear import SQUARE_SLACK, clip_factors, multiply_by_class, sum_products
+from fairveil.models.linear import SQUARE_SLACK, check_clip_norm, clip_factors, clip_safety
+from fairveil.models.products import (
+    class_products,
+    clipped_network_sum,
+    hidden_products,
+    is_compiled,
+    network_units,
+    squared_norms,
+    sum_by_class,
+    sum_outer,
+    sum_products,
+)
 
-Layer = tuple[Float32Array, Float32Array]
+Layer = tuple[NDArray[Any], NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,8 @@ class Perceptron:
     activation: str = "relu"
     n_params: int = field(init=False, repr=False, compare=False)
     _shapes: tuple[tuple[int, int, int], ...] = field(init=False, repr=False, compare=False)
+    _sizes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    reads_codes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number("n_features", self.n_features, whole=True)
@@ -43,6 +58,7 @@ class Perceptron:
         object.__setattr__(self, "hidden", tuple(check_number("hidden", width, whole=True) for width in self.hidden))
         check_choice("activation", self.activation, ("relu", "tanh"))
         sizes = (self.n_features, *self.hidden)
+        object.__setattr__(self, "_sizes", (*sizes, self.n_classes))
         inner = tuple((n_in, n_out, n_out) for n_in, n_out in pairwise(sizes))
         shapes = (*inner, (self.n_classes, sizes[-1], self.n_classes))
         object.__setattr__(self, "_shapes", shapes)
@@ -61,26 +77,24 @@ class Perceptron:
         return params
 
     @ignore_float_warnings
-    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+    def forward(self, params: Float32Array, X: Features) -> tuple[Float32Array, ...]:
         """Return the hidden activations (n_rows, width) in order, then the logits (n_classes, n_rows)."""
+        if self.activation == "relu" and isinstance(X, CodedRows) and is_compiled(X, params, self._sizes):
+            return network_units(X, params, self._sizes)
         *inner, (class_weights, class_biases) = self.layers(params)
-        activations = []
-        rows = X
+        activations: list[Float32Array] = []
+        rows: Any = X
         for weights, biases in inner:
-            rows = rows @ weights
-            rows += biases
+            rows = hidden_products(rows, weights, biases)
             if self.activation == "tanh":
                 np.tanh(rows, out=rows)
             else:
                 # A vector of zeros takes the vectorized loop, which a scalar zero does not.
                 np.maximum(rows, np.zeros_like(biases), out=rows)
             activations.append(rows)
-        scores = np.empty((self.n_classes, len(X)), dtype=np.result_type(params, X))
-        multiply_by_class(class_weights, rows.T, scores)
-        scores += class_biases[:, None]
-        return (*activations, scores)
+        return (*activations, class_products(class_weights, class_biases, rows))
 
-    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
+    def logits(self, params: Float32Array, X: Features) -> Float32Array:
         """Return the logits, class-major (n_classes, B)."""
         return self.forward(params, X)[-1]
 
@@ -90,40 +104,48 @@ class Perceptron:
 
     @ignore_float_warnings
     def clipped_gradient(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE
-    ) -> Float32Array:
+        self, params: Float32Array, X: Features, dlogits: Float32Array, bound: Bound, known: Known = NONE
+    ) -> Float64Array:
         """Return the sum over records of back-propagated `dlogits_i`, clipped over all layers at once."""
+        # The squares of a column of dlogits are added one by one, not in four lanes.
+        widths = [n_in + n_out for n_in, n_out, _ in self._shapes[:-1]]
+        width = max([*widths, self._shapes[-1][1] + 4 * self.n_classes]) + 4 * len(self._shapes)
+        if self.activation == "relu" and isinstance(X, CodedRows) and is_compiled(X, params, self._sizes):
+            check_clip_norm(bound)
+            units = (known.activations or self.forward(params, X))[:-1]
+            return clipped_network_sum(X, params, self._sizes, units, dlogits, bound, clip_safety(width))
         inputs, deltas = self._backward(params, X, dlogits, known)
         if isinstance(bound, np.ndarray) or bound != math.inf:
-            # The squares of a column of dlogits are added one by one, not in four lanes.
-            widths = [n_in + n_out for n_in, n_out, _ in self._shapes[:-1]]
-            width = max([*widths, self._shapes[-1][1] + 4 * self.n_classes]) + 4 * len(self._shapes)
             factors, broken = clip_factors(self._squares(inputs, deltas, known.row_norms), bound, width)
             for hidden in deltas[:-1]:
                 np.multiply(hidden, factors[:, None], out=hidden)
             deltas[-1] = deltas[-1] * factors  # a copy: the caller's own
             if broken is not None:
                 zero, is_row = np.float32(0), broken[:, None]
-                inputs = [np.where(is_row, zero, rows) for rows in inputs]
+                # coded rows are always finite
+                inputs = [rows if isinstance(rows, CodedRows) else np.where(is_row, zero, rows) for rows in inputs]
                 deltas = [*(np.where(is_row, zero, d) for d in deltas[:-1]), np.where(broken, zero, deltas[-1])]
-        gradient = np.empty(self.n_params, dtype=np.float32)
+        gradient = np.empty(self.n_params)
         *inner, (class_weights, class_biases) = self.layers(gradient)
         for (weights, biases), rows, delta in zip(inner, inputs, deltas, strict=False):
-            sum_products(rows.T, delta, weights)
+            sum_outer(rows, delta, weights)
             biases[...] = np.add.reduce(delta, axis=0, dtype=np.float64)
-        sum_products(deltas[-1], inputs[-1], class_weights)
+        if isinstance(inputs[-1], CodedRows):  # no hidden layer
+            class_weights[:] = sum_by_class(deltas[-1], inputs[-1], False).reshape(class_weights.shape)
+        else:
+            sum_products(deltas[-1], inputs[-1], class_weights)
         class_biases[...] = np.add.reduce(deltas[-1], axis=1, dtype=np.float64)
         return gradient
 
     @ignore_float_warnings
     def gradient_norms(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known = NONE
+        self, params: Float32Array, X: Features, dlogits: Float32Array, known: Known = NONE
     ) -> Float32Array:
         """Return each record's gradient norm over all layers, shape (n_rows,); infinity where not finite."""
         norms = np.sqrt(self._squares(*self._backward(params, X, dlogits, known), known.row_norms))
         return np.where(np.isnan(norms), np.float32(np.inf), norms)
 
-    def layers(self, params: Float32Array) -> list[Layer]:
+    def layers(self, params: NDArray[Any]) -> list[Layer]:
         """Return weights and biases of each layer; weights are (inputs, outputs), of classes (classes, inputs)."""
         layers = []
         start = 0
@@ -134,8 +156,8 @@ class Perceptron:
         return layers
 
     def _backward(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known
-    ) -> tuple[list[Float32Array], list[Float32Array]]:
+        self, params: Float32Array, X: Features, dlogits: Float32Array, known: Known
+    ) -> tuple[list[Any], list[Float32Array]]:
         """Return each layer's inputs and deltas, in order; the last deltas are `dlogits`, (n_classes, n_rows)."""
         inner = (known.activations or self.forward(params, X))[:-1]
         layers, deltas = self.layers(params), [dlogits]
@@ -151,11 +173,9 @@ class Perceptron:
             deltas.insert(0, delta)
         return [X, *inner], deltas
 
-    def _squares(
-        self, inputs: list[Float32Array], deltas: list[Float32Array], row_norms: Float32Array | None
-    ) -> Float32Array:
+    def _squares(self, inputs: list[Any], deltas: list[Float32Array], row_norms: Float32Array | None) -> Float32Array:
         """Return the squared norm of each record's gradient: the sum over layers of (||input||^2 + 1) ||delta||^2."""
-        first = np.einsum("ij,ij->i", inputs[0], inputs[0]) if row_norms is None else row_norms * row_norms
+        first = squared_norms(inputs[0]) if row_norms is None else row_norms * row_norms
         by_input = [first, *(np.einsum("ij,ij->i", rows, rows) for rows in inputs[1:])]
         by_delta = [*(np.einsum("ij,ij->i", d, d) for d in deltas[:-1]), np.add.reduce(deltas[-1] * deltas[-1], axis=0)]
         total = np.zeros_like(first)

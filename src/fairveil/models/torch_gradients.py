@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
-from fairveil.models.linear import SUM_ROWS
+from fairveil.models.products import SUM_ROWS
 from fairveil.models.torch_trials import load_torch
 
 Call = Callable[[dict[str, Any], Any], Any]

@@ -17,7 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._random import Coins
+from fairveil._typing import Float32Array
+from fairveil.data.coded import Features, dense
 from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.sampling import row_numbers
 
 ATTRIBUTE = "attribute "
 """What the name of a unit of protection begins with if the unit is an attribute, not a whole record or person."""
@@ -41,7 +44,10 @@ class PublicRows:
 
     Attributes
     ----------
+    inputs : CodedRows, or array of float32 of shape (n_rows, n_features)
+        What models read that can read codes.
     X : array of float32, shape (n_rows, n_features)
+        The same, written out.
     y : array of int16, shape (n_rows,)
     persons : array of int64, shape (n_rows,), or None
     n_units : int
@@ -49,10 +55,16 @@ class PublicRows:
     """
 
     def __init__(self, records: MemoryRecords) -> None:
-        self.X = records.X
-        self.y = records.y
-        self.persons = records.persons
+        rows = slice(None) if records.rows is None else records.rows
+        self.inputs: Features = records.X if records.rows is None else records.X[rows]
+        self.y = records.y[rows]
+        self.persons = None if records.persons is None else records.persons[rows]
         self.n_units = records.n_units
+
+    @cached_property
+    def X(self) -> Float32Array:
+        """The inputs, written out."""
+        return dense(self.inputs)
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
@@ -103,7 +115,8 @@ class AttributeRecords:
     def secret(self) -> MemoryRecords:
         """The records whose attribute is known: one of them more or less is what must not show."""
         records = self.records
-        return MemoryRecords.keeping(records.X, records.y, records.groups, records.persons, records.groups >= 0)
+        groups = records.groups if records.rows is None else records.groups[records.rows]
+        return records._of_rows(row_numbers(groups >= 0))
 
     def split(self, shares: Mapping[str, float], coins: Coins) -> dict[str, "AttributeRecords"]:
         """Return disjoint subsets; which unit fell into which is no secret, since features and labels show it."""

@@ -27,6 +27,7 @@ from fairveil.accounting.events import (
     LaplaceRelease,
 )
 from fairveil.errors import InvalidParameterError
+from fairveil.models.products import HAS_KERNELS, _kernels
 from fairveil.privacy.probes import check_noise
 
 Total = NDArray[np.floating] | NDArray[np.integer]
@@ -58,9 +59,13 @@ def _add_on_grid(total: Total, scale: float, draw: Callable[[int], NDArray[np.fl
     """Return `total` plus `scale` times as many drawn numbers, rounded to the grid of the scale."""
     if scale == 0:
         return total.astype(np.float64)
+    grid = math.ldexp(1.0, math.frexp(scale)[1] - 1 - GRID_BITS)
+    if HAS_KERNELS and total.ndim == 1 and total.dtype == np.float64:
+        noisy = np.empty(total.size)
+        _kernels.add_on_grid(total, draw(total.size), scale, grid, noisy)
+        return noisy
     noise = draw(total.size).reshape(total.shape) * scale
     noise += total
-    grid = math.ldexp(1.0, math.frexp(scale)[1] - 1 - GRID_BITS)
     noise *= 1 / grid  # exact: the grid is a power of two
     np.rint(noise, out=noise)
     noise *= grid

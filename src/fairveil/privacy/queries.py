@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from fairveil._typing import Float32Array, Float64Array
+from fairveil.data.coded import CodedRows, Features, joined
 from fairveil.errors import UnplannedReleaseError
 from fairveil.models.base import Bound, Known, Model
 from fairveil.models.last_layer import LayeredModel, last_inputs, margin_weights, positive_probability
@@ -187,11 +188,13 @@ class GradientSum(Query, OfModel):
     def total(self, rows: Rows, bound: Bound, norm: int = 2) -> NDArray[Any]:
         """Return the sum over a block of rows, shape (n_params,)."""
         model, params, activations = self.model, self.params, self.activations(rows)
-        norms = None if isinstance(bound, float) and bound == math.inf else rows.norms
+        # the norms of coded rows follow from their codes
+        is_plain = isinstance(rows.inputs, CodedRows) or (isinstance(bound, float) and bound == math.inf)
+        norms = None if is_plain else rows.norms
         if not isinstance(bound, float):
             bound = bound.take(rows.groups)
         dlogits = self.objective.dlogits(activations[-1], rows)
-        return model.clipped_gradient(params, rows.X, dlogits, bound, Known(activations, norms))
+        return model.clipped_gradient(params, rows.inputs_of(model), dlogits, bound, Known(activations, norms))
 
 
 @row_function
@@ -206,14 +209,12 @@ class GroupGradientSum(GradientSum):
         totals = np.zeros((self.n_groups, len(params)))
         *hidden, logits = self.activations(rows)
         dlogits = self.objective.dlogits(logits, rows)
-        ends = np.searchsorted(rows.groups, np.arange(self.n_groups + 1))
+        ends, X = np.searchsorted(rows.groups, np.arange(self.n_groups + 1)), rows.inputs_of(model)
         for group in np.flatnonzero(np.diff(ends)).tolist():
             own = slice(ends[group], ends[group + 1])
             activations = (*(layer[own] for layer in hidden), logits[:, own])
             norms = None if bound == math.inf else rows.norms[own]
-            totals[group] = model.clipped_gradient(
-                params, rows.X[own], dlogits[:, own], bound, Known(activations, norms)
-            )
+            totals[group] = model.clipped_gradient(params, X[own], dlogits[:, own], bound, Known(activations, norms))
         return totals
 
 
@@ -241,7 +242,8 @@ class Minimizer(Query):
 
     def answer(self, blocks: list[Rows], bound: float, norm: int = 2) -> Float64Array:
         """Return the weights, which one record moves by at most `ridge.sensitivity`."""
-        design = np.concatenate([self.ridge.design(rows.X, rows.norms) for rows in blocks])
+        inputs = joined([rows.inputs for rows in blocks])
+        design = self.ridge.design(inputs, np.concatenate([rows.norms for rows in blocks]))
         return minimize_loss(self.ridge, design, np.concatenate([rows.y for rows in blocks]))
 
 
@@ -254,7 +256,7 @@ class Decision(Code, OfModel):
 
     def codes_of(self, rows: Rows, n_labels: int) -> tuple[NDArray[Any], int]:
         if self.is_row_stable:
-            logits: NDArray[np.floating] = row_stable_logits(self.model, self.params, rows.X)
+            logits: NDArray[np.floating] = row_stable_logits(self.model, self.params, rows.inputs_of(self.model))
         else:
             logits = rows.forward(self.model, self.params)[-1]
         if self.rule is not None:
@@ -312,7 +314,7 @@ class GradientNorm(Values, OfModel):
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
         model, params, activations = self.model, self.params, rows.forward(self.model, self.params)
         dlogits = self.objective.dlogits(activations[-1], rows)
-        norms = model.gradient_norms(params, rows.X, dlogits, Known(activations, rows.norms))
+        norms = model.gradient_norms(params, rows.inputs_of(model), dlogits, Known(activations, rows.norms))
         return norms[None]
 
 
@@ -323,10 +325,11 @@ class DecisionGradientNorm(Values, OfModel):
     sharpness: float
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
-        norms = [self.norms_of(rows.X[row : row + 1]) for row in range(len(rows))]
+        X = rows.inputs_of(self.model)
+        norms = [self.norms_of(X[row : row + 1]) for row in range(len(rows))]
         return np.concatenate([np.zeros(0, np.float32), *norms])[None]
 
-    def norms_of(self, X: Float32Array) -> Float32Array:
+    def norms_of(self, X: Features) -> Float32Array:
         """Return the norms of all rows of `X` at once, shape (n_rows,)."""
         activations = self.model.forward(self.params, X)
         logits, norms = activations[-1], np.zeros(len(X), dtype=np.float32)
@@ -417,7 +420,7 @@ class NoisyMarginRate(Values, OfModel):
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
         if self.is_row_stable:
-            inputs = row_stable_inputs(self.model, self.params, rows.X)
+            inputs = row_stable_inputs(self.model, self.params, rows.inputs_of(self.model))
         else:
             inputs = last_inputs(self.model, rows.forward(self.model, self.params), rows.X)
         weights = margin_weights(self.model, self.params)
@@ -437,7 +440,7 @@ class SeveralDecisions(Values):
     is_mean: bool = False
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
-        logits = (row_stable_logits(self.model, params, rows.X) for params in self.several)
+        logits = (row_stable_logits(self.model, params, rows.inputs_of(self.model)) for params in self.several)
         decided = np.array([pair[1] > pair[0] for pair in logits])
         if self.is_mean:
             return (np.mean(decided, axis=0) - 0.5)[None].astype(np.float32)
@@ -459,7 +462,7 @@ class DecisionGradient(Values, OfModel):
     constant: float
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
-        slopes = self.slopes_of(row_stable_logits(self.model, self.params, rows.X))
+        slopes = self.slopes_of(row_stable_logits(self.model, self.params, rows.inputs_of(self.model)))
         return (self.basis_of(rows.X) * slopes[:, None]).T.astype(np.float32)
 
     def basis_of(self, X: Float32Array) -> Float64Array:

@@ -1,4 +1,4 @@
-"""Records in memory: where the encoded rows of people are kept, how batches are drawn, and what a query sees of them.
+"""Records: where the encoded rows of people are kept, how batches are drawn, and what a query sees of them.
 
 A *unit* is a record, or a person when the schema names an id column. Each unit is assigned to a subset and drawn into a
 Poisson batch by its own independent secret coin. A drawn person is represented by one of their rows, selected by a
@@ -9,8 +9,8 @@ partial sum that it is added to. So units are kept in a secret random order, and
 determines its block: adding or removing one unit changes one block and leaves all others unchanged, bit for bit.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
@@ -20,46 +20,51 @@ from numpy.typing import NDArray
 
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
-from fairveil._validation import check_number
-from fairveil.errors import BadStructureError, InvalidParameterError, UnplannedReleaseError
-from fairveil.models.base import Model, ignore_float_warnings
+from fairveil.data.coded import CodedRows, Features, dense
+from fairveil.errors import BadStructureError, UnplannedReleaseError
+from fairveil.models.base import Model, ignore_float_warnings, reads_codes
 from fairveil.models.row_stable import row_stable_forward
+from fairveil.privacy.sampling import Index, assign_subsets, poisson_batches, poisson_draws, row_numbers
 
-A = TypeVar("A", bound=NDArray[Any])
-Index = NDArray[np.int64]
+T = TypeVar("T")
 
-BLOCK_STEPS, BLOCK_HITS = 32, 2**18
-"""Coins of at most so many steps, and for about so many drawn units, are tossed at once."""
+MOST_JOINT = 2**22
+"""Of tables of up to so many rows, pairs of group and label are kept as one number each: 32 MB."""
 
 NOT_ONE_ANSWER = "Expected a query to answer each row once, got more or fewer answers."
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryRecords:
-    """Encoded rows in memory, one or several of each unit of privacy.
+    """Encoded rows, one or several of each unit of privacy: a table, and which of its rows these records are.
+
+    The table is in memory or mapped from files, and is never copied: subsets and the secret order hold row numbers.
 
     Parameters
     ----------
-    X : array of float32, shape (n_rows, n_features)
-    y : array of int16, shape (n_rows,)
+    X : CodedRows, or array of float32 of shape (n_table, n_features)
+    y : array of int16, shape (n_table,)
         Class codes, none negative (see `keeping`).
-    groups : array of int16, shape (n_rows,)
+    groups : array of int16, shape (n_table,)
         Group codes; -1 for rows of no group.
-    persons : array of int64, shape (n_rows,), optional
+    persons : array of int64, shape (n_table,), optional
         Person codes; if provided, the unit of privacy is the person, else the record.
-    keys : array of float64, shape (n_rows,), optional
+    rows : array of row numbers, optional
+        The rows of the table, in this order; all of them by default.
+    keys : array of float64, of the length of `rows`, optional
         The secret key in [0, 1) of each row's unit, ascending (see `arranged`).
     coins : Coins, optional
         Source of the uniform numbers of arranged records.
     """
 
-    X: Float32Array
+    X: Features
     y: NDArray[np.int16]
     groups: NDArray[np.int16]
     persons: NDArray[np.int64] | None = None
+    rows: NDArray[np.integer] | None = None
     keys: NDArray[np.float64] | None = None
     coins: Coins | None = None
-    joints: dict[int, Index] = field(default_factory=dict, init=False)
+    _joints: dict[int, Index] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         lengths = {len(self.X), len(self.y), len(self.groups)}
@@ -68,34 +73,66 @@ class MemoryRecords:
 
     @classmethod
     def keeping(
-        cls, X: Float32Array, y: NDArray, groups: NDArray, persons: NDArray | None, keep: NDArray[np.bool_]
+        cls, X: Features, y: NDArray, groups: NDArray, persons: NDArray | None, keep: NDArray[np.bool_]
     ) -> "MemoryRecords":
         """Return the records whose row is kept and whose label is known; the others contribute nothing."""
-        return cls(X, y, groups, persons)._of_rows(np.flatnonzero(keep & (y >= 0)))
+        return cls(X, y, groups, persons)._of_rows(row_numbers(keep & (y >= 0)))
 
     def _of_rows(
-        self, rows: Index, keys: NDArray[np.float64] | None = None, coins: Coins | None = None
+        self, places: NDArray[np.integer], keys: NDArray[np.float64] | None = None, coins: Coins | None = None
     ) -> "MemoryRecords":
-        persons = None if self.persons is None else self.persons[rows]
-        return MemoryRecords(self.X[rows], self.y[rows], self.groups[rows], persons, keys, coins)
+        """Return the records at these places among these."""
+        rows = places if self.rows is None else self.rows[places]
+        return replace(self, rows=rows, keys=keys, coins=coins)
+
+    def __len__(self) -> int:
+        return len(self.y) if self.rows is None else len(self.rows)
+
+    def rows_at(self, places: NDArray[np.integer]) -> Index:
+        """Return the row numbers in the table of the rows at these places."""
+        rows = places if self.rows is None else self.rows.take(places, mode="clip")
+        return rows.astype(np.int64, copy=False)
+
+    def joint_at(self, rows: Index, n_labels: int) -> Index:
+        """Return group code * n_labels + label of these rows of the table."""
+        if len(self.y) > MOST_JOINT:
+            return self.groups.take(rows).astype(np.int64) * n_labels + self.y.take(rows)
+        if n_labels not in self._joints:  # computed once for all batches
+            self._joints[n_labels] = self.groups.astype(np.int64) * n_labels + self.y
+        return self._joints[n_labels].take(rows, mode="clip")
+
+    def gathered(self) -> "MemoryRecords":
+        """Return the same records as a table of their own."""
+        if self.rows is None:
+            return self
+        persons = None if self.persons is None else self.persons[self.rows]
+        X = self.X[self.rows].gathered() if isinstance(self.X, CodedRows) else self.X[self.rows]
+        own = MemoryRecords(X, self.y[self.rows], self.groups[self.rows], persons)
+        return replace(own, keys=self.keys, coins=self.coins)
 
     @cached_property
     def norms(self) -> Float32Array:
-        """The Euclidean norm of each row's input."""
-        return np.sqrt(np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)).astype(np.float32)
+        """The Euclidean norm of each dense row of the table."""
+        X = dense(self.X)
+        return np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64)).astype(np.float32)
 
     @cached_property
     def uniforms(self) -> NDArray[np.floating]:
         """Two independent secret numbers in [0, 1) of each row's unit, shape (2, n_rows); 1/2 if not arranged."""
         if self.keys is None or self.coins is None:
-            return np.full((2, len(self.y)), 0.5)
+            return np.full((2, len(self)), 0.5)
+        if self.persons is None:
+            return self.coins.generator.random((2, len(self)), dtype=np.float32)
         units = np.cumsum(np.diff(self.keys, prepend=-1.0) > 0) - 1  # rows of one unit share its key
         drawn = self.coins.generator.random((2, int(units[-1]) + 1 if len(units) else 0), dtype=np.float32)
         return drawn.take(units, axis=1)
 
     @cached_property
     def _by_person(self) -> "Persons":
-        return Persons.of_codes(np.arange(len(self.y)) if self.persons is None else self.persons)
+        """The places of each person's rows."""
+        if self.persons is None:
+            return Persons.of_codes(np.arange(len(self)))
+        return Persons.of_codes(self.persons if self.rows is None else self.persons[self.rows])
 
     @property
     def n_features(self) -> int:
@@ -105,7 +142,7 @@ class MemoryRecords:
     @property
     def n_units(self) -> int:
         """The number of units of privacy: of persons, or of rows."""
-        return len(self.y) if self.persons is None else len(self._by_person.sizes)
+        return len(self) if self.persons is None else len(self._by_person.sizes)
 
     def __repr__(self) -> str:
         return "MemoryRecords(<private>)"
@@ -115,20 +152,25 @@ class MemoryRecords:
         subsets = assign_subsets(self.n_units, shares, coins)
         if self.persons is not None:
             subsets = {name: self._by_person.rows_of(units) for name, units in subsets.items()}
-        return {name: self._of_rows(rows) for name, rows in subsets.items()}
+        return {name: self._of_rows(places) for name, places in subsets.items()}
 
     def arranged(self, coins: Coins) -> "MemoryRecords":
-        """Return the same records in the order of fresh secret keys, one key for each unit."""
-        n_units = self.n_units
-        keys = coins.generator.random(n_units)
-        order = np.argsort(keys)
+        """Return the same records in the order of fresh secret keys, one key for each unit.
+
+        Sorted keys and a random order of the units are drawn apart, which has the same law as sorting units by keys.
+        """
+        order = row_numbers(np.ones(self.n_units, dtype=bool)) if self.rows is None else self.rows.copy()
+        keys = coins.generator.random(self.n_units)
+        keys.sort()
         if self.persons is None:
-            return self._of_rows(order, keys[order], coins)
-        keys = np.repeat(keys[order], self._by_person.sizes[order])
-        return self._of_rows(self._by_person.rows_of(order), keys, coins)
+            coins.generator.shuffle(order)
+            return replace(self, rows=order, keys=keys, coins=coins)
+        persons = coins.generator.permutation(self.n_units)
+        keys = np.repeat(keys, self._by_person.sizes[persons])
+        return self._of_rows(self._by_person.rows_of(persons), keys, coins)
 
     def draw(self, rates: Mapping[int, float], coins: Coins) -> Iterator[Index]:
-        """Yield Poisson batches for ever, as row numbers; `rates` holds a public rate per group (-1: all others).
+        """Yield Poisson batches for ever, as places; `rates` holds a public rate per group (-1: all others).
 
         A person is sampled with the rate of the group of their first row.
         """
@@ -136,7 +178,8 @@ class MemoryRecords:
         if list(rates) == [-1]:
             batches = poisson_draws(self.n_units, rates[-1], coins)
         else:
-            groups = self.groups if persons is None else self.groups[persons.order[persons.starts]]
+            firsts = np.arange(len(self)) if persons is None else persons.order[persons.starts]
+            groups = self.groups[self.rows_at(firsts)]
             others = ~np.isin(groups, [group for group in rates if group != -1])
             strata = [np.flatnonzero(others if group == -1 else groups == group) for group in rates]
             batches = poisson_batches(strata, list(rates.values()), coins)
@@ -160,29 +203,31 @@ class MemoryRecords:
         return query.answer(self.blocks(batch, n_blocks), bound, norm)
 
 
-class Column(Generic[A]):
-    """An array of the records, gathered for the rows of a block when it is first read and kept from then on."""
+class kept(Generic[T]):  # noqa: N801 (used as a decorator)
+    """A property that is computed when it is first read and kept from then on; without a lock, unlike the library's."""
 
-    def __init__(self, axis: int = 0) -> None:
-        self.axis = axis
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute = compute
+        self.__doc__ = compute.__doc__
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, rows: "Rows", owner: type) -> A:
-        gathered = getattr(rows.records, self.name).take(rows.index, axis=self.axis, mode="clip")
-        rows.__dict__[self.name] = gathered  # which Python finds first the next time
-        return gathered
+    def __get__(self, owner: Any, _: Any) -> T:
+        value = self.compute(owner)
+        owner.__dict__[self.compute.__name__] = value  # which Python finds first the next time
+        return value
 
 
 class Rows:
     """A block of private rows as queries see it.
 
-    The outputs of a model and the joint codes are kept as well, because the queries of one batch share them.
+    What a query reads is gathered when it is first read and kept from then on; so are the outputs of a model and the
+    joint codes, because the queries of one batch share them.
 
     Attributes
     ----------
+    inputs : CodedRows, or array of float32 of shape (n_rows, n_features)
+        What models read that can read codes.
     X : array of float32, shape (n_rows, n_features)
+        The same, written out.
     y, groups : arrays of int16, shape (n_rows,)
         Class codes, and group codes (-1 for none).
     norms : array of float32, shape (n_rows,)
@@ -191,27 +236,63 @@ class Rows:
         Two independent secret numbers in [0, 1) for each row, independent of all records.
     """
 
-    X = Column[Float32Array]()
-    y = Column[NDArray[np.int16]]()
-    groups = Column[NDArray[np.int16]]()
-    norms = Column[Float32Array]()
-    uniforms = Column[NDArray[np.floating]](axis=1)
-
-    def __init__(self, records: MemoryRecords, index: Index) -> None:
+    def __init__(self, records: MemoryRecords, places: Index) -> None:
         self.records = records
-        self.index = index
+        self.places = places
         self._forward: tuple[Model, Float32Array, bool, tuple[Float32Array, ...]] | None = None
         self._joint: tuple[int, Index] | None = None
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self.places)
+
+    @kept
+    def index(self) -> Index:
+        """Return the row numbers in the table."""
+        return self.records.rows_at(self.places)
+
+    @kept
+    def inputs(self) -> Features:
+        """Return what models read that can read codes."""
+        X = self.records.X
+        return X.take(self.index) if isinstance(X, CodedRows) else X.take(self.index, axis=0, mode="clip")
+
+    @kept
+    def X(self) -> Float32Array:
+        """Return the inputs, written out."""
+        return dense(self.inputs)
+
+    @kept
+    def y(self) -> NDArray[np.int16]:
+        """Return class codes."""
+        return self.records.y.take(self.index, mode="clip")
+
+    @kept
+    def groups(self) -> NDArray[np.int16]:
+        """Return group codes, -1 for none."""
+        return self.records.groups.take(self.index, mode="clip")
+
+    @kept
+    def norms(self) -> Float32Array:
+        """Return the Euclidean norms of the inputs."""
+        if isinstance(self.inputs, CodedRows):
+            return np.sqrt(self.inputs.squared_norms())
+        return self.records.norms.take(self.index, mode="clip")
+
+    @kept
+    def uniforms(self) -> NDArray[np.floating]:
+        """Return two secret numbers in [0, 1) for each row."""
+        return self.records.uniforms.take(self.places, axis=1, mode="clip")
+
+    def inputs_of(self, model: Model) -> Features:
+        """Return the inputs as this model reads them: codes, or written out."""
+        return self.inputs if reads_codes(model) else self.X
 
     def forward(self, model: Model, params: Float32Array, is_row_stable: bool = False) -> tuple[Float32Array, ...]:
         """Return the model's activations, read-only; they are kept while model and parameters are the same objects."""
         kept = self._forward
         if kept is None or kept[0] is not model or kept[1] is not params or kept[2] != is_row_stable:
             compute = row_stable_forward if is_row_stable else type(model).forward
-            activations = compute(model, params, self.X)
+            activations = compute(model, params, self.inputs_of(model))
             for array in activations:
                 array.setflags(write=False)
             self._forward = kept = (model, params, is_row_stable, activations)
@@ -223,21 +304,18 @@ class Rows:
         It is negative for group code -1, which stands for the last row of a table.
         """
         if self._joint is None or self._joint[0] != n_labels:
-            records = self.records
-            if n_labels not in records.joints:  # computed once for all batches
-                records.joints[n_labels] = records.groups.astype(np.int64) * n_labels + records.y
-            joint = records.joints[n_labels].take(self.index, mode="clip")
+            joint = self.records.joint_at(self.index, n_labels)
             joint.setflags(write=False)
             self._joint = (n_labels, joint)
         return self._joint[1]
 
     def by_group(self) -> "Rows":
         """Return the same rows sorted by group code, in their own order within each group."""
-        return Rows(self.records, self.index.take(np.argsort(self.groups, kind="stable")))
+        return Rows(self.records, self.places.take(np.argsort(self.groups, kind="stable")))
 
 
 Drawn = Index | list[Rows]
-"""The row numbers of a batch, or its blocks where several releases share them."""
+"""The places of a batch, or its blocks where several releases share them."""
 
 
 class Query:
@@ -272,7 +350,7 @@ class Persons:
         _, starts, sizes = np.unique(np.sort(codes), return_index=True, return_counts=True)
         return cls(np.argsort(codes, kind="stable"), starts, sizes)
 
-    def rows_of(self, persons: Index) -> Index:
+    def rows_of(self, persons: NDArray[np.integer]) -> Index:
         """Return all rows of these persons."""
         sizes = self.sizes[persons]
         first = np.repeat(self.starts[persons] - np.cumsum(sizes) + sizes, sizes)
@@ -282,45 +360,3 @@ class Persons:
         """Return one row of each of these persons, selected by a secret coin, in ascending order."""
         selected = (coins.generator.random(len(persons)) * self.sizes[persons]).astype(np.int64)
         return np.sort(self.order[self.starts[persons] + selected])
-
-
-def assign_subsets(n_units: int, shares: Mapping[str, float], coins: Coins) -> dict[str, Index]:
-    """Return the units of each subset; each unit is in subset j with probability `shares[j]`, by its own coin."""
-    bounds = np.cumsum(list(shares.values()))
-    if min(shares.values()) <= 0 or abs(bounds[-1] - 1) > 1e-9:
-        raise InvalidParameterError(f"Expected shares > 0 that add up to 1, got {dict(shares)}.")
-    assigned = np.searchsorted(bounds[:-1], coins.generator.random(n_units), side="right")
-    return {name: np.flatnonzero(assigned == j) for j, name in enumerate(shares)}
-
-
-def poisson_draws(n_units: int, rate: float, coins: Coins) -> Iterator[Index]:
-    """Yield batches for ever: every unit is in every batch with probability `rate`, independently.
-
-    The gaps between drawn units are geometric, so the cost of a draw is that of the batch, not of the data; the units
-    of many steps are numbered consecutively and drawn at once.
-    """
-    check_number("sampling_rate", rate, at_most=1)
-    if rate == 1 or n_units == 0:
-        everyone = np.arange(n_units)
-        while True:
-            yield everyone
-    n_steps = max(1, min(BLOCK_STEPS, int(BLOCK_HITS / (rate * n_units))))
-    edges = n_units * np.arange(n_steps + 1)
-    expected = float(edges[-1] * rate)
-    while True:
-        n_gaps = int(expected + 6 * np.sqrt(expected) + 16)
-        hits = np.cumsum(coins.generator.geometric(rate, n_gaps)) - 1
-        while hits[-1] < edges[-1]:
-            more = np.cumsum(coins.generator.geometric(rate, n_gaps)) + hits[-1]
-            hits = np.concatenate([hits, more])
-        ends = np.searchsorted(hits, edges)
-        for step in range(n_steps):
-            yield hits[ends[step] : ends[step + 1]] - edges[step]
-
-
-def poisson_batches(strata: Sequence[Index], rates: Sequence[float], coins: Coins) -> Iterator[Index]:
-    """Yield batches drawn from disjoint strata of units, each with its own public rate; units ascend."""
-    streams = [poisson_draws(len(units), rate, coins) for units, rate in zip(strata, rates, strict=True)]
-    while True:
-        drawn = [units[next(stream)] for units, stream in zip(strata, streams, strict=True)]
-        yield np.sort(np.concatenate(drawn))

@@ -250,10 +250,10 @@ def test_intersections_and_groups_passed_separately(people, few):
 
 @pytest.mark.parametrize(
     "fitting, most",
-    [(ParityTraining(), 0.05), (UNAWARE, 0.12), (ParityTraining(solver=NoisyDescent()), 0.2)],
+    [(ParityTraining(), 0.05), (UNAWARE, 0.12), (ParityTraining(solver=NoisyDescent()), 0.25)],
 )
 def test_more_than_two_classes(seeded, mixture, fitting, most):
-    """Without a bound the largest gap of a class is .34."""
+    """Without a bound the largest gap of a class is .34; noisy descent has .07 on average, with a spread of .045."""
     clf = parity(mixture, sensitive="s", training=fitting).fit(mixture.X, mixture.y)
     assert class_gap(clf, mixture) < most
     assert clf.score(mixture.X, mixture.y) > 0.42

@@ -1,0 +1,192 @@
+"""Rows as small codes: one-hot features that are never written out.
+
+After the schema a row *is* a handful of codes: 14 columns of Adult are 14 bytes, not 102 decimals. Column c with code v
+has a 1 at feature `first[c] + v`; scaled numbers have features of their own. A model reads its weights at these
+places (`models/products.py`); what needs the features themselves writes them out for a block of rows (`dense`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairveil.errors import BadStructureError
+
+Codes: TypeAlias = "NDArray[Any]"
+"""Arrays of uint8 or uint16."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where codes and numbers stand among the features: public facts, all of it.
+
+    Parameters
+    ----------
+    n_features : int
+    first, n_levels : sequences of int
+        The first feature of each column of codes, and how many codes it has.
+    is_number : sequence of bool
+        Whether code 0 of a column says only that its number is present, so that it has no feature of its own.
+    scaled : sequence of int
+        The feature of each column of numbers.
+
+    Attributes
+    ----------
+    columns : array of int32, shape (3, n_columns)
+        First feature, last code, and whether code 0 has no feature, for each column.
+    constant_square : float or None
+        The squared norm of every row, where it is the same for all rows.
+    """
+
+    n_features: int
+    first: Sequence[int]
+    n_levels: Sequence[int]
+    is_number: Sequence[bool]
+    scaled: Sequence[int]
+    columns: NDArray[np.int32] = field(init=False, repr=False)
+    scaled_places: NDArray[np.int32] = field(init=False, repr=False)
+    constant_square: float | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        last = np.array(self.n_levels, dtype=np.int64) - 1
+        columns = np.stack([np.array(self.first, dtype=np.int64), last, np.array(self.is_number, dtype=np.int64)])
+        scaled = np.array(self.scaled, dtype=np.int32)
+        starts, ends = [*self.first, *scaled.tolist()], [*(columns[0] + last).tolist(), *scaled.tolist()]
+        if min([*starts, *last.tolist()], default=0) < 0 or max(ends, default=0) >= self.n_features:
+            raise BadStructureError("Expected codes and numbers within the features, got others.")
+        object.__setattr__(self, "columns", np.ascontiguousarray(columns, dtype=np.int32))
+        object.__setattr__(self, "scaled_places", scaled)
+        is_constant = not (len(scaled) or any(self.is_number))
+        object.__setattr__(self, "constant_square", float(len(last)) if is_constant else None)
+
+    @property
+    def code_type(self) -> type[np.uint8] | type[np.uint16]:
+        """The smallest type that holds all codes."""
+        return np.uint8 if max(self.n_levels, default=1) <= 256 else np.uint16
+
+    def with_number(self) -> "Layout":
+        """Return the layout with one more column of numbers, whose feature is the last."""
+        return Layout(self.n_features + 1, self.first, self.n_levels, self.is_number, [*self.scaled, self.n_features])
+
+    def without_last_number(self) -> "Layout":
+        """Return the layout that `with_number` extended."""
+        return Layout(self.n_features - 1, self.first, self.n_levels, self.is_number, self.scaled[:-1])
+
+
+@dataclass(frozen=True, eq=False, repr=False)  # rows are private: no print or log shows them
+class CodedRows:
+    """Rows of a table as codes and scaled numbers, or some of them by their row numbers; private.
+
+    Parameters
+    ----------
+    layout : Layout
+    codes : array of uint8 or uint16, shape (n_table, n_columns)
+        In memory, or mapped from a file.
+    numbers : array of float32, shape (n_table, n_scaled)
+        In [-1, 1].
+    index : array of int64, shape (n_rows,), optional
+        The rows of the table that these are; all of them by default. Nothing is copied.
+    """
+
+    layout: Layout
+    codes: Codes
+    numbers: NDArray[np.float32]
+    index: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        n_table, n_columns = self.codes.shape
+        fits = n_columns == self.layout.columns.shape[1] and self.numbers.shape == (n_table, len(self.layout.scaled))
+        if not fits or self.codes.dtype not in (np.uint8, np.uint16) or self.numbers.dtype != np.float32:
+            raise BadStructureError("Expected codes and numbers that fit the layout, got others.")
+
+    def __len__(self) -> int:
+        return len(self.codes) if self.index is None else len(self.index)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the rows if they were written out: (n_rows, n_features)."""
+        return len(self), self.layout.n_features
+
+    def __getitem__(self, rows: Any) -> "CodedRows":
+        """Return some of the rows, by a slice, a mask or row numbers; nothing is copied but row numbers."""
+        index = np.arange(len(self)) if self.index is None else self.index
+        return self._at(np.ascontiguousarray(index[rows], dtype=np.int64))
+
+    def take(self, rows: NDArray[np.integer]) -> "CodedRows":
+        """Return the rows of these numbers, each within the table."""
+        return self._at(rows if self.index is None else self.index.take(rows, mode="clip"))
+
+    def _at(self, index: NDArray[np.integer]) -> "CodedRows":
+        # made at every step: without the checks of the constructor, which hold for all rows alike
+        rows = object.__new__(CodedRows)
+        rows.__dict__.update(layout=self.layout, codes=self.codes, numbers=self.numbers, index=index)
+        return rows
+
+    def gathered(self) -> "CodedRows":
+        """Return the same rows as a table of their own."""
+        if self.index is None:
+            return self
+        codes, numbers = (array.take(self.index, axis=0, mode="clip") for array in (self.codes, self.numbers))
+        return CodedRows(self.layout, codes, numbers)
+
+    def places(self) -> NDArray[np.int32]:
+        """Return the features that are 1, shape (n_rows, n_columns); `n_features` where a code has no feature."""
+        first, last, is_number = self.layout.columns
+        codes = np.minimum(self.gathered().codes, last)
+        return np.where((codes == 0) & (is_number != 0), self.layout.n_features, codes + first).astype(np.int32)
+
+    def squared_norms(self) -> NDArray[np.float32]:
+        """Return the squared Euclidean norm of each row."""
+        if self.layout.constant_square is not None:
+            return np.full(len(self), self.layout.constant_square, dtype=np.float32)
+        own = np.square(self.gathered().numbers, dtype=np.float64).sum(axis=1)
+        return (own + (self.places() < self.layout.n_features).sum(axis=1)).astype(np.float32)
+
+    def dense(self) -> NDArray[np.float32]:
+        """Return the rows written out, shape (n_rows, n_features)."""
+        width = self.layout.n_features + 1  # one more, for codes without a feature
+        rows = np.zeros((len(self), width), dtype=np.float32)
+        starts = np.arange(len(self), dtype=np.intp)[:, None] * width
+        rows.reshape(-1)[starts + self.places()] = 1.0
+        rows[:, self.layout.scaled_places] = self.gathered().numbers
+        return np.ascontiguousarray(rows[:, :-1])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the rows written out, for NumPy."""
+        return self.dense().astype(dtype or np.float32, copy=False)
+
+    def with_number(self, values: NDArray[np.floating]) -> "CodedRows":
+        """Return the rows with one more column of numbers."""
+        own = self.gathered()
+        numbers = np.column_stack([own.numbers, values]).astype(np.float32)
+        return CodedRows(self.layout.with_number(), own.codes, numbers)
+
+    @property
+    def last_number(self) -> NDArray[np.float32]:
+        """The last column of numbers."""
+        last = self.numbers[:, -1]
+        return last if self.index is None else last.take(self.index, mode="clip")
+
+    def without_last_number(self) -> "CodedRows":
+        """Return the rows without their last column of numbers; nothing is copied."""
+        return CodedRows(self.layout.without_last_number(), self.codes, self.numbers[:, :-1], self.index)
+
+
+Features: TypeAlias = "NDArray[np.floating] | CodedRows"
+"""What a model reads: rows of float32, shape (n_rows, n_features), or coded rows."""
+
+
+def dense(X: Features) -> NDArray[Any]:
+    """Return rows written out, shape (n_rows, n_features)."""
+    return X.dense() if isinstance(X, CodedRows) else X
+
+
+def joined(parts: Sequence[Features]) -> Features:
+    """Return several tables of one layout as one."""
+    if isinstance(parts[0], CodedRows):
+        own = [part.gathered() for part in parts if isinstance(part, CodedRows)]
+        codes = np.concatenate([part.codes for part in own])
+        return CodedRows(own[0].layout, codes, np.concatenate([part.numbers for part in own]))
+    return np.concatenate([dense(part) for part in parts])
