@@ -7,7 +7,7 @@ Accuracy and gap are exact, on 30 % of the rows held out (public data, for resea
 headroom were chosen on splits of the training rows only. Memory is measured in new processes, one for each size of
 batch and micro-batch.
 
-    python benchmarks/digits_cnn.py --runs 5 --json
+    python benchmarks/digits_cnn.py --runs 20 --json
 """
 
 import os
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=8.0)
     parser.add_argument("--tolerance", type=float, default=0.1)
     parser.add_argument("--steps", type=int, default=NUMBERS["n_steps"])
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--memory", type=int, nargs=2, help="measure one size in this process")
     parser.add_argument("--no-memory", action="store_true", help="leave the memory out")
     parser.add_argument("--json", action="store_true", help="print the JSON object only")

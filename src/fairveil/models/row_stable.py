@@ -86,7 +86,7 @@ def _(model: Decoupled, params: Float32Array, X: Features) -> Float64Array:
 
 @row_stable_answer.register
 def _(model: TorchModel, params: Float32Array, X: Features) -> Float64Array:
-    return model.forward_alone(params.astype(np.float64), dense(X))[-1].astype(np.float64)
+    return model.forward_alone(params.astype(np.float64), X)[-1].astype(np.float64)
 
 
 @row_stable_answer.register
@@ -127,9 +127,9 @@ def _(model: Perceptron, params: Float32Array, X: Features) -> tuple[Float32Arra
 
 
 @row_stable_activations.register
-def _(model: TorchModel, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+def _(model: TorchModel, params: Float32Array, X: Features) -> tuple[Float32Array, ...]:
     # the empty array asks `clipped_gradient` to differentiate row by row as well
-    return (np.empty((len(X), 0), dtype=np.float32), *model.forward_alone(params, dense(X)))
+    return (np.empty((len(X), 0), dtype=np.float32), *model.forward_alone(params, X))
 
 
 @ignore_float_warnings
@@ -149,7 +149,7 @@ def row_stable_inputs(
 
 def _inputs(model: LinearSoftmax | Perceptron | TorchModel, params: Float32Array, X: Features) -> Float64Array:
     if isinstance(model, TorchModel):
-        return model.forward_alone(params.astype(np.float64), dense(X))[0].T.astype(np.float64)
+        return model.forward_alone(params.astype(np.float64), X)[0].T.astype(np.float64)
     return deque(_layers(model, params, X), maxlen=1)[0]
 
 

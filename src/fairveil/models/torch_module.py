@@ -22,13 +22,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._typing import Float32Array
+from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_number
+from fairveil.data.coded import Features, dense
 from fairveil.errors import InvalidParameterError
 from fairveil.models.base import MODEL_KINDS, NONE, NOT_SAVED, Bound, Known, ignore_float_warnings, with_higher_biases
 from fairveil.models.linear import clip_factors
@@ -102,6 +103,7 @@ class TorchModel:
     _split: SplitModule | None = field(default=None, init=False, repr=False, compare=False)
     _rows: int = field(default=1, init=False, repr=False, compare=False)
     _is_batched: bool = field(default=False, init=False, repr=False, compare=False)
+    reads_codes: ClassVar[bool] = True  # coded rows are written out a micro-batch at a time
 
     def __post_init__(self) -> None:
         shape = tuple(int(check_number("input_shape", size, whole=True)) for size in self.input_shape)
@@ -227,21 +229,21 @@ class TorchModel:
         params[-split.n_classes * (split.n_inputs + 1) :] = 0
         return params
 
-    def forward(self, params: Float32Array, X: Float32Array) -> tuple[Float32Array, ...]:
+    def forward(self, params: Float32Array, X: Features) -> tuple[Float32Array, ...]:
         """Return the inputs of the last layer (n_rows, n_inputs), and the logits (n_classes, n_rows), at `params`.
 
         Rows `X` and parameters of float64 are computed in double precision.
         """
         return self._forward(params, X, self._rows)
 
-    def forward_alone(self, params: NDArray[np.floating], X: NDArray[np.floating]) -> tuple[Float32Array, ...]:
+    def forward_alone(self, params: NDArray[np.floating], X: Features) -> tuple[Float32Array, ...]:
         """Return what `forward` returns at `params`, each row of `X` in a batch of its own, where no row changes it."""
         return self._forward(params, X, 1)
 
     @ignore_float_warnings
     def _forward(self, params: Any, X: Any, size: int) -> tuple[Float32Array, ...]:
         torch, split = load_torch(), self._module()
-        dtype = np.result_type(params, X)
+        dtype = _dtype(params, X)
         weights, biases, hidden = self._parts(torch.from_numpy(np.array(params, dtype=dtype)).to(self.device))
         features = np.empty((len(X), split.n_inputs), dtype=dtype)
         logits = np.empty((split.n_classes, len(X)), dtype=dtype)
@@ -252,7 +254,7 @@ class TorchModel:
                 logits[:, own] = torch.nn.functional.linear(inputs, weights, biases).T.cpu().numpy()
         return features, logits
 
-    def logits(self, params: Float32Array, X: Float32Array) -> Float32Array:
+    def logits(self, params: Float32Array, X: Features) -> Float32Array:
         """Return the logits of rows `X` at `params`, shape (n_classes, n_rows)."""
         return self.forward(params, X)[-1]
 
@@ -262,8 +264,8 @@ class TorchModel:
 
     @ignore_float_warnings
     def clipped_gradient(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, bound: Bound, known: Known = NONE
-    ) -> Float32Array:
+        self, params: Float32Array, X: Features, dlogits: Float32Array, bound: Bound, known: Known = NONE
+    ) -> Float64Array:
         """Return the sum over rows `X` of back-propagated `dlogits` at `params`, each clipped to its `bound`.
 
         Of what is `known`, only whether rows must be computed alone is used (see `row_stable_forward`).
@@ -280,11 +282,11 @@ class TorchModel:
             if broken is not None:
                 kept, factors = gradients.without(broken), np.where(broken, np.float32(0), factors)
             total += kept.weighted_sum(torch.from_numpy(factors).to(self.device), names)
-        return total.float().cpu().numpy()
+        return total.cpu().numpy()
 
     @ignore_float_warnings
     def gradient_norms(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known = NONE
+        self, params: Float32Array, X: Features, dlogits: Float32Array, known: Known = NONE
     ) -> Float32Array:
         """Return the norm of each row's gradient, shape (n_rows,); infinity where it is not finite.
 
@@ -308,7 +310,7 @@ class TorchModel:
         return self._split
 
     def _gradients(
-        self, params: Float32Array, X: Float32Array, dlogits: Float32Array, known: Known
+        self, params: Float32Array, X: Features, dlogits: Float32Array, known: Known
     ) -> Iterator[tuple[slice, RecordGradients]]:
         """Yield the gradients of the records of each micro-batch.
 
@@ -325,17 +327,17 @@ class TorchModel:
             whole, outer = gradients.whole | {bias: pulls}, gradients.outer | {weight: (pulls, features)}
             yield own, RecordGradients(whole, outer)
 
-    def _plain_sum(self, total: Any, params: Float32Array, X: Float32Array, dlogits: Float32Array) -> Float32Array:
+    def _plain_sum(self, total: Any, params: Float32Array, X: Features, dlogits: Float32Array) -> Float64Array:
         """Return the sum of gradients that are not clipped, which needs no gradient of a single record."""
         torch = load_torch()
         for _, hidden, inputs, pulls, deltas in self._passes(params, X, dlogits, self._rows):
             features, sums = summed_gradients(self._call, hidden, inputs, deltas)
             total += torch.cat([*sums.values(), (pulls.T @ features).ravel(), pulls.sum(dim=0)]).double()
-        return total.float().cpu().numpy()
+        return total.cpu().numpy()
 
-    def _passes(self, params: Float32Array, X: Float32Array, dlogits: Float32Array, size: int) -> Iterator[Any]:
+    def _passes(self, params: Float32Array, X: Features, dlogits: Float32Array, size: int) -> Iterator[Any]:
         """Yield for each micro-batch: its rows, the body's parameters, inputs, dlogits and the pull on the body."""
-        torch, dtype = load_torch(), np.result_type(params, X)
+        torch, dtype = load_torch(), _dtype(params, X)
         weights, _, hidden = self._parts(torch.from_numpy(np.array(params, dtype=dtype)).to(self.device))
         for own in slices(len(X), size):
             pulls = torch.from_numpy(np.array(dlogits[:, own].T, dtype=dtype)).to(self.device)
@@ -354,7 +356,7 @@ class TorchModel:
         split = self._module()
         return batched_gradients(self._call, split.body, split.dense, hidden, inputs, deltas)
 
-    def _can_be_batched(self, params: Float32Array, X: Float32Array) -> bool:
+    def _can_be_batched(self, params: Float32Array, X: Features) -> bool:
         """Say whether torch differentiates made-up rows all at once as it does one by one."""
         torch = load_torch()
         _, _, hidden = self._parts(torch.from_numpy(params).to(self.device))
@@ -402,11 +404,16 @@ class TorchModel:
         parts = flat.split([math.prod(shape) for shape in shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
-    def _inputs(self, X: NDArray[np.floating], dtype: Any) -> Any:
+    def _inputs(self, X: Features, dtype: Any) -> Any:
         """Return rows in the shape of the module's inputs, as a tensor of its own memory."""
         stride = self.n_features // math.prod(self.input_shape)
-        rows = np.array(X[:, ::stride], dtype=dtype).reshape(-1, *self.input_shape)
+        rows = np.array(dense(X)[:, ::stride], dtype=dtype).reshape(-1, *self.input_shape)
         return load_torch().from_numpy(rows).to(self.device)
+
+
+def _dtype(params: NDArray[np.floating], X: Features) -> Any:
+    """Return the type to compute in; coded rows are float32 when they are written out."""
+    return np.result_type(params, X.dtype if isinstance(X, np.ndarray) else np.float32)
 
 
 def _is_infinite(bound: Bound) -> bool:
