@@ -299,29 +299,37 @@ typedef struct {
     int clips;
 } Clipping;
 
-static int read_clipping(Views *views, PyObject *const *args, Py_ssize_t n_rows, Clipping *clipping) {
-    Py_buffer *pulls = view_of(views, args[0], 2, 0, "pulls"), *bounds = NULL;
-    if (!pulls)
-        return -1;
+static int read_bounds(Views *views, PyObject *const *args, Py_ssize_t n_rows, Clipping *clipping) {
+    Py_buffer *bounds = NULL;
     double bound = 0.0;
-    clipping->clips = PyObject_IsTrue(args[1]);
-    clipping->safety = PyFloat_AsDouble(args[3]);
-    if (PyFloat_Check(args[2])) {
-        bound = PyFloat_AS_DOUBLE(args[2]);
-    } else if (!(bounds = view_of(views, args[2], 1, 0, "bounds"))) {
+    clipping->clips = PyObject_IsTrue(args[0]);
+    clipping->safety = PyFloat_AsDouble(args[2]);
+    if (PyFloat_Check(args[1])) {
+        bound = PyFloat_AS_DOUBLE(args[1]);
+    } else if (!(bounds = view_of(views, args[1], 1, 0, "bounds"))) {
         return -1;
     }
+    if (clipping->safety <= 0 || (bounds && (!has_type(bounds, 'f', 4) || bounds->shape[0] != n_rows))) {
+        PyErr_SetString(PyExc_ValueError, "Expected one bound, or bounds (n,) of float32.");
+        return -1;
+    }
+    clipping->bounds = bounds ? bounds->buf : NULL;
+    clipping->bound = (float)((bound < LARGEST_CLIP ? bound : LARGEST_CLIP) * clipping->safety);
+    return 0;
+}
+
+static int read_clipping(Views *views, PyObject *const *args, Py_ssize_t n_rows, Clipping *clipping) {
+    Py_buffer *pulls = view_of(views, args[0], 2, 0, "pulls");
+    if (!pulls || read_bounds(views, args + 1, n_rows, clipping) != 0)
+        return -1;
     clipping->n_classes = pulls->shape[0];
     if (!has_type(pulls, 'f', 4) || pulls->shape[1] != n_rows || clipping->n_classes < 1 ||
-        clipping->n_classes > MOST_CLASSES || pulls->strides[0] % 4 || clipping->safety <= 0 ||
-        (bounds && (!has_type(bounds, 'f', 4) || bounds->shape[0] != n_rows))) {
-        PyErr_SetString(PyExc_ValueError, "Expected pulls (k, n) and bounds (n,) of float32.");
+        clipping->n_classes > MOST_CLASSES || pulls->strides[0] % 4) {
+        PyErr_SetString(PyExc_ValueError, "Expected pulls (k, n) of float32.");
         return -1;
     }
     clipping->pulls = pulls->buf;
     clipping->stride = pulls->strides[0] / 4;
-    clipping->bounds = bounds ? bounds->buf : NULL;
-    clipping->bound = (float)((bound < LARGEST_CLIP ? bound : LARGEST_CLIP) * clipping->safety);
     return 0;
 }
 
@@ -1010,6 +1018,102 @@ CLONED static void pulls_of(const float *restrict logits, Py_ssize_t n, const in
     }
 }
 
+/* Forward, loss, clipping and sums of a linear model of two classes in one pass; see class_sums and clipped_sums. */
+CLONED static void clipped_loss_sums_of(const Rows *rows, const double *weights, const int16_t *y,
+                                        const Clipping *clipping, int has_bias, int32_t *places, double *sums) {
+    Py_ssize_t d = rows->n_features, n_columns = rows->n_columns;
+    const Pair biases = ((const Pair *)weights)[d];
+    for (Py_ssize_t begin = 0; begin < rows->n_rows; begin += CHUNK) {
+        Py_ssize_t n = rows->n_rows - begin < CHUNK ? rows->n_rows - begin : CHUNK, counts[CHUNK];
+        float odds[CHUNK] = {0}, labels[CHUNK] = {0}, pulls[CHUNK], squares[CHUNK];
+        for (Py_ssize_t r = 0; r < n; r++) {
+            int32_t *own = places + r * n_columns;
+            counts[r] = places_of(rows, codes_at(rows, begin + r), own);
+            Pair both = biases;
+            for (Py_ssize_t c = 0; c < counts[r]; c++)
+                both += ((const Pair *)weights)[own[c]];
+            double square = (double)counts[r];
+            const float *numbers = rows->n_scaled ? numbers_at(rows, begin + r) : NULL;
+            for (Py_ssize_t s = 0; s < rows->n_scaled; s++) {
+                both += (double)numbers[s] * ((const Pair *)weights)[rows->scaled[s]];
+                square += (double)numbers[s] * numbers[s];
+            }
+            odds[r] = (float)both[0] - (float)both[1];
+            labels[r] = (float)y[begin + r];
+            squares[r] = (float)square;
+        }
+        for (int r = 0; r < CHUNK; r++)
+            pulls[r] = 1.0f / (1.0f + exponential(odds[r])) - labels[r];
+        for (Py_ssize_t r = 0; r < n; r++) {
+            float pull = pulls[r];
+            if (clipping->clips) {
+                float factor = factor_of(squares[r], pull * pull + pull * pull, has_bias ? 1.0f : SQUARE_SLACK,
+                                         bound_of(clipping, begin + r));
+                if (factor == 0.0f)
+                    continue;
+                pull *= factor;
+            }
+            const Pair both = {-(double)pull, pull};
+            const int32_t *own = places + r * n_columns;
+            for (Py_ssize_t c = 0; c < counts[r]; c++)
+                ((Pair *)sums)[own[c]] += both;
+            const float *numbers = rows->n_scaled ? numbers_at(rows, begin + r) : NULL;
+            for (Py_ssize_t s = 0; s < rows->n_scaled; s++)
+                ((Pair *)sums)[rows->scaled[s]] += (double)numbers[s] * both;
+            ((Pair *)sums)[d] += both;
+        }
+    }
+}
+
+/* clipped_loss_sums(codes, index, columns, numbers, scaled, params (2 * d [+ 2],) of float32, y (n,) of int16, clips,
+                     bounds (n,) or float, safety, has_bias, out of float64, of the length of params) */
+static PyObject *clipped_loss_sums(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
+    Views views = {.n_views = 0};
+    Rows rows;
+    Clipping clipping = {.stride = 0};
+    PyObject *result = NULL;
+    double *memory = NULL;
+    if (n_args != 12)
+        return PyErr_Format(PyExc_TypeError, "Expected 12 arguments.");
+    int has_bias = PyObject_IsTrue(args[10]);
+    Py_buffer *params = view_of(&views, args[5], 1, 0, "params");
+    Py_buffer *y = params ? view_of(&views, args[6], 1, 0, "y") : NULL;
+    Py_buffer *out = y ? view_of(&views, args[11], 1, 1, "out") : NULL;
+    if (!out)
+        goto done;
+    Py_ssize_t d = params->shape[0] / 2 - has_bias;
+    if (read_rows(&views, args, d, &rows) != 0 || read_bounds(&views, args + 7, rows.n_rows, &clipping) != 0)
+        goto done;
+    if (!has_type(params, 'f', 4) || params->shape[0] != 2 * (d + has_bias) || d < 1 || !has_type(y, 'i', 2) ||
+        y->shape[0] != rows.n_rows || !has_type(out, 'f', 8) || out->shape[0] != params->shape[0]) {
+        PyErr_SetString(PyExc_ValueError, "Expected params of float32, y of int16, and out of float64 that fit.");
+        goto done;
+    }
+    Py_ssize_t width = 2 * (d + 1);
+    memory = padded(2 * width * sizeof(double) + CHUNK * (rows.n_columns + 1) * sizeof(int32_t));
+    if (!memory)
+        goto done;
+    const float *own = params->buf;
+    for (Py_ssize_t p = 0; p < d; p++)
+        memory[2 * p] = own[p], memory[2 * p + 1] = own[d + p];
+    memory[2 * d] = has_bias ? own[2 * d] : 0.0, memory[2 * d + 1] = has_bias ? own[2 * d + 1] : 0.0;
+    double *sums = memory + width, *gradient = out->buf;
+    memset(sums, 0, width * sizeof(double));
+    Py_BEGIN_ALLOW_THREADS
+    clipped_loss_sums_of(&rows, memory, y->buf, &clipping, has_bias, (int32_t *)(sums + width), sums);
+    for (Py_ssize_t p = 0; p < d; p++)
+        gradient[p] = sums[2 * p], gradient[d + p] = sums[2 * p + 1];
+    if (has_bias)
+        gradient[2 * d] = sums[2 * d], gradient[2 * d + 1] = sums[2 * d + 1];
+    Py_END_ALLOW_THREADS
+    result = Py_None;
+    Py_INCREF(result);
+done:
+    free(memory);
+    release(&views);
+    return result;
+}
+
 /* two_class_pulls(logits (2, n) of float32, y (n,) of int16, tilts (t,) of float32 or None, places (n,) of int64 or
                    None, temperature, out (2, n)): the derivative of the softmax loss by the logits, plus that of
                    tilt * softmax(temperature * logits)[1]; a negative place counts from the end of the tilts */
@@ -1099,6 +1203,7 @@ static PyMethodDef methods[] = {
     {"network_forward", (PyCFunction)(void (*)(void))network_forward, METH_FASTCALL, "Units and logits of a network."},
     {"network_sums", (PyCFunction)(void (*)(void))network_sums, METH_FASTCALL, "Clipped gradient of a network."},
     {"outer_sums", (PyCFunction)(void (*)(void))outer_sums, METH_FASTCALL, "Gradient of the first layer."},
+    {"clipped_loss_sums", (PyCFunction)(void (*)(void))clipped_loss_sums, METH_FASTCALL, "A step of a linear model."},
     {"two_class_pulls", (PyCFunction)(void (*)(void))two_class_pulls, METH_FASTCALL, "Slopes of the loss by logits."},
     {"add_on_grid", (PyCFunction)(void (*)(void))add_on_grid, METH_FASTCALL, "Sums with noise, rounded to a grid."},
     {NULL, NULL, 0, NULL},

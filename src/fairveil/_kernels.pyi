@@ -40,6 +40,21 @@ def network_sums(
     out: Any,
     /,
 ) -> None: ...
+def clipped_loss_sums(
+    codes: Any,
+    index: Any,
+    columns: Any,
+    numbers: Any,
+    scaled: Any,
+    params: Any,
+    y: Any,
+    clips: bool,
+    bounds: Any,
+    safety: float,
+    has_bias: bool,
+    out: Any,
+    /,
+) -> None: ...
 def two_class_pulls(logits: Any, y: Any, tilts: Any, places: Any, temperature: float, out: Any, /) -> None: ...
 def add_on_grid(total: Any, noise: Any, scale: float, grid: float, out: Any, /) -> None: ...
 def outer_sums(codes: Any, index: Any, columns: Any, numbers: Any, scaled: Any, deltas: Any, out: Any, /) -> None: ...

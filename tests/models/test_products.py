@@ -197,6 +197,20 @@ def test_arguments_of_other_types_and_shapes_are_refused(place, value, rng):
 
 
 @KERNELS
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_pass_over_the_rows_gives_what_its_parts_give(X, bias, rng):
+    model = LinearSoftmax(X.shape[1], 2, bias=bias)
+    params, y = params_of(model, rng), rng.integers(0, 2, N).astype(np.int16)
+    for bound in (0.3, 5.0, math.inf, rng.uniform(0.1, 2, N).astype(np.float32)):
+        expected = model.clipped_gradient(params, X, logits_pull(model.logits(params, X), y), bound)
+        np.testing.assert_allclose(model.clipped_loss_gradient(params, X, y, bound), expected, atol=1e-6)
+    assert model.clipped_loss_gradient(params, X.dense(), y, 1.0) is None
+    params[0] = np.nan  # rows with a 1 there add nothing, all others what they did
+    found = model.clipped_loss_gradient(params, X, y, 0.3)
+    assert np.isfinite(found).all() and found.any()
+
+
+@KERNELS
 @pytest.mark.parametrize("temperature", [1.0, 2.5, -1.0])
 def test_slopes_of_two_classes_are_those_of_numpy(temperature, rng):
     logits = (rng.normal(size=(2, 5000)) * np.repeat([1, 10, 60, 1e3, 1e30], 1000)).astype(np.float32)

@@ -32,6 +32,7 @@ from fairveil.models.products import (
     HAS_KERNELS,
     MOST_CLASSES,
     class_products,
+    clipped_loss_sum,
     clipped_sum_by_class,
     squared_norms,
     sum_by_class,
@@ -146,6 +147,16 @@ class LinearSoftmax:
             check_clip_norm(bound)
             return clipped_sum_by_class(dlogits, X, bound, clip_safety(width), self.bias)
         return self._clipped_in_numpy(X, dlogits, bound, width, known)
+
+    def clipped_loss_gradient(
+        self, params: Float32Array, X: Features, y: NDArray[np.int16], bound: Bound
+    ) -> Float64Array | None:
+        """Return `clipped_gradient` for the softmax loss of the labels in one pass, None where that is not compiled."""
+        if not (HAS_KERNELS and self.n_classes == 2 and isinstance(X, CodedRows) and params.dtype == np.float32):
+            return None
+        check_clip_norm(bound)
+        safety = clip_safety(self.n_features + 4 * self.n_classes)
+        return clipped_loss_sum(params, X, y, bound, safety, self.bias)
 
     @ignore_float_warnings
     def _clipped_in_numpy(

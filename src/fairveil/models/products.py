@@ -129,6 +129,22 @@ def clipped_sum_by_class(
     return gradient
 
 
+def clipped_loss_sum(
+    params: Float32Array,
+    X: CodedRows,
+    y: NDArray[np.int16],
+    bound: float | Float32Array,
+    safety: float,
+    has_bias: bool,
+) -> Float64Array:
+    """Return what `clipped_sum_by_class` returns for the softmax loss of two classes, in one pass over the rows."""
+    gradient = np.empty(len(params))
+    is_clipped = isinstance(bound, np.ndarray) or bound != math.inf
+    limit = float(bound) if not isinstance(bound, np.ndarray) else bound.astype(np.float32, copy=False)
+    _kernels.clipped_loss_sums(*_arguments(X), params, y, is_clipped, limit, safety, has_bias, gradient)
+    return gradient
+
+
 # --- many outputs: the first layer of a network --------------------------------------------------------------------
 
 
