@@ -59,7 +59,7 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e ".[dev,torch]"
+	$(PIP) -e ".[dev,torch,ray]"
 	touch $@
 
 $(VENV)/docs.stamp: pyproject.toml constraints.txt

@@ -1,7 +1,9 @@
 """Milliseconds per training step: torch, Opacus and fairveil on the same data, in one run, on one thread.
 
 Our steps go through the real path: the veil draws a Poisson batch from secret coins, bounds, sums and adds noise,
-the optimizer steps. Absolute times move from machine to machine; the ratios are what counts.
+the optimizer steps. Rows are those of a table like Adult: 14 columns of codes, which ours read as codes and the others
+written out; "dense" steps of ours read a matrix of numbers. Absolute times move from machine to machine; the ratios are
+what counts.
 
 "groupwise" is FairDP's step with two groups where only the average is released, "groupwise_sums" where every group's
 sum is; "groupwise_growth" is the largest, over 4 to 32 groups, of (time over that of 2 groups) / (groups over 2): at
@@ -47,6 +49,7 @@ from fairveil import DemographicParity, FunctionalClassifier, Groupwise, Lagrang
 from fairveil._random import secret_coins
 from fairveil.accounting.composition import calibrate
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
+from fairveil.data.coded import CodedRows, Features, Layout
 from fairveil.fairness.constraints import Parity, constrain
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.dp_sgd import Descent
@@ -73,7 +76,7 @@ GROUP_COUNTS = (2, 4, 8, 16, 32)
 class Ours:
     """Our own training step, through the veil."""
 
-    def __init__(self, model: Model, X: np.ndarray, y: np.ndarray, batch: int, is_private: bool) -> None:
+    def __init__(self, model: Model, X: Features, y: np.ndarray, batch: int, is_private: bool) -> None:
         self.model, self.batch = model, batch
         self.clip_norm = 1.0 if is_private else math.inf
         release = Release("gradient", "gaussian", 1.0 if is_private else 0.0)
@@ -104,7 +107,7 @@ class Ours:
 class OursRaco(Ours):
     """Our RaCO-DP step, through the veil: histogram, ascent, pull, gradient, descent."""
 
-    def __init__(self, X: np.ndarray, y: np.ndarray, groups: np.ndarray, batch: int, constraint: Parity) -> None:
+    def __init__(self, X: Features, y: np.ndarray, groups: np.ndarray, batch: int, constraint: Parity) -> None:
         n_groups = int(groups.max()) + 1
         people = Population((Attribute("group", tuple(map(str, range(n_groups)))),), ("no", "yes"))
         self.constraints = constrain(constraint, people)
@@ -139,9 +142,7 @@ class OursRaco(Ours):
 class OursGroupwise(Ours):
     """Our FairDP step, through the veil: gradients by group, noisy average, Adam, the last layer bounded."""
 
-    def __init__(
-        self, descent: Descent, X: np.ndarray, y: np.ndarray, batch: int, n_groups: int, released: str
-    ) -> None:
+    def __init__(self, descent: Descent, X: Features, y: np.ndarray, batch: int, n_groups: int, released: str) -> None:
         people = Population((Attribute("group", tuple(map(str, range(n_groups)))),), ("no", "yes"))
         self.task = Task(X.shape[1], people, 1.0, len(X), 1.0, 1e-5)
         self.recipe = Groupwise(replace(descent, clip_norm=1.0), released=released)
@@ -211,26 +212,44 @@ def ratio(above: list[float], below: list[float]) -> float:
     return median(one / other for one, other in zip(above, below, strict=True))
 
 
-def rows(n_features: int) -> tuple[np.ndarray, np.ndarray]:
+def rows(n_features: int) -> tuple[CodedRows, np.ndarray, np.ndarray]:
+    """Return rows of 14 columns with this many levels in all, as Adult has them; the same written out; and labels.
+
+    Ours read the codes, as after any schema; torch and Opacus read the same rows written out.
+    """
+    rng = np.random.default_rng(0)
+    n_levels = [10, 9, 16, 7, 15, 6, 5, 2, 6, 6, 8, 4, 5, n_features - 99]
+    first = np.cumsum([0, *n_levels])[:-1].tolist()
+    layout = Layout(n_features, first, n_levels, [False] * 14, [])
+    codes = (rng.random((N_ROWS, 14)) ** 2 * n_levels).astype(np.uint8)  # low codes are more frequent
+    X = CodedRows(layout, codes, np.zeros((N_ROWS, 0), np.float32))
+    return X, X.dense(), (codes[:, 0] + 3 * rng.normal(size=N_ROWS) > 3).astype(np.int64)
+
+
+def dense_rows(n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of scaled numbers, which are no codes."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N_ROWS, n_features)).astype(np.float32)
     return X, (X[:, 0] + rng.normal(size=N_ROWS) > 0).astype(np.int64)
 
 
 def linear() -> dict[str, float]:
-    X, y = rows(102)
+    coded, X, y = rows(102)
     ours = {
-        (batch, private): Ours(LinearSoftmax(102, 2), X, y, batch, private)
+        (batch, private): Ours(LinearSoftmax(102, 2), coded, y, batch, private)
         for batch in (512, 2048)
         for private in (False, True)
     }
-    raco = {batch: OursRaco(X, y, y, batch, DemographicParity(0.05)) for batch in (512, 2048)}
-    many = OursRaco(X, y, np.arange(len(y)) % 18, 512, DemographicParity(0.05))
+    dense = {private: Ours(LinearSoftmax(102, 2), *dense_rows(102), 512, private) for private in (False, True)}
+    raco = {batch: OursRaco(coded, y, y, batch, DemographicParity(0.05)) for batch in (512, 2048)}
+    many = OursRaco(coded, y, np.arange(len(y)) % 18, 512, DemographicParity(0.05))
     ms = in_turn(
         {
             "torch": lambda: opacus_timing.torch_sgd_ms(X, y, 512, 100),
             "sgd": lambda: ours[512, False].ms(12),
             "dpsgd": lambda: ours[512, True].ms(12),
+            "dense_sgd": lambda: dense[False].ms(12),
+            "dense_dpsgd": lambda: dense[True].ms(12),
             "raco": lambda: raco[512].ms(12),
             "raco_many": lambda: many.ms(12),
             "loader": lambda: opacus_timing.opacus_loader_ms(X, y, 512, 40),
@@ -254,6 +273,9 @@ def linear() -> dict[str, float]:
         "raco_over_sgd_2048": ratio(ms["raco_2048"], ms["sgd_2048"]),
         "raco_306_bounds_over_2": ratio(ms["raco_many"], ms["raco"]),
         "dpsgd_over_sgd_2048": ratio(ms["dpsgd_2048"], ms["sgd_2048"]),
+        "dense_sgd_ms": median(ms["dense_sgd"]),
+        "dense_dpsgd_ms": median(ms["dense_dpsgd"]),
+        "opacus_loader_over_dense_dpsgd": ratio(ms["loader"], ms["dense_dpsgd"]),
         "opacus_loader_ms": median(ms["loader"]),
         "opacus_ghost_ms": median(ms["ghost"]),
         "opacus_tensor_ms": median(ms["tensor"]),
@@ -264,14 +286,16 @@ def linear() -> dict[str, float]:
 
 
 def mlp() -> dict[str, float]:
-    X, y = rows(100)
+    coded, X, y = rows(100)
     hidden = (64, 64)
-    sgd, dpsgd = (Ours(Perceptron(100, hidden, 2), X, y, 2048, private) for private in (False, True))
+    sgd, dpsgd = (Ours(Perceptron(100, hidden, 2), coded, y, 2048, private) for private in (False, True))
+    dense = Ours(Perceptron(100, hidden, 2), *dense_rows(100), 2048, True)
     ms = in_turn(
         {
             "torch": lambda: opacus_timing.torch_sgd_ms(X, y, 2048, 20, hidden),
             "sgd": lambda: sgd.ms(3),
             "dpsgd": lambda: dpsgd.ms(3),
+            "dense": lambda: dense.ms(3),
             "loader": lambda: opacus_timing.opacus_loader_ms(X, y, 2048, 4, hidden),
             "ghost": lambda: opacus_timing.opacus_ghost_ms(X, y, 2048, 10, hidden),
             "tensor": lambda: opacus_timing.opacus_tensor_ms(X, y, 2048, 6, hidden),
@@ -281,6 +305,7 @@ def mlp() -> dict[str, float]:
         "mlp_torch_sgd_ms": median(ms["torch"]),
         "mlp_sgd_ms": median(ms["sgd"]),
         "mlp_dpsgd_ms": median(ms["dpsgd"]),
+        "mlp_dense_dpsgd_ms": median(ms["dense"]),
         "mlp_dpsgd_over_sgd": ratio(ms["dpsgd"], ms["sgd"]),
         "mlp_opacus_loader_ms": median(ms["loader"]),
         "mlp_opacus_ghost_ms": median(ms["ghost"]),
@@ -300,7 +325,7 @@ def groupwise() -> dict[str, float]:
     }
     figures = {}
     for suffix, (descent, n_features, batch, n_times) in cases.items():
-        X, y = rows(n_features)
+        X, _, y = rows(n_features)
         average, *sums = (
             OursGroupwise(descent, X, y, batch, n_groups, released)
             for n_groups, released in [(2, "average"), *((n, "groups") for n in GROUP_COUNTS)]

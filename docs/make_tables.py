@@ -55,6 +55,11 @@ COLUMNS: dict[str, dict[str, str]] = {
         "data": "{data}", "epsilon 0.5": "{epsilon_05}", "epsilon 1": "{epsilon_1}", "epsilon 3": "{epsilon_3}",
         "not private": "{not_private}", "gap at epsilon 1 (not private)": "{gap_at_epsilon_1} ({gap_not_private})",
     },
+    "digits": {"training": "{training}", "accuracy": "{accuracy}", "gap": "{gap}", "largest gap": "{largest_gap}"},
+    "micro_batches": {
+        "rows of a batch": "{rows}", "micro-batches of 32": "{micro_32}", "of 128": "{micro_128}",
+        "all at once": "{at_once}",
+    },
     "speed": {"step": "{step}", "linear": "{linear}", "MLP": "{mlp}"},
 }  # fmt: skip
 """For each CSV file: the headings of its table, and how a cell is written from the columns of the file."""

@@ -27,7 +27,8 @@ LAYERS = (
     ("report.notebook", "report.decision_text"),
     ("data", "accounting", "fairness"),
     ("models",),
-    ("privacy", "scale"),
+    ("privacy",),
+    ("scale",),
     ("data.drafting",),  # drafting a schema is a release
     ("training",),
     ("certificates", "forecast"),
@@ -46,12 +47,12 @@ LAYERS = (
 )
 """From the bottom up. A module imports from lower layers and from its own package; the longest name counts."""
 
-OPTIONAL = {"torch", "ray", "matplotlib", "opacus"}
+OPTIONAL = {"torch", "ray", "matplotlib", "opacus", "PIL"}
 LAZY = {"cli._terminal"}
 """Modules that load others where there is a terminal; commands are loaded by name when they are called."""
 
 MOST_LINES_PER_FILE, MOST_LINES_PER_BODY = 600, 50
-MOST_FILES, MOST_LINES = 140, 31_500  # 110 and 23,000 before audits, durable files, evidence, displays, reasons
+MOST_FILES, MOST_LINES = 155, 35_500  # 140 and 31,500 before coded rows, disk, Ray and torch
 LONGEST_TEST_NAME = 70
 MOST_PARAMETERS = 9  # beside what an estimator wraps, bounds and tunes
 

@@ -8,7 +8,7 @@ Packages, each of which imports only from those above it::
     fairness/      counts -> rates -> constraints -> evaluation
     models/        parameters + rows -> logits, clipped gradient sums, decision rules
     privacy/       the veil, the only code that sees a record; plan and ledger
-    scale/         rows on disk, mapped into memory
+    scale/         rows on disk, mapped into memory, and on Ray workers
     training/      plan + records -> released fit, whatever the method
     persistence.py
     methods/       one module or package per method, and the registry
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fairveil.certificates import Certificate
     from fairveil.data.datasets import Dataset, load_dataset, make_biased_mixture, make_separated_groups
     from fairveil.data.drafting import draft_schema
+    from fairveil.data.images import load_celeba, load_image_folder
     from fairveil.data.schema import Category, Number, Schema, Sensitive, Target, TextFile, Where
     from fairveil.display import CertificateDisplay, FrontierDisplay
     from fairveil.errors import (
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
     from fairveil.methods.pf_ld.recipe import LagrangianDual
     from fairveil.methods.raco import RateConstrainedClassifier
     from fairveil.methods.raco.recipe import RateConstrained
+    from fairveil.models.resnet import group_norm_resnet
+    from fairveil.models.torch_module import TorchModel
     from fairveil.privacy.ledger import Budget, Ledger, session_ledger
     from fairveil.report.card import model_card
     from fairveil.report.frontier import frontier_of, frontier_page
@@ -132,6 +135,7 @@ _HOMES = {
     "MemoryLedgerWarning": "errors",
     "SmallTableWarning": "errors",
     "ToleranceNotMetWarning": "errors",
+    "TorchModel": "models.torch_module",
     "TruePositiveRateParity": "fairness.constraints",
     "Tuning": "training.tuning",
     "UnknownGroupWarning": "errors",
@@ -141,7 +145,10 @@ _HOMES = {
     "fewest_changes": "methods.decoupled_parity",
     "frontier_of": "report.frontier",
     "frontier_page": "report.frontier",
+    "group_norm_resnet": "models.resnet",
+    "load_celeba": "data.images",
     "load_dataset": "data.datasets",
+    "load_image_folder": "data.images",
     "make_biased_mixture": "data.datasets",
     "make_separated_groups": "data.datasets",
     "model_card": "report.card",
@@ -201,6 +208,7 @@ __all__ = [
     "Target",
     "TextFile",
     "ToleranceNotMetWarning",
+    "TorchModel",
     "TruePositiveRateParity",
     "Tuning",
     "UnknownGroupWarning",
@@ -211,7 +219,10 @@ __all__ = [
     "fewest_changes",
     "frontier_of",
     "frontier_page",
+    "group_norm_resnet",
+    "load_celeba",
     "load_dataset",
+    "load_image_folder",
     "make_biased_mixture",
     "make_separated_groups",
     "model_card",

@@ -94,8 +94,23 @@ def secret_coins() -> Coins:
     """Return fresh coins keyed by the operating system (or the test's seed inside `seeded_for_tests`)."""
     seed = _test_seed.get()
     key = fresh_secret() if seed is None else hashlib.sha256(seed.encode()).digest()[:KEY_BYTES]
-    generator = np.random.Generator(AESCounter(key=int.from_bytes(key, "little")))
-    return Coins(generator, is_secret=seed is None)
+    return _keyed_coins(key, is_secret=seed is None)
+
+
+def derived_coins(secret: bytes, purpose: str, *, is_secret: bool) -> Coins:
+    """Return the coins of a secret for one purpose, which whoever holds the secret can toss again.
+
+    Examples
+    --------
+    >>> first, again = (derived_coins(bytes(16), "split", is_secret=False).generator.random() for _ in range(2))
+    >>> first == again
+    True
+    """
+    return _keyed_coins(hashlib.sha256(secret + purpose.encode()).digest()[:KEY_BYTES], is_secret=is_secret)
+
+
+def _keyed_coins(key: bytes, *, is_secret: bool) -> Coins:
+    return Coins(np.random.Generator(AESCounter(key=int.from_bytes(key, "little"))), is_secret=is_secret)
 
 
 def public_coins(random_state: Any = None) -> np.random.Generator:
@@ -180,6 +195,10 @@ class Key:
             return cls(bytes.fromhex(text.decode("ascii").strip()))
         except ValueError:
             raise BadStructureError(f"Expected a key of {2 * KEY_BYTES} hex digits in {path}, got others.") from None
+
+
+KeyOrPath = Key | str | Path
+"""A key, or the file that holds it."""
 
 
 def uniforms_of_rows(key: Key, rows: NDArray[Any]) -> NDArray[np.float64]:

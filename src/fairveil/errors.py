@@ -12,6 +12,7 @@
     ├── SealedLedgerError          a copy of a ledger tried to spend
     ├── DamagedLedgerError         the ledger on disk was changed, cut or removed
     ├── UnplannedReleaseError      a release that the plan does not list was requested
+    ├── WorkerLostError            a worker ended, or failed, and the run stopped; the debit stays on the ledger
     └── UnsupportedEventError      the accountant does not know this event and does not guess (also TypeError)
 
     SmallTableWarning                a warning: the tolerance will probably not be certified (also UserWarning)
@@ -94,6 +95,10 @@ class DamagedLedgerError(FairveilError):
 
 class UnplannedReleaseError(FairveilError):
     """A release that the plan does not list was requested."""
+
+
+class WorkerLostError(FairveilError):
+    """A worker ended, or failed, and the run stopped; what was debited stays on the ledger."""
 
 
 class UnsupportedEventError(FairveilError, TypeError):

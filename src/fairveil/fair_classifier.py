@@ -1,7 +1,7 @@
 """FairClassifier: one budget in; a private and fair classifier, and the evidence for both, out."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -163,19 +163,20 @@ class FairClassifier(SearchAwareEstimator):
         encoding: str | None = None,
         engine: str = AUTO_ENGINE,
         cache: str | Path | None = None,
+        address: str | None = None,
         progress: Progress = no_progress,
         reading: Progress = no_progress,
     ) -> "FairClassifier":
         """Train on the CSV or Parquet file, or the folder of Parquet files, at `path`, read chunk by chunk.
 
         `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
-        unless others are named. `engine` is "memory", "disk" or "auto", which keeps encoded rows on disk if they would
-        not fit into memory: in the folder `cache`, by default beside the ledger file. They are as private as the table
-        and stay there for the next fit (docs/how-to/large-tables.md). `progress` is as in `fit`, `reading` the same
-        for the rows that are read.
+        unless others are named. `engine` is "memory", "disk", "ray" or "auto", which keeps encoded rows on disk if they
+        would not fit into memory: in the folder `cache`, by default beside the ledger file. They are as private as the
+        table and stay there for the next fit (docs/how-to/large-tables.md). `address` is that of a Ray cluster; without
+        one, workers run on this machine. `progress` is as in `fit`, `reading` the same for the rows that are read.
         """
         place = None if cache is None else Path(cache)
-        return self._fit_source(FileSource(path, delimiter, encoding, engine, place, reading), progress)
+        return self._fit_source(FileSource(path, delimiter, encoding, engine, place, reading, address), progress)
 
     def _fit_source(self, source: Source, progress: Progress) -> "FairClassifier":
         request = self.request()
@@ -393,7 +394,7 @@ class FairClassifier(SearchAwareEstimator):
         confidence: float = 0.95,
         reading: Progress = no_progress,
     ) -> Certificate:
-        """Certify on people in the CSV or Parquet file, or the folder of Parquet files, at `path`.
+        """Certify on people in the CSV or Parquet file, or in the folder of Parquet files, at `path`.
 
         `delimiter`, `encoding`, `engine`, `cache` and `reading` are as in `fit_file`, `epsilon`, `ledger` and
         `confidence` as in `certify`.
@@ -491,7 +492,13 @@ class FairClassifier(SearchAwareEstimator):
         return save_folder(self.estimator_, Path(folder), facts)
 
     @classmethod
-    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> "FairClassifier":
+    def load(
+        cls,
+        folder: str | Path,
+        estimator: Any = None,
+        key: Key | str | Path | None = None,
+        module: Callable[[], Any] | None = None,
+    ) -> "FairClassifier":
         """Return a fitted classifier from its folder; it predicts and certifies, and refuses to fit again.
 
         Parameters
@@ -502,6 +509,8 @@ class FairClassifier(SearchAwareEstimator):
             The classifier that the rule was fitted to, if it was fitted elsewhere.
         key : Key or path, optional
             The key of a randomized rule.
+        module : callable, optional
+            The constructor of the torch module, if one was trained.
         """
         facts = read_facts(Path(folder))
         kind, saved = estimator_named(str(facts.get("estimator"))), None
@@ -514,7 +523,7 @@ class FairClassifier(SearchAwareEstimator):
                 f"Expected a model that 'fairveil train' or FairClassifier.save wrote, got something else in {folder}; "
                 "save it again, or load it with the class that saved it."
             )
-        fitted = kind.load(folder, estimator, key)
+        fitted = kind.load(folder, estimator, key, module)
         clf = cls(
             saved.constraints,
             fitted.epsilon,

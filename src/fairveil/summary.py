@@ -16,7 +16,7 @@ from fairveil.fairness.impact import impact_facts
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.base import AnyPlan
 from fairveil.methods.explanations import shape_facts
-from fairveil.models import MODELS, Decoupled
+from fairveil.models import MODELS, Decoupled, TorchModel
 from fairveil.privacy.ledger import Ledger, LedgerState, total_epsilon, units_of
 from fairveil.privacy.selection import TunedPlan
 from fairveil.report.formatting import compact, finite
@@ -131,7 +131,8 @@ def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, An
     estimator, evaluation, ledger = clf.estimator_, clf.evaluation_, clf.ledger_
     model, schema = estimator.model_, estimator.schema_
     base = model.base if isinstance(model, Decoupled) else model
-    name = next((name for name, kind in MODELS.items() if isinstance(base, kind)), "given")
+    kinds = {**MODELS, "torch": TorchModel}
+    name = next((name for name, kind in kinds.items() if isinstance(base, kind)), "given")
     state, entries = ledger_facts(ledger, request.delta)
     total = (entries["epsilon_spent_total"], entries["epsilon_spent_total_replace_one"])
     facts = guarantee_of(request, clf.plan_) | {"model": name}

@@ -171,7 +171,7 @@ def test_crossing_undoes_the_flattery_of_a_choice_among_equals(rng):
 
 
 def test_both_sides_of_the_speed_make_the_same_step_but_for_privacy():
-    pytest.importorskip("opacus")
+    pytest.importorskip("opacus", reason="needs opacus: pip install 'fairveil[torch]'")
     import speed
 
     pfld, fld = (speed.OursLagrangian("linear", 256, is_private) for is_private in (True, False))

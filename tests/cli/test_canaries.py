@@ -164,7 +164,7 @@ def test_a_lack_of_memory_shows_no_private_value(name, here, monkeypatch):
     def run_out(*_):
         raise MemoryError("Unable to allocate 1. GiB for an array with shape (613, 25) holding zqcell")
 
-    monkeypatch.setattr(Encoder, "expand", run_out)
+    monkeypatch.setattr(Encoder, "coded", run_out)
     case = Case(READERS[name])
     outcome = run(case, here)
     assert outcome.code == 2 and complaints(case, outcome) == []

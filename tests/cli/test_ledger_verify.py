@@ -10,6 +10,7 @@ from fairveil import FairClassifier
 from fairveil.accounting.events import Charge, GaussianRelease
 from fairveil.cli import train as training
 from fairveil.errors import DamagedLedgerError
+from fairveil.privacy import ledger as ledgers
 from fairveil.privacy.journal import link
 from fairveil.privacy.ledger import Ledger
 
@@ -151,3 +152,35 @@ def rechain(name, change):
         texts.append(json.dumps({**line, "chain": chains[-1]}))
     Path(name).write_text("\n".join(texts) + "\n")
     Path(f"{name}.head").unlink(missing_ok=True)
+
+
+# --- the total of many entries ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def long_ledger(tmp_path, monkeypatch):
+    """A ledger of 30 entries in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger("long.jsonl")
+    for n in range(30):
+        ledger.debit([Charge(GaussianRelease(9.0 + n % 3), f"fit {n}", "train")], "a fit")
+    return tmp_path
+
+
+def test_the_total_of_many_entries_is_compared_with_the_slow_one(long_ledger, say):
+    facts = json.loads(say("ledger", "verify", "long.jsonl", "--json").out)
+    shown = json.loads(say("ledger", "show", "long.jsonl", "--json").out)
+    for name in ("", "_replace_one"):
+        total, slow = facts[f"epsilon_spent_total{name}"], facts[f"epsilon_on_one_grid{name}"]
+        assert shown[f"epsilon_spent_total{name}"] == total == pytest.approx(slow, rel=1e-3)
+    assert "on one fine grid" in say("ledger", "verify", "long.jsonl").out
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("factor", [0.0, 0.9, 1.1])
+def test_a_total_that_is_not_that_of_the_slow_way_is_refused(long_ledger, monkeypatch, is_refused, factor):
+    """A twin of the quick computation that is wrong by a tenth, on either side."""
+    quick = ledgers.epsilon_by_kinds
+    monkeypatch.setattr(ledgers, "epsilon_by_kinds", lambda *arguments: factor * quick(*arguments))
+    said = is_refused(long_ledger, ("ledger", "verify", "long.jsonl"))
+    assert "rely on the larger one" in said

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairveil.data.arrow_columns import as_frame, is_supported
 from fairveil.data.encoding import MissingCells, canonical_texts, numbers_of
-from fairveil.data.readers import as_frame, is_supported, load_encoded, read_table
+from fairveil.data.readers import load_encoded, read_table
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError
 

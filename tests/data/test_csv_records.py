@@ -3,10 +3,13 @@
 import csv
 import io
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairveil.data.readers import Record, plain_columns, records, split_line
+from fairveil.data import csv_records
+from fairveil.data.arrow_columns import as_frame
+from fairveil.data.csv_records import Record, columns_of_lines, records, split_line
 
 CELL = st.text(st.characters(exclude_characters="\r\n", exclude_categories=("Cs",)), max_size=6)
 
@@ -22,11 +25,28 @@ def test_what_a_standard_writer_writes_is_read_back(rows: list[list[str]], delim
     assert read(buffer.getvalue(), 3, delimiter) == rows
 
 
-@given(st.lists(st.text("ab ,\"'x1", max_size=8), max_size=8), st.integers(2, 3))
-def test_the_fast_path_gives_the_same_cells(lines: list[str], width: int) -> None:
-    columns = plain_columns(lines, ",", width)
-    if columns is not None:
-        assert [list(row) for row in zip(*columns, strict=True)] == list(records(lines, ",", width))
+PIECES = (
+    b"a", b"1", b" ", b",", b",", b",", b'"', b"'", b"\\", b"\r", b"\0", b"\xef\xbb\xbf", b"\xff", b"\xe2\x82",
+    b"\xe2\x82\xac",
+)  # fmt: skip
+LINE = st.lists(st.sampled_from(PIECES), max_size=9).map(b"".join)
+
+
+@given(st.lists(LINE, max_size=12), st.integers(1, 4), st.sampled_from([",", " ", "\0", "\\", "x", "\u20ac"]))
+def test_the_fast_path_gives_the_same_cells(lines: list[bytes], width: int, delimiter: str) -> None:
+    expected = list(records([line.decode("utf-8", "backslashreplace") for line in lines], delimiter, width))
+    arrays, is_malformed = columns_of_lines(lines, range(width), delimiter, width)
+    cells = as_frame(arrays, [f"c{place}" for place in range(width)]).to_numpy(dtype=object).tolist()
+    assert cells == [record for record in expected if record is not None]
+    assert is_malformed == (tuple(record is None for record in expected) if None in expected else ())
+
+
+def test_blocks_that_are_too_large_for_arrow_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"{place},{'x' * (place % 7)},z".encode() for place in range(100)]
+    whole, _ = columns_of_lines(lines, [0, 1], ",", 3)
+    monkeypatch.setattr(csv_records, "MAX_BLOCK_BYTES", 40)
+    parts, _ = columns_of_lines(lines, [0, 1], ",", 3)
+    assert parts == whole and whole[0].to_pylist() == [str(place).encode() for place in range(100)]
 
 
 @given(st.lists(st.text('ab", \r\t\0', max_size=8), max_size=8), st.integers(1, 3))

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fairveil
+from fairveil.data import drafting
 from fairveil.data.datasets import dataset_path
 from fairveil.data.drafting import draft_schema
-from fairveil.data.guessing import bounds_outward, categories_from_counts, cuts_from_histogram, round_grid
+from fairveil.data.guessing import bounds_outward, categories_from_counts, cuts_from_histogram, round_grid, rounded_down
 from fairveil.data.schema import Category, Number, Schema
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError, MissingPublicFactError
 from fairveil.privacy.ledger import Ledger
@@ -327,3 +329,58 @@ def test_declared_facts_are_checked_before_any_row_is_read() -> None:
     ):
         with pytest.raises(FairveilError, match=words):
             draft_schema(people_of(), **({"target": "hired", "sensitive": "sex", "ledger": Ledger()} | facts))
+
+
+# --- columns of very many distinct cells ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv", "parquet"])
+def test_a_draft_is_the_same_if_not_all_distinct_cells_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Ids, amounts, amounts with decimal commas and codes with a long tail; of 3000 distinct cells 200 are kept."""
+    rng, n = np.random.default_rng(5), 3000
+    amounts = np.round(np.exp(rng.normal(8, 2, n)) - 500, 2)
+    rows = pd.DataFrame(
+        {
+            "row": [f"r{place}" for place in range(n)],
+            "customer_id": rng.permutation(n) // 2 + 10_000,
+            "amount": np.sort(amounts),  # the largest ones come last
+            "euros": [f"{amount:.2f}".replace(".", ",") for amount in amounts],
+            "share": rng.random(n),
+            "code": np.where(rng.random(n) < 0.8, rng.choice(["a", "b"], n), [f"z{place}" for place in range(n)]),
+            "sex": rng.choice(["f", "m"], n),
+            "hired": rng.choice(["no", "yes"], n),
+        }
+    )
+    table: Any = rows
+    if kind == "csv":
+        table = tmp_path / "t.csv"
+        rows.to_csv(table, index=False, sep=";")
+    elif kind == "parquet":
+        table = tmp_path / "t.parquet"
+        rows.to_parquet(table)
+    expected = draft_schema(table, "hired", "sex")
+    assert {"amount", "euros", "share", "code"} == {*expected.columns} - {"sex"}
+    monkeypatch.setattr(drafting, "MAX_DISTINCT", 200)
+    assert draft_schema(table, "hired", "sex") == expected
+    expected_amounts = draft_schema(rows.assign(sex=rows["amount"]), "hired", "sex")
+    monkeypatch.undo()
+    assert draft_schema(rows.assign(sex=rows["amount"]), "hired", "sex") == expected_amounts
+
+
+NINE_DIGITS = st.builds(
+    lambda digits, decade: float(f"{digits}e{decade}"), st.integers(-(10**9), 10**9), st.integers(-9, 9)
+)
+
+
+@given(st.lists(NINE_DIGITS, min_size=1, max_size=20), st.integers(1, 999), st.integers(-8, 8))
+def test_rounding_down_keeps_the_side_of_every_number_of_few_digits(
+    numbers: list[float], digits: int, decade: int
+) -> None:
+    edge = float(f"{digits}e{decade}")
+    exact = np.array([*numbers, edge, -edge])
+    rounded = rounded_down(exact)
+    for number in (edge, -edge):
+        np.testing.assert_array_equal(rounded >= number, exact >= number)
+    assert (rounded <= exact).all() and (exact - rounded <= 1e-3 * np.abs(exact) + 1e-300).all()

@@ -172,6 +172,16 @@ def test_rows_are_one_hot_bounded_and_compact(rows: list[list[object]]) -> None:
     np.testing.assert_array_equal(encoder.coded(encoder.codes(frame), encoder.numbers(frame)).dense(), encoded)
 
 
+@pytest.mark.parametrize(("n_categories", "kind"), [(254, np.uint8), (255, np.uint16)])
+def test_codes_take_one_byte_where_that_is_enough(n_categories: int, kind: type) -> None:
+    names = [f"c{place}" for place in range(n_categories)]
+    target = Target(column="y", classes=("0", "1"))
+    encoder = Encoder(Schema(target=target, columns={"c": Category(categories=tuple(names))}))
+    codes = encoder.codes(pd.DataFrame({"c": [names[-1], "unlisted", None]}))
+    assert codes.dtype == encoder.layout.code_type == kind
+    assert codes.ravel().tolist() == [n_categories - 1, n_categories, n_categories + 1]
+
+
 def test_the_largest_norm_is_reached() -> None:
     encoder = Encoder(mixed_schema())
     row = encoder.rows(table([[0, 1, 50, "f"]], encoder.schema.feature_names))

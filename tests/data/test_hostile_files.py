@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairveil import FairClassifier, Key
-from fairveil.data import readers
+from fairveil.data import csv_records, readers
+from fairveil.data.arrow_columns import is_supported
 from fairveil.data.drafting import DraftRequest, draft_privately, draft_schema
 from fairveil.data.encoding import columns_of
 from fairveil.data.inspection import check_table
@@ -171,7 +172,7 @@ def test_a_cell_that_is_too_long_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long_is_malformed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "MAX_LINE_BYTES", 50)
+    monkeypatch.setattr(csv_records, "MAX_LINE_BYTES", 50)
     path = tmp_path / "t.csv"
     for length in (40, 47, 48, 49, 50, 51, 99, 100, 101, 500):
         path.write_text("a,b\n1,2\n" + "x" * length + ",3\n4,5\n" + "y" * length)
@@ -181,7 +182,7 @@ def test_a_line_that_is_too_long_is_malformed(tmp_path: Path, monkeypatch: pytes
 
 
 def test_columns_of_very_wide_binaries_are_refused(tmp_path: Path) -> None:
-    assert readers.is_supported(pa.binary(16)) and not readers.is_supported(pa.binary(2**20))
+    assert is_supported(pa.binary(16)) and not is_supported(pa.binary(2**20))
 
 
 # --- printing ---------------------------------------------------------------------------------------------------------

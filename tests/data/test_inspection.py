@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from fairveil.data import inspection
 from fairveil.data.datasets import dataset_path, dataset_schema, load_dataset
 from fairveil.data.inspection import SchemaMismatch, check_table
-from fairveil.data.schema import Schema, Target, Where
+from fairveil.data.schema import Category, Schema, Sensitive, Target, Where
 from fairveil.errors import BadStructureError
 
 
@@ -76,3 +79,22 @@ def test_a_proxy_of_a_group_is_shown_to_the_data_holder(tmp_path: Path, level: s
     table.to_csv(tmp_path / "people.csv", index=False)
     found = [one for one in check_table(tmp_path / "people.csv", people.schema) if "reveals" in one.what]
     assert [(one.column, one.count) for one in found] == ([("relationship", 400)] if is_found else [])
+
+
+def test_features_of_too_many_levels_are_no_longer_checked_and_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = 3000
+    rows = pd.DataFrame({"code": [f"c{place // 25}" for place in range(n)], "proxy": ["a", "b"] * (n // 2)})
+    rows["sex"], rows["hired"] = np.where(rows["proxy"] == "a", "f", "m"), ["no", "yes", "yes"] * (n // 3)
+    rows.to_parquet(tmp_path / "t.parquet")
+    schema = Schema(
+        target=Target(column="hired", classes=("no", "yes")),
+        sensitive=(Sensitive(column="sex", groups=("f", "m")),),
+        columns={name: Category(categories=("a", "b")) for name in ("code", "proxy")},
+    )
+    expected = check_table(tmp_path / "t.parquet", schema)
+    assert any(finding.column == "proxy" and "reveals" in finding.what for finding in expected)
+    monkeypatch.setattr(inspection, "MAX_COUNTED", 100)
+    monkeypatch.setattr(inspection, "CHUNK_ROWS", 500)
+    assert check_table(tmp_path / "t.parquet", schema) == expected

@@ -53,6 +53,8 @@ def small_tables(monkeypatch):
 @pytest.mark.filterwarnings("ignore::fairveil.errors.ToleranceNotMetWarning")  # 2,000 people are few for a tolerance
 @pytest.mark.parametrize("path", [path for path in ALL if code_blocks(path, "python")], ids=name_of)
 def test_the_python_of_the_documents_runs(path, tmp_path, monkeypatch, small_tables):
+    if any("from torch" in block for block in code_blocks(path, "python")):
+        pytest.importorskip("torch", reason="needs torch: pip install 'fairveil[torch]'")
     monkeypatch.chdir(tmp_path)
     names = {name: getattr(fairveil, name) for name in fairveil.__all__}
     names["people"] = fairveil.load_dataset("adult")

@@ -115,6 +115,7 @@ def test_scaled_columns_have_points_at_numbers(mixed):
     assert log_odds(clf, row)[0] == pytest.approx(rest + shapes["both", "[-3, -1) at -1"], abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::fairveil.errors.ToleranceNotMetWarning")
 def test_models_without_points_say_so(people):
     X, y, schema = people
     for options in ({"training": Descent(model="mlp")}, {}):

@@ -41,7 +41,7 @@ NUMBERS = re.compile(r"\d")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("megabytes", [60, 120])  # coded rows take 4 MB, their order and keys 96 MB
+@pytest.mark.parametrize("megabytes", [90, 120])  # coded rows take 4 MB, their order and keys 96 MB
 @pytest.mark.parametrize("n_public", [None, 2_000_000])
 def test_too_little_memory_is_found_before_the_debit(megabytes, n_public):
     answer = subprocess.run(

@@ -71,7 +71,7 @@ def test_the_gradient_is_the_slope_of_the_cross_entropy(model, a_batch, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("clip_norm", CLIP_NORMS)
 def test_the_sum_equals_torch_per_sample_gradients(model, a_batch, layers_of, rng, clip_norm):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs torch: pip install 'fairveil[torch]'")
     params, X, dlogits = a_batch(model, rng, n_rows=40)
     squash = torch.tanh if getattr(model, "activation", "") == "tanh" else torch.relu
 

@@ -27,7 +27,7 @@ def torch_twin(torch, optimizer, parameter):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
 def test_steps_equal_torch(optimizer, rng):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs torch: pip install 'fairveil[torch]'")
     params = rng.standard_normal(17).astype(np.float32)
     parameter = torch.nn.Parameter(torch.from_numpy(params.copy()))
     twin, state = torch_twin(torch, optimizer, parameter), OptimizerState()

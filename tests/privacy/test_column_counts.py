@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from fairveil._random import secret_coins
-from fairveil.data.drafting import DraftRequest, draft_privately
+from fairveil.data import drafting
+from fairveil.data.drafting import EDGES, DraftRequest, _Opened, _raw_columns, draft_privately
 from fairveil.data.schema import Category, Number
 from fairveil.errors import (
     BadStructureError,
@@ -19,8 +20,9 @@ from fairveil.privacy.ledger import Budget, Ledger
 
 
 def column(*texts):
-    numbers = [float(text) if text is not None and text.lstrip("-").isdigit() else np.nan for text in texts]
-    return RawColumn(np.array(texts, dtype=object), np.array(numbers))
+    """A column without numbers."""
+    known = Counter(text for text in texts if text is not None)
+    return RawColumn(np.array([0, known.total(), len(texts) - known.total()]), [known])
 
 
 def opened(cells, epsilon=1.0, delta=1e-3, ledger=None):
@@ -28,17 +30,53 @@ def opened(cells, epsilon=1.0, delta=1e-3, ledger=None):
 
 
 def test_counts_put_each_cell_into_one_place(seeded):
-    veil = opened(column("1", "5", "-3", "9", "abc", None), epsilon=200.0)
-    counts = veil.release_counts("c", [0.0, 5.0], 100.0)
-    assert counts.numbers.tolist() == [1, 1, 2]
-    assert (counts.texts, counts.missing) == (1, 1)
+    """By the public edges of a draft; a missing cell that spells a number is a number, as one of no missing text."""
+    cells = pd.DataFrame({"c": ["1", "5", "-3", "9", "abc", None, "?", "-1e99", "5.5"]})
+    request = DraftRequest("c")
+    columns = _raw_columns(_Opened(cells, request, None, None), request)
+    places = [np.searchsorted(EDGES, number, side="right") for number in (1, 5, -3, 9, -1e99, 5.5)]
+    expected = np.bincount([*places, len(EDGES) + 1, *[len(EDGES) + 2] * 2], minlength=len(EDGES) + 3)
+    assert columns["c"].cells.tolist() == expected.tolist()
+    counts = opened(columns["c"], epsilon=200.0).release_counts("c", 100.0)
+    assert [*counts.numbers, counts.texts, counts.missing] == expected.tolist()
+
+
+def test_a_column_of_very_many_texts_is_counted_in_parts(tmp_path, rng, monkeypatch):
+    """The parts have no text in common, and their counts are those of the whole."""
+    ids = pd.DataFrame({"c": [f"p{number}" for number in rng.integers(0, 3000, 5000)], "d": "x"})
+    ids.to_csv(tmp_path / "ids.csv", index=False)
+    for name in ("MAX_DISTINCT", "MAX_PART"):
+        monkeypatch.setattr(drafting, name, 500)
+    request = DraftRequest("c")
+    for table in (ids, tmp_path / "ids.csv"):
+        columns = _raw_columns(_Opened(table, request, None, None), request)
+        parts = list(columns["c"].texts)
+        assert len(parts) >= 4 and max(map(len, parts)) < 1000
+        assert sum(map(len, parts)) == ids["c"].nunique()
+        assert sum(parts, Counter()) == Counter(ids["c"])
+        assert list(columns["d"].texts) == [{"x": 5000}]
+    monkeypatch.setattr(drafting, "MAX_PARTS", 2)
+    assert sum(columns["c"].texts, Counter()) == Counter(ids["c"])
+
+
+def test_texts_in_parts_have_the_same_law(seeded):
+    """The variance of 3000 noises is within a quarter of the discrete Laplace law's: six standard errors of it.
+
+    Noise of 2/3 or 3/2 of the scale has .44 or 2.25 times the variance, and noise drawn once for all parts has none.
+    """
+    epsilon, n_texts = 0.3, 3000
+    parts = [{f"t{place}": 1000} for place in range(n_texts)]
+    shown = opened(RawColumn(np.zeros(3, dtype=np.int64), parts)).release_texts("c", epsilon, 1e-4)
+    ratio = math.exp(-epsilon)
+    assert len(shown) == n_texts
+    assert np.var(list(shown.values())) == pytest.approx(2 * ratio / (1 - ratio) ** 2, rel=0.25)
 
 
 def test_answers_stop_at_the_budget():
     veil = opened(column("a", "b"), epsilon=1.0)
-    veil.release_counts("c", [0.0], 0.6)
+    veil.release_counts("c", 0.6)
     with pytest.raises(UnplannedReleaseError, match="budget"):
-        veil.release_counts("c", [0.0], 0.6)
+        veil.release_counts("c", 0.6)
     with pytest.raises(UnplannedReleaseError, match="budget"):
         veil.release_texts("c", 0.1, 0.01)
 

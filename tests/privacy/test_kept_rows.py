@@ -41,7 +41,7 @@ def open_train(records, releases, rate, n_steps=1) -> Veil:
 def asked(monkeypatch):
     """How many rows were gathered and how many went through the model."""
     seen = {"gathered": 0, "forward": 0}
-    gather, forward = Rows.inputs.func, Perceptron.forward
+    gather, forward = Rows.__dict__["inputs"].compute, Perceptron.forward
 
     def counting_gather(rows):
         seen["gathered"] += len(rows)
@@ -51,7 +51,8 @@ def asked(monkeypatch):
         seen["forward"] += len(X)
         return forward(self, params, X)
 
-    monkeypatch.setattr(Rows.inputs, "func", counting_gather)
+    counting_gather.__name__ = "inputs"
+    monkeypatch.setattr(Rows.__dict__["inputs"], "compute", counting_gather)
     monkeypatch.setattr(Perceptron, "forward", counting_forward)
     return seen
 

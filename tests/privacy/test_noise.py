@@ -15,11 +15,9 @@ from fairveil.privacy.noise import (
     GRID_BITS,
     add_gaussian,
     add_integers,
-    discrete_gaussian,
-    discrete_laplace,
     public_scale,
-    uniform_below,
 )
+from fairveil.privacy.sampling import discrete_gaussian, discrete_laplace, uniform_below
 
 P = 1e-6
 

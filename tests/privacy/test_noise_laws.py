@@ -22,7 +22,8 @@ from fairveil.accounting.events import (
 )
 from fairveil.privacy import noise
 from fairveil.privacy.noise import NoiseDistribution, add_gaussian, add_laplace, register_noise_distribution
-from fairveil.privacy.records import MemoryRecords, assign_subsets, poisson_draws
+from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.sampling import assign_subsets, poisson_draws
 
 P = 1e-6
 WRONG = (2 / 3, 3 / 2)

@@ -6,7 +6,8 @@ from scipy import stats
 
 from fairveil._random import secret_coins
 from fairveil.errors import InvalidParameterError
-from fairveil.privacy.records import MemoryRecords, Persons, assign_subsets, poisson_batches, poisson_draws
+from fairveil.privacy.records import MemoryRecords, Persons
+from fairveil.privacy.sampling import assign_subsets, poisson_batches, poisson_draws
 
 
 def take(stream, n):

@@ -233,6 +233,25 @@ def many_groups_summary():
     return given
 
 
+def fifty_groups_summary():
+    """Fifty groups with long names: 2,450 pairs, and as many claims."""
+    given, random = usual_summary(), np.random.default_rng(50)
+    names = [f"race=Asian-Pac-Islander {place}, age=30-50" for place in range(50)]
+    given["groups"] = [
+        group(name, float(base)) for name, base in zip(names, random.uniform(0.05, 0.35, 50), strict=True)
+    ]
+    given |= evidence(names, [f"column {place}" for place in range(40)])
+    verdicts = ("holds", "does not hold", "not enough data", "measured above the tolerance")
+    claims = [
+        claim(f"selection_rate[{one}] - selection_rate[{other}] <= 0.02", float(random.normal(0, 0.05)),
+              verdicts[(i + j) % 4], 21000, WORDS.format(f"{one} (15.1 %)", f"{other} (16.5 %)"))
+        for i, one in enumerate(names) for j, other in enumerate(names) if i != j
+    ]  # fmt: skip
+    given["certificate"] |= {"claims": claims, "verdict": "does not hold"}
+    bounds = [{key: one[key] for key in ("bound", "limit", "value", "low", "high")} for one in claims]
+    return given | {"sensitive": ["race", "age"], "asked": [one["bound"] for one in claims], "bounds": bounds}
+
+
 def not_private_summary():
     """Nothing is known, nothing is private, nothing was held out."""
     given = usual_summary()
@@ -386,6 +405,7 @@ def made():
     """Makers of what pages are drawn from."""
     return SimpleNamespace(
         HOSTILE=HOSTILE, usual=usual_summary, fairdp=fairdp_summary, many=many_groups_summary,
+        fifty=fifty_groups_summary,
         not_private=not_private_summary, hostile=hostile_summary, trace=usual_trace, hostile_trace=hostile_trace,
         frontier=usual_frontier,
         hostile_frontier=hostile_frontier, tamed=tamed, interval=interval, group=group,

@@ -26,7 +26,7 @@ for all t >= 0: a mixture of shifted curves of one run. It sums to w(0), a littl
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 
 import numpy as np
 from scipy import fft
@@ -236,22 +236,57 @@ def compose_all(several: Sequence[Losses]) -> Losses:
 
 
 def power(losses: Losses, count: int) -> Losses:
-    """Return the losses of `count` uses, by a Fourier transform cut where at most TAIL_MASS lies outside."""
-    if count == 1:
+    """Return the losses of `count` uses."""
+    return losses if count == 1 else compose_uses([(losses, count)])
+
+
+def compose_uses(several: Sequence[tuple[Losses, int]]) -> Losses:
+    """Return the losses of several mechanisms, each used as often as it says, all in sequence.
+
+    One Fourier transform for all of them, cut where at most TAIL_MASS lies outside.
+    """
+    n_uses = sum(count for _, count in several)
+    if n_uses == 1:
+        return several[0][0]
+    is_symmetric = all(losses.add is losses.remove for losses, _ in several)
+    removals = [(losses.remove, count) for losses, count in several]
+    additions = [(losses.add, count) for losses, count in several]
+    directions: list[LossDistribution] = []
+    for uses in (removals,) if is_symmetric else (removals, additions):
+        useless = next((one for one, _ in uses if one.infinite >= 1), None)
+        if useless is not None:
+            directions.append(useless)
+            continue
+        trimmed = [(_trim(one, TAIL_MASS / n_uses), count) for one, count in uses]
+        low, high = _bulk([(one.masses, count) for one, count in trimmed])
+        n = fft.next_fast_len(max(high - low + 1, *(len(one.masses) for one, _ in trimmed)), real=True)
+        spectra = (fft.rfft(one.masses, n) ** count for one, count in trimmed)
+        masses = fft.irfft(reduce(np.multiply, spectra), n)
+        masses = np.maximum(np.roll(masses, -low)[: high - low + 1], 0.0)
+        kept = math.fsum(count * math.log1p(-one.infinite) for one, count in trimmed)
+        infinite = TAIL_MASS + ROUNDING * n_uses - math.expm1(kept)
+        first = sum(one.first * count for one, count in trimmed) + low
+        directions.append(LossDistribution(trimmed[0][0].grid, first, masses, min(1.0, infinite)))
+    return Losses(directions[0], directions[-1])
+
+
+def coarsen(losses: Losses, grid: float) -> Losses:
+    """Return losses on a grid that is a multiple of theirs, nowhere below: each mass is split as by `split_atoms`."""
+    ratio = round(grid / losses.remove.grid)
+    if ratio == 1:
         return losses
     directions: list[LossDistribution] = []
+    upper = np.expm1(-losses.remove.grid * np.arange(ratio)) / math.expm1(-grid)
+    shares = np.stack([1 - upper, upper], axis=1)
     for one in (losses.remove,) if losses.add is losses.remove else (losses.remove, losses.add):
-        if one.infinite >= 1:
-            directions.append(one)
-            continue
-        trimmed = _trim(one, TAIL_MASS / count)
-        low, high = _bulk(trimmed.masses, count)
-        n = fft.next_fast_len(max(high - low + 1, len(trimmed.masses)), real=True)
-        masses = fft.irfft(fft.rfft(trimmed.masses, n) ** count, n)
-        masses = np.maximum(np.roll(masses, -low)[: high - low + 1], 0.0)
-        infinite = TAIL_MASS + ROUNDING * count - math.expm1(count * math.log1p(-trimmed.infinite))
-        first = trimmed.first * count + low
-        directions.append(LossDistribution(one.grid, first, masses, min(1.0, infinite)))
+        first, ahead = divmod(one.first, ratio)
+        n_cells = -(-(ahead + len(one.masses)) // ratio)
+        cells = np.zeros(n_cells * ratio)
+        cells[ahead : ahead + len(one.masses)] = one.masses
+        split = cells.reshape(n_cells, ratio) @ shares
+        masses = np.append(split[:, 0], 0.0)
+        masses[1:] += split[:, 1]
+        directions.append(LossDistribution(grid, first, masses, one.infinite))
     return Losses(directions[0], directions[-1])
 
 
@@ -266,24 +301,29 @@ def _trim(losses: LossDistribution, tail: float) -> LossDistribution:
     return LossDistribution(losses.grid, losses.first + low, kept, min(1.0, losses.infinite + tail))
 
 
-def _bulk(masses: Float64Array, count: int) -> tuple[int, int]:
-    """Return the cells outside which `count` uses leave at most TAIL_MASS, by Chernoff bounds on both ends.
+def _bulk(several: Sequence[tuple[Float64Array, int]]) -> tuple[int, int]:
+    """Return the cells outside which all uses together leave at most TAIL_MASS, by Chernoff bounds on both ends.
 
-    The orders reach from one that suits a thick tail to the one that is best for a normal distribution.
+    Masses come with how often they are used. The orders reach from one that suits a thick tail to the one that is best
+    for a normal distribution.
     """
-    cells = np.arange(len(masses))
-    mean = np.average(cells, weights=masses)
-    variance = count * np.average((cells - mean) ** 2, weights=masses)
-    margin = math.log(2 / TAIL_MASS)
-    best, last = math.sqrt(2 * margin / max(variance, 1e-9)), len(masses) - 1
+    cells = np.arange(max(len(masses) for masses, _ in several))
+    variance = 0.0
+    for masses, count in several:
+        own = cells[: len(masses)]
+        variance += count * np.average((own - np.average(own, weights=masses)) ** 2, weights=masses)
+    margin, last = math.log(2 / TAIL_MASS), sum(count * (len(masses) - 1) for masses, count in several)
+    best = math.sqrt(2 * margin / max(variance, 1e-9))
     from_below = from_above = -math.inf
-    for order in np.geomspace(min(best, 5 / len(masses)), max(best, 40 / len(masses)), 8):
-        decay = np.exp(-order * cells)
-        log_below = math.log(max(float(masses @ decay), 1e-300))
-        log_above = math.log(max(float(masses[::-1] @ decay), 1e-300))
-        from_below = max(from_below, -(count * log_below + margin) / order)
-        from_above = max(from_above, -(count * log_above + margin) / order)
-    return max(math.floor(from_below), 0), last * count - max(math.floor(from_above), 0)
+    for order in np.geomspace(min(best, 5 / len(cells)), max(best, 40 / len(cells)), 8):
+        decay, log_below, log_above = np.exp(-order * cells), 0.0, 0.0
+        for masses, count in several:
+            own = decay[: len(masses)]
+            log_below += count * math.log(max(float(masses @ own), 1e-300))
+            log_above += count * math.log(max(float(masses[::-1] @ own), 1e-300))
+        from_below = max(from_below, -(log_below + margin) / order)
+        from_above = max(from_above, -(log_above + margin) / order)
+    return max(math.floor(from_below), 0), last - max(math.floor(from_above), 0)
 
 
 def is_dominated(first: Losses, second: Losses) -> bool:

@@ -402,11 +402,11 @@ def total_magnitude(uses: Mapping[ev.Event, int]) -> LossMagnitude:
     return LossMagnitude(variance, reach, sum(one.n_uses * count for one, count in each), pure)
 
 
-def grid_for(epsilon: float, magnitude: LossMagnitude, at_least: float = 0.0) -> float:
+def grid_for(epsilon: float, magnitude: LossMagnitude, at_least: float = 0.0, *, fineness: float = FINENESS) -> float:
     """Return the grid that resolves `epsilon` after all uses, is not below `at_least`, and still fits into memory."""
     # a large epsilon is mostly the mean loss, half the variance: the spread is what the grid must resolve
     spread = min(epsilon, math.sqrt(8 * epsilon))
-    wanted = FINENESS * spread / math.sqrt(max(magnitude.n_uses, FEW_USES))
+    wanted = fineness * spread / math.sqrt(max(magnitude.n_uses, FEW_USES))
     grid = max(wanted, 2e-6 * epsilon, at_least, magnitude.reach / MAX_CELLS)
     # powers of two are nested: a finer grid never gives a larger answer, and caches meet
     return 2.0 ** math.floor(math.log2(min(max(grid, 1e-12), 1e300)))

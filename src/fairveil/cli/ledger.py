@@ -1,6 +1,7 @@
 """`fairveil ledger show`, `fairveil ledger verify` and `fairveil ledger budget`."""
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from fairveil._validation import check_number
 from fairveil.accounting.composition import NeighboringRelation
 from fairveil.accounting.events import to_dict
 from fairveil.cli._terminal import say
-from fairveil.errors import BadStructureError, DamagedLedgerError
+from fairveil.errors import BadStructureError, DamagedLedgerError, FairveilError
 from fairveil.privacy.journal import Head
-from fairveil.privacy.ledger import DEFAULT_DELTA, Budget, Ledger
+from fairveil.privacy.ledger import DEFAULT_DELTA, Budget, Ledger, total_epsilon
 from fairveil.report.formatting import finite
 from fairveil.report.privacy_text import (
     budget_text,
@@ -23,6 +24,12 @@ from fairveil.report.privacy_text import (
 
 MAX_SUMMARY_BYTES = 64 * 2**20
 """A larger file is no summary."""
+
+AGREEMENT = 0.02
+"""How far the total of many entries, kind by kind, may be from the one on one grid; both are upper bounds."""
+
+MEANINGLESS = 1000.0
+"""An epsilon above this protects nobody; memory then limits the one grid, which is no longer exact."""
 
 
 def show(file: Path, delta: float, as_json: bool) -> None:
@@ -44,12 +51,13 @@ def show(file: Path, delta: float, as_json: bool) -> None:
 
 
 def verify(file: Path, summary: list[Path] | None, as_json: bool) -> None:
-    """Check a ledger line by line, against the head beside it and against summaries that were written with it."""
+    """Check a ledger line by line, against its head and summaries that were written with it, and its total in full."""
     ledger = existing_ledger(file)
     head, budget = ledger.head, _budget_facts(ledger)
     for path in summary or ():
         check_ledger(ledger, path)
     delta = DEFAULT_DELTA if budget is None else budget["delta"]
+    totals = [_checked_totals(ledger, delta, relation) for relation in NeighboringRelation]
     facts = {
         "ledger": str(file),
         "n_lines": 0 if head is None else head.n_lines,
@@ -57,13 +65,30 @@ def verify(file: Path, summary: list[Path] | None, as_json: bool) -> None:
         "has_head": ledger.has_head_file,
         "head": None if head is None else asdict(head),
         "delta": delta,
-        "epsilon_spent_total": finite(ledger.epsilon(delta)),
-        "epsilon_spent_total_replace_one": finite(ledger.epsilon(delta, NeighboringRelation.REPLACE_ONE)),
+        "epsilon_spent_total": finite(totals[0][0]),
+        "epsilon_spent_total_replace_one": finite(totals[1][0]),
+        "epsilon_on_one_grid": finite(totals[0][1]),
+        "epsilon_on_one_grid_replace_one": finite(totals[1][1]),
         "budget": budget,
         "summaries": [str(path) for path in summary or ()],
         "cautions": ledger_cautions(ledger),
     }
     say(as_json, facts, verified_text(facts))
+
+
+def _checked_totals(ledger: Ledger, delta: float, relation: NeighboringRelation) -> tuple[float, float]:
+    """Return the total that every command states, and the one of the slow computation, which must agree."""
+    charges = ledger.state().charges
+    stated, in_full = total_epsilon(charges, delta, relation), total_epsilon(charges, delta, relation, one_grid=True)
+    # too much is never a fault; where replacing has no price of its own, one of two bounds may be infinite
+    is_sound = math.isinf(stated) or (relation is NeighboringRelation.REPLACE_ONE and math.isinf(in_full))
+    if not (is_sound or math.isclose(min(stated, MEANINGLESS), min(in_full, MEANINGLESS), rel_tol=AGREEMENT)):
+        raise FairveilError(
+            f"Expected two computations of the total that agree to {AGREEMENT:.0%}, got epsilon {stated:.6g} kind by "
+            f"kind and {in_full:.6g} on one grid, which is a fault of this program; rely on the larger one and report "
+            "it."
+        )
+    return stated, in_full
 
 
 def existing_ledger(file: Path) -> Ledger:

@@ -11,7 +11,7 @@ import typer
 GROUPS = {
     "Data": (
         "data", "file", "target", "positive", "schema", "n_public", "formats", "delimiter", "encoding", "engine",
-        "cache",
+        "cache", "address",
     ),
     "Privacy": ("epsilon", "epsilons", "delta", "unit", "protects", "ledger"),
     "Fairness": ("sensitive", "cuts", "aware", "constraint", "tolerance", "tolerances", "against", "rule"),
@@ -136,6 +136,9 @@ class TrainOptions:
     encoding: Encoding = None
     engine: str = "auto"
     cache: Cache = None
+    address: Annotated[
+        str | None, typer.Option(help="With --engine ray: the Ray cluster [default: workers on this machine].")
+    ] = None
     owner: Annotated[str | None, typer.Option(help="Who is responsible for the classifier; shown as evidence.")] = None
     purpose: Annotated[str | None, typer.Option(help="What the classifier is for; shown as evidence.")] = None
     card: Annotated[bool, typer.Option("--card", help="Also write model-card.md, for model registries.")] = False

@@ -164,10 +164,8 @@ def train(options: TrainOptions) -> None:
     written = [name for name in ("model", SUMMARY, TRACE, KEY, CARD) if (options.out / name).exists()]
     option = file_options(options.delimiter, options.encoding)
     cache = options.cache or cache_beside(ledger)
-    text = training_text(summary, options.out, written, ledger, option)
-    if cache is not None and cache.is_dir():
-        text += f"\nRows: encoded rows stay in {cache}, as private as the table; delete it at any time"
-    say(options.as_json, summary, text)
+    kept = cache if cache is not None and cache.is_dir() else None
+    say(options.as_json, summary, training_text(summary, options.out, written, ledger, option, kept))
 
 
 def explain(options: TrainOptions) -> None:
@@ -212,6 +210,7 @@ def fit_run(run: Run, file: Path, ledger: Ledger) -> None:
             encoding=options.encoding,
             engine=options.engine,
             cache=options.cache,
+            address=options.address,
             progress=progress_unless(options.as_json, "training"),
             reading=progress_unless(options.as_json, "reading"),
         )

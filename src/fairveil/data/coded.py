@@ -1,8 +1,8 @@
 """Rows as small codes: one-hot features that are never written out.
 
 After the schema a row *is* a handful of codes: 14 columns of Adult are 14 bytes, not 102 decimals. Column c with code v
-has a 1 at feature `first[c] + v`; scaled numbers have features of their own. A model reads such rows by looking its
-weights up (`models/products.py`); what needs the features themselves writes them out for a block of rows (`dense`).
+has a 1 at feature `first[c] + v`; scaled numbers have features of their own. A model reads its weights at these
+places (`models/products.py`); what needs the features themselves writes them out for a block of rows (`dense`).
 """
 
 from collections.abc import Sequence

@@ -8,7 +8,7 @@ functions of `data.guessing`, which turn counts into facts whether the counts ar
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fairveil._random import secret_coins
 from fairveil._validation import check_budget, check_number
 from fairveil.accounting.events import ApproximateDP, Charge
-from fairveil.data.encoding import Encoder, MissingCells, canonical_texts, columns_of, numbers_of
+from fairveil.data.encoding import Encoder, MissingCells, columns_of, counted_cells, distinct_cells, numbers_of
 from fairveil.data.files import UTF8, is_utf8
 from fairveil.data.frames import as_pandas
 from fairveil.data.guessing import (
@@ -32,12 +32,14 @@ from fairveil.data.guessing import (
     guess_facts,
     halving_cut,
     names_between,
+    number_text,
     positive_class,
+    rounded_down,
 )
 from fairveil.data.inspection import LevelCounts, count_levels, revealing
 from fairveil.data.readers import CHUNK_ROWS, Chunk, guess_delimiter, is_parquet, open_text, read_chunks, table_columns
 from fairveil.data.schema import DEFAULT_MISSING, Category, Number, Schema, Sensitive, Target, TextFile
-from fairveil.data.values import FORMATS, MAX_CELL, PLAIN, Format
+from fairveil.data.values import FORMATS, PLAIN, Format, canonical_text, plain_text
 from fairveil.errors import BadStructureError, InvalidParameterError, MissingPublicFactError, without_array_sizes
 from fairveil.privacy.column_counts import CellCounts, RawColumn, open_columns, smallest_shown
 from fairveil.privacy.ledger import Ledger, LedgerOrPath, open_ledger
@@ -67,6 +69,15 @@ ONE_SIDED = 0.8
 
 LEAK_CHUNKS = 4
 """Columns that give the target away are sought in so many chunks of rows."""
+
+MAX_DISTINCT = 2**18
+"""Of a column with more distinct texts (a float, an id) not all are kept in memory at once."""
+
+MAX_PART = 2**20
+"""A private draft counts the texts of such a column in parts of so many, about 150 MB: each reads the rows again."""
+
+MAX_PARTS = 2**10
+"""No more passes over the rows than this: parts are then larger."""
 
 SMALL_GROUP = 300
 """A private note is made about groups of fewer rows."""
@@ -132,9 +143,11 @@ class _Opened:
         self.names = table_columns(table, self.file.delimiter, request.wanted, self.file.encoding)
         self.name = Path(table).name.split(".")[0]
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self, names: Sequence[str] = ()) -> Iterator[Chunk]:
+        """Yield the chunks, with the columns of some names or with all."""
         if not isinstance(self.table, pd.DataFrame):
-            yield from read_chunks(self.table, self.names, CHUNK_ROWS, self.file.delimiter, self.file.encoding)
+            wanted = list(names) or self.names
+            yield from read_chunks(self.table, wanted, CHUNK_ROWS, self.file.delimiter, self.file.encoding)
             return
         frame = self.table.set_axis(self.names, axis=1)
         for start in range(0, max(len(frame), 1), CHUNK_ROWS):
@@ -161,7 +174,7 @@ def draft_schema(
 
     Parameters
     ----------
-    table : path of a CSV or Parquet file, or data frame of any kind
+    table : path of a CSV or Parquet file or of a folder of Parquet files, or data frame of any kind
         The rows.
     target : str
         The column to predict.
@@ -240,22 +253,56 @@ def draft_schema(
 def _count_texts(opened: _Opened, request: DraftRequest) -> tuple[dict[str, ColumnCounts], int, int]:
     """Return the counts of every column, the number of rows, and the number of malformed lines: private."""
     missing, n_rows, n_malformed = MissingCells.of(MISSING_SPELLINGS), 0, 0
-    raw: dict[str, Counter[str]] = {name: Counter() for name in opened.names}
+    spelled: dict[str, Counter[str]] = {name: Counter() for name in opened.names}
+    n_unlisted: Counter[str] = Counter()
     is_text = not isinstance(opened.table, pd.DataFrame) and not is_parquet(opened.table)
     for chunk in opened.chunks():
         n_rows, n_malformed = n_rows + len(chunk.frame), n_malformed + chunk.n_malformed
         for name in opened.names:
-            cells = chunk.frame[name]
-            raw[name].update(cells.tolist() if is_text else canonical_texts(cells).tolist())
+            listed = spelled[name]
+            for cell, count in counted_cells(chunk.frame[name]):
+                text = plain_text(cell) if is_text and cell is not None else canonical_text(cell)
+                if text is None or missing.holds(text):
+                    continue
+                if text in listed or len(listed) < MAX_DISTINCT:
+                    listed[text] += count
+                else:
+                    n_unlisted[name] += count
     columns = {}
-    for name, counter in raw.items():
-        spelled: Counter[str] = Counter()
-        for cell, count in counter.items():
-            text = None if cell is None or len(cell) > MAX_CELL else cell.strip()
-            if not missing.holds(text):
-                spelled[str(text)] += count
-        columns[name] = ColumnCounts.of(spelled, request.formats.get(name), opened.file.delimiter == ";")
-    return columns, n_rows, n_malformed
+    for name, listed in spelled.items():
+        column = ColumnCounts.of(listed, request.formats.get(name), opened.file.delimiter == ";")
+        columns[name] = replace(column, n_unlisted=n_unlisted[name])
+    wide = [name for name in columns if n_unlisted[name] and columns[name].is_number and not columns[name].is_id(name)]
+    return columns | _rounded_numbers(opened, columns, wide), n_rows, n_malformed
+
+
+def _rounded_numbers(
+    opened: _Opened, columns: Mapping[str, ColumnCounts], names: Sequence[str]
+) -> dict[str, ColumnCounts]:
+    """Return the counts of columns with very many distinct numbers, rounded down to four digits except for the ends.
+
+    Bounds follow from the ends, and cuts are round numbers of fewer digits: so both are those of the exact numbers.
+    """
+    missing = MissingCells.of(MISSING_SPELLINGS)
+    rounded: dict[str, Counter[float]] = {name: Counter() for name in names}
+    ends: dict[str, tuple[float, float]] = dict.fromkeys(names, (math.inf, -math.inf))
+    for chunk in opened.chunks(names) if names else ():
+        for name in names:
+            numbers = numbers_of(chunk.frame[name], missing, columns[name].form or PLAIN)
+            numbers = numbers[np.isfinite(numbers)]
+            if len(numbers):
+                ends[name] = min(ends[name][0], numbers.min()), max(ends[name][1], numbers.max())
+                for number, count in zip(*np.unique(rounded_down(numbers), return_counts=True), strict=True):
+                    rounded[name][float(number)] += int(count)
+    found = {}
+    for name, counts in rounded.items():
+        form, (low, high) = columns[name].form, ends[name]
+        counts[min(counts)] -= 1
+        counts[max(counts)] -= 1
+        counts.update([low, high])
+        spelled = {number_text(number, form or PLAIN): count for number, count in counts.items()}
+        found[name] = ColumnCounts(spelled, form, np.array(list(counts), dtype=float))
+    return found
 
 
 def _target(column: ColumnCounts, request: DraftRequest) -> Target:
@@ -358,7 +405,7 @@ def draft_privately(
     if not isinstance(table, pd.DataFrame):
         ledger.record_data(table)
     veil = open_columns(columns, epsilon, delta, ledger, secret_coins(), "schema draft")
-    counts = {name: veil.release_counts(name, EDGES.tolist(), epsilon / 2 / len(names)) for name in names}
+    counts = {name: veil.release_counts(name, epsilon / 2 / len(names)) for name in names}
     coded = [target] if request.cuts else [target, sensitive]
     texts = {name: veil.release_texts(name, CODED_SHARE * epsilon, delta / 4) for name in coded}
     others = [name for name in names if name not in (target, sensitive)]
@@ -405,16 +452,68 @@ def _check_price(request: DraftRequest, epsilon: float, delta: float, n_columns:
 
 
 def _raw_columns(opened: _Opened, request: DraftRequest) -> dict[str, RawColumn]:
+    """Return the exact counts of every column; texts of a column that has very many are counted when they are read."""
     missing = MissingCells.of(MISSING_SPELLINGS)
-    texts: dict[str, list[NDArray]] = {name: [] for name in opened.names}
-    numbers: dict[str, list[NDArray]] = {name: [] for name in opened.names}
+    cells = {name: np.zeros(len(EDGES) + 3, dtype=np.int64) for name in opened.names}
+    texts: dict[str, Counter[str]] = {name: Counter() for name in opened.names}
+    wide: set[str] = set()
     for chunk in opened.chunks():
         for name in opened.names:
             column = chunk.frame[name]
-            cells = [None if missing.holds(text) else text for text in canonical_texts(column)]
-            texts[name].append(np.array(cells, dtype=object))
-            numbers[name].append(numbers_of(column, missing, request.formats.get(name, PLAIN)))
-    return {name: RawColumn(np.concatenate(texts[name]), np.concatenate(numbers[name])) for name in opened.names}
+            numbers = numbers_of(column, missing, request.formats.get(name, PLAIN))
+            is_number = ~np.isnan(numbers)
+            bins = np.bincount(np.searchsorted(EDGES, numbers[is_number], side="right"), minlength=len(EDGES) + 1)
+            places, distinct = distinct_cells(column)
+            is_missing = np.array([missing.holds(canonical_text(cell)) for cell in distinct], dtype=bool)[places]
+            n_texts, n_missing = np.sum(~is_number & ~is_missing), np.sum(~is_number & is_missing)
+            cells[name] += np.append(bins, [n_texts, n_missing])
+            if name not in wide:
+                _add_texts(texts[name], column, missing)
+            if len(texts[name]) > MAX_DISTINCT:
+                wide.add(name)
+                texts[name].clear()
+    return {
+        name: RawColumn(cells[name], _TextParts(opened, name) if name in wide else [texts[name]])
+        for name in opened.names
+    }
+
+
+def _add_texts(counts: Counter[str], column: pd.Series, missing: MissingCells, part: tuple[int, int] = (0, 1)) -> None:
+    """Count the texts of a column that are not missing and belong to a part of so many."""
+    place, n_parts = part
+    for cell, count in counted_cells(column):
+        text = canonical_text(cell)
+        if text is None or missing.holds(text):
+            continue
+        if n_parts == 1 or hash(text) % n_parts == place:  # differs from one process to the next
+            counts[text] += count
+
+
+@dataclass(frozen=True, repr=False)
+class _TextParts:
+    """The counts of the texts of a column that has very many of them, part by part: each part reads the rows again."""
+
+    opened: _Opened
+    name: str
+
+    def __iter__(self) -> Iterator[Counter[str]]:
+        n_parts, place = 2, 0
+        while place < n_parts:
+            counts = self._count(place, n_parts)
+            if counts is not None:
+                yield counts
+                place += 1
+            else:
+                n_parts *= 2  # parts are alike: if the first one is small enough, so are the others
+
+    def _count(self, place: int, n_parts: int) -> Counter[str] | None:
+        """Return the counts of a part, None if it is the first one and has too many texts."""
+        missing, counts = MissingCells.of(MISSING_SPELLINGS), Counter[str]()
+        for chunk in self.opened.chunks([self.name]):
+            _add_texts(counts, chunk.frame[self.name], missing, (place, n_parts))
+            if not place and len(counts) > MAX_PART and n_parts < MAX_PARTS:
+                return None
+        return counts
 
 
 def _is_number(counts: CellCounts) -> bool:

@@ -7,7 +7,7 @@ privacy.
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -194,10 +194,10 @@ class Encoder:
         """Return codes and numbers as rows."""
         return CodedRows(self.layout, codes.astype(self.layout.code_type, copy=False), numbers)
 
-    def codes(self, table: Table) -> NDArray[np.uint16]:
+    def codes(self, table: Table) -> NDArray[np.unsignedinteger]:
         """Return each row's level in each column, shape (n_rows, n_columns): the compact form to keep on disk."""
         columns = self._cells(table)
-        codes = np.empty((len(table), len(columns)), dtype=np.uint16)
+        codes = np.empty((len(table), len(columns)), dtype=self.layout.code_type)
         for index, (slot, cells) in enumerate(zip(self.slots, columns, strict=True)):
             if isinstance(slot.column, Category):
                 level_codes = {level: code for code, level in enumerate(slot.column.levels)}
@@ -207,7 +207,7 @@ class Encoder:
                 _check_spelling(cells, slot.column.categories, list(self.schema.columns)[index])
                 places, distinct = distinct_cells(cells)
                 coded = [known.get(canonical_text(cell), level_codes[OTHER]) for cell in distinct]
-                codes[:, index] = np.array(coded, dtype=np.uint16)[places]
+                codes[:, index] = np.array(coded, dtype=self.layout.code_type)[places]
             else:
                 numbers = numbers_of(cells, self._missing, slot.column.format)
                 bins = np.searchsorted(slot.edges, numbers, side="right")
@@ -413,6 +413,15 @@ def _check_spelling(cells: Cells, texts: Sequence[str], name: str) -> None:
             f'Expected the column "{name}" as text, because the schema lists "{lost}" in it, which no number spells, '
             f"got a column of {dtype}; read it with dtype={{{name!r}: str}}, or fit the file itself."
         )
+
+
+def counted_cells(cells: Cells) -> Iterator[tuple[Any, int]]:
+    """Yield the distinct cells of a column with their counts, in the order in which they first occur."""
+    places, distinct = distinct_cells(cells)
+    places = np.where(places < 0, len(distinct) - 1, places)
+    counts = np.bincount(places, minlength=len(distinct)).tolist()
+    for place in pd.unique(places).tolist():
+        yield distinct[place], counts[place]
 
 
 def canonical_texts(cells: Cells) -> NDArray[np.object_]:

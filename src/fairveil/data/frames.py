@@ -1,7 +1,7 @@
 """Tables and columns of any kind of data frame in, pandas out; how a column is read follows from its type alone.
 
 Frames that narwhals knows (polars, PyArrow, Modin, cuDF and others) come with declared types, so they are read by the
-rules for Parquet files in `readers`: no value decides how others are read, and text that spells a number stays text.
+rules of `arrow_columns`: no value decides how others are read, and text that spells a number stays text.
 """
 
 from collections.abc import Collection
@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 from narwhals.exceptions import DuplicateError
 
-from fairveil.data.readers import as_frame, is_supported
+from fairveil.data.arrow_columns import as_frame, is_supported
 from fairveil.errors import BadStructureError
 
 PLAIN = (pd.DataFrame, pd.Series, pd.Index, pd.api.extensions.ExtensionArray, np.ndarray, list, tuple, type(None))

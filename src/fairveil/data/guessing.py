@@ -69,11 +69,14 @@ class ColumnCounts:
         How the cells spell numbers; None for a column of texts.
     numbers : array of float
         Every distinct cell as a number in this format.
+    n_unlisted : int
+        How many cells are left out of all this, because there are too many distinct ones.
     """
 
     spelled: Mapping[str, int]
     form: Format | None
     numbers: NDArray[np.float64]
+    n_unlisted: int = 0
 
     @classmethod
     def of(cls, spelled: Mapping[str, int], form: Format | None, has_decimal_commas: bool = False) -> "ColumnCounts":
@@ -187,7 +190,7 @@ def guess_facts(name: str, column: ColumnCounts) -> tuple[Number | Category | No
         categories = categories_from_counts(column.counts)
         n_frequent = sum(column.counts[category] for category in categories)
         note = f"{left_out} has no frequent value: {name}"
-        if categories and n_frequent < FREQUENT_SHARE * column.weights.sum():
+        if categories and n_frequent < FREQUENT_SHARE * (column.weights.sum() + column.n_unlisted):
             note = f"{left_out} holds mostly rare values: {name}"
         elif categories:
             facts = Category(categories=categories)
@@ -244,6 +247,32 @@ def _rounded(value: float, rounding: Callable[[float], int]) -> float:
         return 0.0
     step = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
     return float(f"{rounding(value / step) * step:.2g}")
+
+
+def rounded_down(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return numbers rounded down to four significant digits: none falls below a number of fewer digits.
+
+    A number that is equal to one of four digits in its first ten is that one.
+
+    Examples
+    --------
+    >>> rounded_down(np.array([0.3, 1234.56, -1234.56, 0.0])).tolist()
+    [0.3, 1234.0, -1235.0, 0.0]
+    """
+    sizes = np.abs(np.where(numbers == 0, 1.0, numbers))
+    with np.errstate(all="ignore"):
+        # digits first, then the decade: a quotient just below a whole number is that number
+        decades = np.floor(np.log10(sizes)) - 3
+        whole = np.floor(np.round(numbers / 10.0**decades, 6))
+        distinct, places = np.unique(whole * 10.0**decades, return_inverse=True)
+    rounded = np.array([float(f"{number:.12g}") for number in distinct.tolist()])[places]
+    return np.where(np.isfinite(rounded), rounded, numbers)
+
+
+def number_text(number: float, form: Format) -> str:
+    """Return a number as the cells of a format spell it, without separators of thousands."""
+    text = canonical_text(number) or ""
+    return text.replace(".", ",") if form in ("1.234,5", "1 234,5") else text
 
 
 def round_grid(low: float, high: float) -> NDArray[np.float64]:

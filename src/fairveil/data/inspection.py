@@ -9,16 +9,17 @@ because a check would read the secret; the person who holds the rows can.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from fairveil.data.encoding import Encoder, MissingCells, canonical_texts, columns_of, numbers_of
+from fairveil.data.encoding import Encoder, MissingCells, columns_of, distinct_cells, numbers_of
 from fairveil.data.readers import CHUNK_ROWS, Chunk, columns_needed, read_chunks
 from fairveil.data.schema import IGNORE, Category, Schema, Sensitive, Target
+from fairveil.data.values import canonical_text
 from fairveil.errors import without_array_sizes
 
 PROXY_ACCURACY = 0.99
@@ -29,6 +30,10 @@ MAX_WHOLE_LEVELS = 2000
 
 MIN_ROWS_PER_LEVEL = 20
 """A feature with fewer rows per level predicts nothing: each row would have a level of its own."""
+
+MAX_COUNTED = 2**20
+"""Levels of all features, by class and group, that are counted. Where there are more, the features with most levels,
+which name people rather than kinds of people, are no longer checked for what they reveal."""
 
 Mismatch = tuple[str, str, str]
 """The column ("" for the whole table), how cells do not fit, and the rule that then applies."""
@@ -78,11 +83,16 @@ def check_table(
     encoder = Encoder(schema)
     counts: Counter[Mismatch] = Counter()
     levels: LevelCounts = Counter()
+    left_out: set[str] = set()
     kind = (delimiter or schema.file.delimiter, encoding or schema.file.encoding)
     for chunk in read_chunks(path, list(columns), CHUNK_ROWS, *kind):
         for mismatch, count in _count_mismatches(chunk, encoder):
             counts[mismatch] += count
-        levels.update(count_levels(chunk.frame, encoder, [schema.target, *schema.sensitive]))
+        levels.update(count_levels(chunk.frame, encoder, [schema.target, *schema.sensitive], left_out))
+        if len(levels) > MAX_COUNTED:
+            sizes = Counter(name for name, *_ in levels)
+            left_out |= {name for name, size in sizes.items() if size * len(sizes) > MAX_COUNTED}
+            levels = Counter({key: count for key, count in levels.items() if key[0] not in left_out})
     n_rows = counts.pop(_COUNTED)
     found = [SchemaMismatch(column, what, n, rule) for (column, what, rule), n in counts.items() if n]
     for name, (count, share) in revealing(levels, schema.target).items():
@@ -106,11 +116,12 @@ def _count_mismatches(chunk: Chunk, encoder: Encoder) -> Iterator[tuple[Mismatch
     yield ("", "malformed lines", "they contribute nothing"), chunk.n_malformed
     for name, column in schema.columns.items():
         cells = columns_of(frame, [name])[0]
-        texts = canonical_texts(cells)
-        is_missing = np.array([missing.holds(text) for text in texts], dtype=bool)
+        places, distinct = distinct_cells(cells)
+        texts = [canonical_text(cell) for cell in distinct]
+        is_missing = np.array([missing.holds(text) for text in texts], dtype=bool)[places]
         if isinstance(column, Category):
             known = frozenset(column.categories)
-            is_known = np.array([text in known for text in texts], dtype=bool)
+            is_known = np.array([text in known for text in texts], dtype=bool)[places]
             is_missing &= ~is_known
             yield (name, "missing", 'level "missing"'), int(is_missing.sum())
             yield (name, "not in categories", 'level "other"'), int((~is_known & ~is_missing).sum())
@@ -140,8 +151,16 @@ def _count_mismatches(chunk: Chunk, encoder: Encoder) -> Iterator[tuple[Mismatch
     yield _COUNTED, int(kept.sum())
 
 
-def count_levels(frame: pd.DataFrame, encoder: Encoder, entries: Sequence[Target | Sensitive]) -> LevelCounts:
-    """Return how often each level of every feature occurs in each class or group, among the rows of one chunk."""
+def count_levels(
+    frame: pd.DataFrame,
+    encoder: Encoder,
+    entries: Sequence[Target | Sensitive],
+    left_out: Collection[str] = (),
+) -> LevelCounts:
+    """Return how often each level of features occurs in each class or group, among the rows of one chunk.
+
+    Features that are `left_out` are not counted.
+    """
     counts: LevelCounts = Counter()
     missing = MissingCells.of(encoder.schema.missing_values)
     coded = []
@@ -150,8 +169,14 @@ def count_levels(frame: pd.DataFrame, encoder: Encoder, entries: Sequence[Target
         coded.append((entry, encoder.codes_in(columns_of(frame, [entry.column])[0], entry, names), len(names)))
     for name, column in encoder.schema.columns.items():
         cells = columns_of(frame, [name])[0]
+        if name in left_out:
+            continue
         if isinstance(column, Category):
-            levels = np.array([text or "" for text in canonical_texts(cells)], dtype=object)
+            places, several = distinct_cells(cells)
+            texts = [canonical_text(cell) or "" for cell in several]
+            distinct = list(dict.fromkeys(texts))
+            place_of = {text: place for place, text in enumerate(distinct)}
+            places = np.array([place_of[text] for text in texts], dtype=np.intp)[places]
         else:
             # as fine as whole numbers, not as coarse as the bins of the schema: others may know the file itself
             low, high = column.bounds
@@ -159,7 +184,7 @@ def count_levels(frame: pd.DataFrame, encoder: Encoder, entries: Sequence[Target
             edges = np.arange(np.ceil(low), high + 1) if is_fine else np.linspace(low, high, 257)
             numbers = numbers_of(cells, missing, column.format)
             levels = np.where(np.isnan(numbers), -1, np.searchsorted(edges, numbers, side="right"))
-        places, distinct = pd.factorize(levels, use_na_sentinel=False)
+            places, distinct = pd.factorize(levels)
         for entry, codes, n_codes in coded:
             if name == entry.column or (isinstance(entry, Sensitive) and name in entry.sources):
                 continue  # refused by training itself

@@ -20,50 +20,30 @@ than it holds is refused.
 
 In both formats a cell of more than a million characters (`MAX_CELL`) holds nothing.
 
-**Parquet.** Each Arrow type has one rule that no value can break:
-
-======================================  =================================================================
-Arrow type                              what its cells become
-======================================  =================================================================
-null                                    cells that hold nothing
-bool, int, uint                         truth values and whole numbers that stay whole beside a null
-half, float, double                     decimals, NaN for a null
-string, binary (also large and view)    text; a byte that is not UTF-8 is written `\xNN`
-binary of fixed size                    text, two hexadecimal digits a byte
-date, time, timestamp                   text as Arrow writes it, to the digits of the unit, timestamps in
-                                        UTC; beyond the calendar Arrow writes the number in words
-duration                                whole numbers of its unit
-decimal (any size)                      text with all its digits
-dictionary                              as its type of values
-extension (uuid, json, period, ...)     as its type of storage
-list, struct, map, union, other types   refused as bad structure, whatever the cells hold
-======================================  =================================================================
-
-A byte that is not UTF-8 keeps its number, because ids that differ in such bytes are different persons.
+**Parquet.** What a cell becomes follows from its Arrow type by the table in `arrow_columns`. A folder is the table of
+its Parquet files, one after the other in the order of their names (`parquet_files`); each must have the columns.
 """
 
 import io
 import os
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyarrow import types
 
-from fairveil._reading import check_file, parquet_files
+from fairveil._reading import PARQUET_SUFFIXES, check_file, parquet_files
 from fairveil._validation import check_number
+from fairveil.data.arrow_columns import as_frame, is_supported
 from fairveil.data.coded import Features
+from fairveil.data.csv_records import columns_of_lines, read_lines, split_line
 from fairveil.data.encoding import Encoder, columns_of, similar_column
 from fairveil.data.files import (
     BLOCK_BYTES,
@@ -74,48 +54,16 @@ from fairveil.data.files import (
     checked_encoding,
 )
 from fairveil.data.schema import Schema, Sensitive
-from fairveil.data.values import MAX_CELL
 from fairveil.errors import BadStructureError
 
 CHUNK_ROWS = 65_536
 MAX_HEADER_BYTES = 2**20
-MAX_LINE_BYTES = 2**24
-"""A longer line of a CSV file is malformed."""
-
-Record = list[str] | None
-"""The cells of a line, None for a malformed line."""
-
 MOST_UNPACKED_BYTES = 2**28
 MOST_EXPANSION = 100
 """A file that unpacks to more bytes, and to more than so many times its size, is no table of people."""
 
 _PARQUET_MAGIC = b"PAR1"
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-
-# Plain pandas turns whole numbers into floats beside a null: one row would change the ids of others.
-_NULLABLE = {
-    pa.int8(): pd.Int8Dtype(),
-    pa.int16(): pd.Int16Dtype(),
-    pa.int32(): pd.Int32Dtype(),
-    pa.int64(): pd.Int64Dtype(),
-    pa.uint8(): pd.UInt8Dtype(),
-    pa.uint16(): pd.UInt16Dtype(),
-    pa.uint32(): pd.UInt32Dtype(),
-    pa.uint64(): pd.UInt64Dtype(),
-    pa.bool_(): pd.BooleanDtype(),
-}
-
-_KEPT_TYPES = (types.is_null, types.is_boolean, types.is_integer, types.is_floating)
-_TEXT_TYPES = (
-    types.is_string,
-    types.is_large_string,
-    types.is_string_view,
-    types.is_binary,
-    types.is_large_binary,
-    types.is_binary_view,
-)
-_WRITTEN_TYPES = (types.is_decimal, types.is_date, types.is_time)
-_OTHER_TYPES = (types.is_fixed_size_binary, types.is_timestamp, types.is_duration)
 
 
 @dataclass(frozen=True, repr=False)  # rows are private: no print or log shows them
@@ -234,12 +182,12 @@ def read_table(
     encoding: str = UTF8,
     keep_malformed: bool = False,
 ) -> Iterator[pd.DataFrame]:
-    """Return the rows of a CSV or Parquet file in chunks, at least one (empty) chunk.
+    """Return the rows of a CSV or Parquet file, or of a folder of Parquet files, in chunks, at least one (empty) chunk.
 
     Parameters
     ----------
     path : str or Path
-        The file; a Parquet file is known by its first bytes.
+        The file or folder; a Parquet file is known by its first bytes.
     columns : sequence of str, optional
         The columns to read, all by default.
     chunk_rows : int
@@ -258,33 +206,42 @@ def read_table(
 def read_chunks(
     path: str | Path, columns: Sequence[str] | None, chunk_rows: int, delimiter: str = ",", encoding: str = UTF8
 ) -> Iterator[Chunk]:
-    """Return the chunks of a file, with its structure checked before the first one is read."""
+    """Return the chunks of a file or folder, with its structure checked before the first one is read."""
     check_number("chunk_rows", chunk_rows, whole=True)
     delimiter = delimiter if len(delimiter) == 1 else checked_delimiter(delimiter)
     names = table_columns(path, delimiter, columns or (), encoding)
     path, wanted = Path(path), names if columns is None else list(columns)
-    parquet = _open_parquet(path)
-    if parquet is None:
+    if not is_parquet(path):
         return _csv_chunks(path, wanted, chunk_rows, delimiter, encoding)
-    for field in parquet.schema_arrow:
-        name = field.name.strip()
-        if name in wanted and not is_supported(field.type):
-            parquet.close()
+    files = parquet_files(path) if os.path.isdir(path) else [path]
+    for file in files:
+        _check_parquet(file, wanted, delimiter, encoding)
+    return chain.from_iterable(_parquet_chunks(file, wanted, chunk_rows) for file in files)
+
+
+def _check_parquet(path: Path, wanted: list[str], delimiter: str, encoding: str) -> None:
+    """Refuse a Parquet file that lacks a column, or has one of a type that is not supported."""
+    table_columns(path, delimiter, wanted, encoding)
+    with _opened_parquet(path) as parquet:
+        kinds = {field.name.strip(): field.type for field in parquet.schema_arrow}
+    for name in wanted:
+        if not is_supported(kinds[name]):
             raise BadStructureError(
-                f'Expected plain values in column "{name}" of {path}, got the type {str(field.type)[:100]}; '
+                f'Expected plain values in column "{name}" of {path}, got the type {str(kinds[name])[:100]}; '
                 "write it as text or numbers, or drop it."
             )
-    return _parquet_chunks(parquet, path, wanted, chunk_rows)
 
 
 def table_columns(
     path: str | Path, delimiter: str = ",", wanted: Sequence[str] = (), encoding: str = UTF8
 ) -> list[str]:
-    """Return the column names of a file, read from its header alone.
+    """Return the column names of a file, or of the first file of a folder, read from its header alone.
 
     A table that lacks a wanted column, or has one twice, is refused; of what was found, only such names are quoted.
     """
     path = Path(path)
+    if os.path.isdir(path):
+        return table_columns(parquet_files(path)[0], delimiter, wanted, encoding)
     check_file(path, "a CSV or Parquet file")
     try:
         with path.open("rb") as file:
@@ -293,13 +250,12 @@ def table_columns(
         raise BadStructureError(f"Expected a table that can be read at {path}; {error.strerror}.") from None
     if is_empty:
         raise BadStructureError(f"Expected a table with a header in {path}, got an empty file.")
-    parquet = _open_parquet(path)
-    if parquet is None:
+    if is_parquet(path):
+        with _opened_parquet(path) as parquet:
+            names = list(parquet.schema_arrow.names)
+    else:
         with open_text(path) as file:
             names = _read_header(file, path, delimiter, encoding)
-    else:
-        with parquet:
-            names = list(parquet.schema_arrow.names)
     names, wanted = [name.strip() for name in names], list(dict.fromkeys(wanted))
     absent = [name for name in wanted if name not in names]
     repeated = [name for name, count in Counter(names).items() if count > 1 and name]
@@ -420,102 +376,28 @@ def _read_header(file: IO[bytes], path: Path, delimiter: str, encoding: str) -> 
 def _csv_chunks(path: Path, wanted: list[str], chunk_rows: int, delimiter: str, encoding: str) -> Iterator[Chunk]:
     with open_text(path) as file:
         names = [name.strip() for name in _read_header(file, path, delimiter, encoding)]
-        places = {name: names.index(name) for name in wanted}
-        lines = _lines(file, encoding)
+        places = [names.index(name) for name in wanted]
+        lines = read_lines(file, encoding)
         blocks = iter(lambda: list(islice(lines, chunk_rows)), [])
-        yield _csv_chunk(next(blocks, []), places, delimiter, len(names))
-        for block in blocks:
-            yield _csv_chunk(block, places, delimiter, len(names))
-
-
-def _lines(file: IO[bytes], encoding: str) -> Iterator[str]:
-    """Yield the lines of a file; one that is too long is passed over and becomes a malformed one."""
-    while raw := file.readline(MAX_LINE_BYTES):
-        if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
-            while raw and not raw.endswith(b"\n"):
-                raw = file.readline(MAX_LINE_BYTES)
-            raw = b'"'
-        yield raw.decode(encoding, "backslashreplace").removesuffix("\n").removesuffix("\r")
-
-
-def _csv_chunk(lines: list[str], places: dict[str, int], delimiter: str, width: int) -> Chunk:
-    columns = plain_columns(lines, delimiter, width)
-    is_malformed: tuple[bool, ...] = ()
-    if columns is not None:
-        wanted = {name: columns[place] for name, place in places.items()}
-    else:
-        found: list[list[str] | None] = []
-        for cells in records(lines, delimiter, width):
-            found.append(None if cells is None else [cells[place] for place in places.values()])
-        is_malformed = tuple(cells is None for cells in found)
-        rows = [cells for cells in found if cells is not None]
-        wanted = {name: [cells[index] for cells in rows] for index, name in enumerate(places)}
-    frame = pd.DataFrame({name: pd.Series(cells, dtype=object) for name, cells in wanted.items()})
-    return Chunk(frame, is_malformed)
-
-
-def plain_columns(lines: list[str], delimiter: str, width: int) -> list[list[str]] | None:
-    """Return the columns of lines without quotes and of full width, None if any line is not so: a fast path."""
-    n_delimiters = width - 1
-    if not n_delimiters or any(line.count(delimiter) != n_delimiters or '"' in line for line in lines):
-        return None
-    cells = delimiter.join(lines).split(delimiter) if lines else []
-    return [cells[place::width] for place in range(width)]
-
-
-def records(lines: Iterable[str], delimiter: str, width: int) -> Iterator[Record]:
-    """Yield the cells of each line, filled up with empty cells to `width`; None for a malformed one.
-
-    Blank lines are skipped. A line with more cells than `width`, and one with an open or misplaced quote,
-    is malformed.
-    """
-    for line in lines:
-        cells = split_line(line, delimiter)
-        if cells is None or len(cells) > width:
-            yield None
-        elif delimiter in line or line.strip():
-            yield cells + [""] * (width - len(cells))
-
-
-def split_line(line: str, delimiter: str) -> Record:
-    """Return the cells of one line, None if its quotes do not match up."""
-    if '"' not in line:
-        return line.split(delimiter)
-    cells: list[str] = []
-    place, has_more = 0, True
-    while has_more:
-        match = _cell_pattern(delimiter).match(line, place)
-        if match is None:
-            return None
-        quoted, plain, ending = match.groups()
-        cells.append(plain if quoted is None else quoted.replace('""', '"'))
-        place, has_more = match.end(), bool(ending)
-    return cells
-
-
-@cache
-def _cell_pattern(delimiter: str) -> re.Pattern[str]:
-    end, blanks = re.escape(delimiter), "" if delimiter in " \t" else "[ \t]*+"
-    return re.compile(rf'(?:{blanks}"((?:[^"]++|"")*+)"{blanks}|((?!")[^{end}]*+))({end}|\Z)')
+        for block in chain([next(blocks, [])], blocks):
+            arrays, is_malformed = columns_of_lines(block, places, delimiter, len(names))
+            yield Chunk(as_frame(arrays, wanted), is_malformed)
 
 
 def is_parquet(path: str | Path) -> bool:
-    """Say whether a file is a whole Parquet file; what is no file, and a damaged one, is refused."""
-    check_file(Path(path), "a CSV or Parquet file")
-    parquet = _open_parquet(Path(path))
-    if parquet is not None:
-        parquet.close()
-    return parquet is not None
-
-
-def _open_parquet(path: Path) -> pq.ParquetFile | None:
-    """Return the Parquet file at a path, None if its first bytes are not those of one."""
+    """Say whether a path is that of a folder, or of a file that starts like Parquet; what is no file is refused."""
+    path = Path(path)
+    if os.path.isdir(path):
+        return True
+    check_file(path, "a CSV or Parquet file")
     with path.open("rb") as file:
-        is_parquet = file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
-    if not is_parquet:
-        if path.suffix in (".parquet", ".pq"):
-            raise BadStructureError(f"Expected a Parquet file in {path}, got something else; check where it came from.")
-        return None
+        is_found = file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
+    if not is_found and path.suffix in PARQUET_SUFFIXES:
+        raise BadStructureError(f"Expected a Parquet file in {path}, got something else; check where it came from.")
+    return is_found
+
+
+def _opened_parquet(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path, pre_buffer=False)  # else the whole file is kept in memory while it is read
     except (pa.ArrowException, OSError, UnicodeDecodeError):
@@ -526,8 +408,8 @@ def _damaged(path: Path) -> BadStructureError:
     return BadStructureError(f"Expected a whole Parquet file in {path}, got a damaged one; copy it again.")
 
 
-def _parquet_chunks(file: pq.ParquetFile, path: Path, wanted: list[str], chunk_rows: int) -> Iterator[Chunk]:
-    with file:
+def _parquet_chunks(path: Path, wanted: list[str], chunk_rows: int) -> Iterator[Chunk]:
+    with _opened_parquet(path) as file:
         raw_names = {name.strip(): name for name in file.schema_arrow.names}
         raw = [raw_names[name] for name in wanted]
         if not file.metadata.num_rows:
@@ -543,52 +425,3 @@ def _parquet_chunks(file: pq.ParquetFile, path: Path, wanted: list[str], chunk_r
             raise _damaged(path) from None
         if n_left:  # the footer promises more or fewer rows than there are
             raise _damaged(path)
-
-
-def is_supported(kind: pa.DataType) -> bool:
-    """Say whether cells of that Arrow type can be read."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return is_supported(kind.storage_type)
-    if types.is_dictionary(kind):
-        return is_supported(kind.value_type)
-    if types.is_fixed_size_binary(kind) and kind.byte_width > MAX_CELL // 2:  # written with two digits a byte
-        return False
-    supported = (*_KEPT_TYPES, *_TEXT_TYPES, *_WRITTEN_TYPES, *_OTHER_TYPES)
-    return any(is_kind(kind) for is_kind in supported)
-
-
-def as_frame(arrays: Sequence[pa.Array], names: Sequence[str]) -> pd.DataFrame:
-    """Return columns of supported types as a pandas table with those names."""
-    batch = pa.RecordBatch.from_arrays([_convert(array) for array in arrays], names=list(names))
-    return batch.to_pandas(types_mapper=_NULLABLE.get)
-
-
-def _convert(array: pa.Array) -> pa.Array:
-    """Return a column of a supported type as numbers or texts, by the table at the top of this module."""
-    kind, text = array.type, pa.large_string()
-    if isinstance(kind, pa.BaseExtensionType):
-        return _convert(array.storage)
-    if types.is_dictionary(kind):
-        return _convert(array.dictionary).take(array.indices)
-    if not is_supported(kind):
-        raise TypeError(f"no rule for {kind}")  # the caller must check with is_supported
-    if any(is_kind(kind) for is_kind in _TEXT_TYPES):
-        raw = array.cast(pa.large_binary())
-        # a cell of more bytes than so many characters can take holds nothing, and its text is never made
-        raw = pc.if_else(pc.greater(pc.binary_length(raw), 4 * MAX_CELL), None, raw)
-        try:
-            array = raw.cast(text)
-        except pa.ArrowInvalid:  # slower, with the same texts, because one of them is not UTF-8
-            cells = raw.to_pylist()
-            decoded = [None if cell is None else cell.decode("utf-8", "backslashreplace") for cell in cells]
-            array = pa.array(decoded, text)
-    elif types.is_fixed_size_binary(kind):
-        array = pa.array([None if cell is None else cell.hex() for cell in array.to_pylist()], text)
-    elif types.is_timestamp(kind):
-        # Arrow stores UTC; to write a zone's time it must know the zone, and the time may leave the range.
-        array = array.view(pa.timestamp(kind.unit)).cast(text)
-    elif types.is_duration(kind):
-        array = array.cast(pa.int64())
-    elif any(is_kind(kind) for is_kind in _WRITTEN_TYPES):
-        array = array.cast(text)
-    return array

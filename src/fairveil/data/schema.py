@@ -44,7 +44,7 @@ IGNORE = "ignore"
 
 DEFAULT_BINS = 10
 DEFAULT_MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "None")
-MAX_LEVELS = 2**16  # codes are kept as uint16
+MAX_LEVELS = 2**16  # codes take two bytes at most
 MAX_FEATURES = 2**20
 """Encoded features of all columns together: a row of so many numbers takes 4 MiB."""
 MAX_SCHEMA_BYTES = 2**24

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
-from fairveil._random import Key, public_coins, reproducible_coins, secret_coins
+from fairveil._random import Key, KeyOrPath, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
 from fairveil.errors import (
@@ -31,7 +31,7 @@ from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.engines import AUTO as AUTO_ENGINE
-from fairveil.methods.engines import EngineChoice, cache_beside, choose_engine, read_records
+from fairveil.methods.engines import EngineChoice, cache_beside, choose_engine, opened_records
 from fairveil.methods.explanations import Explainable
 from fairveil.methods.inputs import (
     FileSource,
@@ -43,7 +43,7 @@ from fairveil.methods.inputs import (
     TableSource,
 )
 from fairveil.methods.searching import SearchAwareEstimator
-from fairveil.models import PrefittedProbabilities
+from fairveil.models import PrefittedProbabilities, with_module
 from fairveil.models.rules import DecisionRule
 from fairveil.persistence import read_folder, save_folder
 from fairveil.privacy.ledger import Ledger, LedgerOrPath, open_ledger
@@ -323,18 +323,19 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         encoding: str | None = None,
         engine: str = AUTO_ENGINE,
         cache: str | Path | None = None,
+        address: str | None = None,
         progress: Progress = no_progress,
         reading: Progress = no_progress,
     ) -> Any:
         """Train on the CSV or Parquet file, or the folder of Parquet files, at `path`, read chunk by chunk.
 
         `delimiter` stands between the cells of a CSV file, and `encoding` is its own; both are those of the schema
-        unless others are named. `engine` is "memory", "disk" or "auto", which keeps encoded rows on disk if they would
-        not fit into memory: in the folder `cache`, by default beside the ledger file. `progress` is as in `fit`,
-        `reading` the same for the rows that are read.
+        unless others are named. `engine` is "memory", "disk", "ray" or "auto", which keeps encoded rows on disk if they
+        would not fit into memory: in the folder `cache`, by default beside the ledger file. `address` is that of a Ray
+        cluster. `progress` is as in `fit`, `reading` the same for the rows that are read.
         """
         place = None if cache is None else Path(cache)
-        return self.fit_source(FileSource(path, delimiter, encoding, engine, place, reading), progress)
+        return self.fit_source(FileSource(path, delimiter, encoding, engine, place, reading, address), progress)
 
     def fit_source(
         self, source: Source, progress: Progress = no_progress, tuning: Tuning | None = None, depth: int = 3
@@ -361,28 +362,33 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                 self.classes_ = inputs.classes_for(source.y)
                 self.feature_names_in_ = np.array(list(inputs.schema.columns), dtype=object)
                 self.n_features_in_ = len(self.feature_names_in_)
-            records, engine = read_records(inputs, _with_cache(source, ledger))
-        self.engine_ = None if engine is None else engine.public_name
-        self.data_reference_ = ledger.record_data(source.path) if isinstance(source, FileSource) else None
-        loaded = time.perf_counter()
-        coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
-        rng, purpose = public_coins(self.random_state), f"fit of {type(self).__name__}"
-        if isinstance(plan, Plan):
-            recipe = self._recipe(inputs)
-            trained = run_plan(plan, recipe, inputs.task, records, ledger, coins, rng, progress, purpose)
-        else:
-            whole: Any = records  # a choice is refused if the attribute alone is secret
-            tuned = run_tuned_plan(plan, tuning, inputs.task, whole, ledger, coins, rng, purpose)  # type: ignore[arg-type]
-            trained, self.candidate_ = tuned.trained, tuned.candidate
+            opened = opened_records(inputs, _with_cache(source, ledger), plan, self.random_state)
+            with opened as (records, engine):
+                self.engine_ = None if engine is None else engine.public_name
+                self.data_reference_ = ledger.record_data(source.path) if isinstance(source, FileSource) else None
+                loaded = time.perf_counter()
+                trained = self._trained(plan, inputs, records, ledger, progress, tuning)
         self.plan_, self.ledger_ = plan, ledger
         self._store(inputs, trained)
-        ended = time.perf_counter()
-        self.timing_ = {"plan": planned - started, "read": loaded - planned, "train": ended - loaded}
+        self.timing_ = {"plan": planned - started, "read": loaded - planned, "train": time.perf_counter() - loaded}
         if isinstance(plan, TunedPlan):
             self.timing_ = {}  # how long it took would reveal how many runs there were
         for sentence in self.cautions():
             warnings.warn(sentence, ToleranceNotMetWarning, stacklevel=depth)
         return self
+
+    def _trained(
+        self, plan: AnyPlan, inputs: InputSpec, records: Any, ledger: Ledger, progress: Progress, tuning: Any
+    ) -> Trained:
+        """Carry the plan out on the records."""
+        coins = secret_coins() if plan.is_private else reproducible_coins(self.random_state)
+        rng, purpose = public_coins(self.random_state), f"fit of {type(self).__name__}"
+        if isinstance(plan, Plan):
+            recipe = self._recipe(inputs)
+            return run_plan(plan, recipe, inputs.task, records, ledger, coins, rng, progress, purpose)
+        tuned = run_tuned_plan(plan, tuning, inputs.task, records, ledger, coins, rng, purpose)
+        self.candidate_ = tuned.candidate
+        return tuned.trained
 
     def _checked_arrays(self, source: TableSource) -> tuple[TableSource, tuple[Any, Any]]:
         """Check plain arrays as scikit-learn does, and code their labels; only without a schema, so without privacy."""
@@ -413,7 +419,8 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
 
         `engine` and `cache` are as in `fit_file`.
         """
-        return choose_engine(self._input_spec(), FileSource(path, engine=engine, cache=cache))
+        inputs = self._input_spec()
+        return choose_engine(inputs, FileSource(path, engine=engine, cache=cache), self.planned(None, inputs))
 
     def planned_task(self) -> Task:
         """Return the public facts of the task that a fit would carry out."""
@@ -455,7 +462,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         source = self._source(X, sensitive_features)
         return self._predictor.probabilities(source.X, source.sensitive_features)
 
-    def use_key(self, key: Key | str | Path | None) -> Any:
+    def use_key(self, key: KeyOrPath | None) -> Any:
         """Randomize decisions by this key (or the key in this file) from now on, so that they repeat elsewhere."""
         self.key_ = key if isinstance(key, Key) or key is None else Key.read(key)
         self._predictor = replace(self._predictor, key=self.key_)
@@ -488,11 +495,11 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         debited.check(plan.charges())
         with threadpool_limits(1, user_api="blas"), without_array_sizes():
             whole = inputs.plain(source) if isinstance(source, TableSource) else _with_cache(source, debited)
-            records, _ = read_records(inputs, whole)
-            if isinstance(source, FileSource):
-                debited.record_data(source.path)
-            veil = open_veils(records, plan, debited, secret_coins(), "counts for a certificate")["holdout"]
-            counts, variance = release_outcomes(veil, self.model_, self.params_, self.rule_, inputs.task)
+            with opened_records(inputs, whole, plan) as (records, _):
+                if isinstance(source, FileSource):
+                    debited.record_data(source.path)
+                veil = open_veils(records, plan, debited, secret_coins(), "counts for a certificate")["holdout"]
+                counts, variance = release_outcomes(veil, self.model_, self.params_, self.rule_, inputs.task)
         return Evaluation(counts, variance, inputs.people)
 
     # --- saving and loading ------------------------------------------------------------------------------------
@@ -503,7 +510,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         save_folder(self, Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path, estimator: Any = None, key: Key | str | Path | None = None) -> Any:
+    def load(cls, folder: str | Path, estimator: Any = None, key: KeyOrPath | None = None, module: Any = None) -> Any:
         """Return a fitted classifier from its folder; it predicts, and refuses to fit (its ledger is sealed).
 
         Parameters
@@ -514,6 +521,8 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
             The classifier that the rule was fitted to, if it was fitted elsewhere.
         key : Key or path, optional
             The key of a randomized rule.
+        module : callable, optional
+            The constructor of the torch module, if one was trained; a folder holds its parameters, never its code.
         """
         takes_key = cls.postprocesses or cls.is_randomized
         if (estimator is not None and not cls.postprocesses) or (key is not None and not takes_key):
@@ -522,13 +531,13 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                 "leave them out."
             )
         fitted = read_folder(Path(folder), cls.__name__)
-        plan, schema, model = fitted["plan_"], fitted["schema_"], fitted["model_"]
+        model = fitted["model_"] = with_module(fitted["model_"], module)
+        plan, schema = fitted["plan_"], fitted["schema_"]
         names, predicts = fitted.pop("sensitive"), fitted.pop("predicts")
         loaded = cls(epsilon=plan.epsilon, delta=plan.delta, schema=schema, sensitive=names)
-        for name, value in fitted.items():
+        unknown = dict.fromkeys(("final_check_", "data_reference_", "engine_", *cls.not_saved))
+        for name, value in (fitted | unknown).items():
             setattr(loaded, name, value)
-        for name in ("final_check_", "data_reference_", "engine_", *cls.not_saved):
-            setattr(loaded, name, None)
         loaded.ledger = loaded.ledger_ = Ledger.sealed()
         prefitted = None
         if isinstance(model, PrefittedProbabilities):
@@ -537,8 +546,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                     "Expected the classifier that this rule was fitted to, got none; load it and pass it as estimator."
                 )
             prefitted = PrefittedClassifier.of(estimator, schema.target.classes)
-        entries = tuple(schema.sensitive_named(name) for name in names or ())
-        facts = (schema, entries, plan.epsilon, plan.delta)
+        facts = (schema, tuple(schema.sensitive_named(name) for name in names or ()), plan.epsilon, plan.delta)
         loaded.inputs_ = InputSpec(*facts, predicts=predicts, prefitted=prefitted, protects=cls.protects)
         loaded._predictor = Predictor(loaded.inputs_, model, loaded.params_, loaded.rule_)
         if prefitted is None:

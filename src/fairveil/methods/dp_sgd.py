@@ -12,7 +12,7 @@ from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import BasePrivateClassifier, Method
 from fairveil.methods.inputs import InputSpec
-from fairveil.models import Average, Decoupled, LinearSoftmax, Model, OptimizerState, Perceptron, Sgd
+from fairveil.models import Average, Decoupled, LinearSoftmax, Model, OptimizerState, Perceptron, Sgd, TorchModel
 from fairveil.models.rules import Argmax, DecisionRule, TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Bin, Count, CrossEntropy, GradientNorm
@@ -54,7 +54,8 @@ class Descent:
 
     Parameters
     ----------
-    model : {"linear", "mlp"}
+    model : {"linear", "mlp"} or TorchModel
+        What is trained: a linear model, a network of dense layers, or any torch module (``TorchModel(MyNet, shape)``).
     hidden : tuple of int
         Widths of the hidden layers of an "mlp".
     n_steps : int, optional
@@ -67,7 +68,7 @@ class Descent:
         DPSGD-F (Xu et al. 2021): groups whose gradients are clipped more often get a larger clip norm.
     """
 
-    model: str = "linear"
+    model: str | TorchModel = "linear"
     hidden: tuple[int, ...] = (64, 64)
     n_steps: int | None = None
     sampling_rate: float | None = None
@@ -77,7 +78,8 @@ class Descent:
     group_clipping: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("model", self.model, ("linear", "mlp"))
+        if not isinstance(self.model, TorchModel):
+            check_choice("model", self.model, ("linear", "mlp"))
         if self.n_steps is not None:
             check_number("n_steps", self.n_steps, whole=True)
         if self.momentum is not None and not 0 <= self.momentum < 1:
@@ -91,11 +93,13 @@ class Descent:
 
     def model_for(self, task: Task) -> Model:
         """Return the model that is trained."""
-        model = (
-            LinearSoftmax(task.n_features, task.n_outputs)
-            if self.model == "linear"
-            else Perceptron(task.n_features, self.hidden, task.n_outputs)
-        )
+        model: LinearSoftmax | Perceptron | TorchModel
+        if isinstance(self.model, TorchModel):
+            model = self.model.for_rows(task.n_features, task.is_scaled, task.n_outputs)
+        elif self.model == "linear":
+            model = LinearSoftmax(task.n_features, task.n_outputs)
+        else:
+            model = Perceptron(task.n_features, self.hidden, task.n_outputs)
         return Decoupled(model, len(task.people.codes)) if task.predicts == "decoupled" else model
 
     def check(self, task: Task) -> None:

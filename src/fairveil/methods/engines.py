@@ -2,38 +2,38 @@
 
 Whatever the engine, records answer the same queries: with the same coins, every engine releases the same sums. An
 engine is one entry of `ENGINES`; the command line, the front door and the tests read the registry.
-
-What fits where is estimated before a row is read. Estimates decide where rows are kept, and are never shown: the number
-of rows is private.
 """
 
 import os
-import re
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-import pyarrow.parquet as pq
 
 from fairveil import __version__
+from fairveil._random import KEY_BYTES, public_coins
 from fairveil._validation import check_choice
-from fairveil.data.files import BLOCK_BYTES
-from fairveil.data.readers import (
-    CHUNK_ROWS,
-    Chunk,
-    columns_needed,
-    is_parquet,
-    open_text,
-    read_chunks,
-    table_files,
-)
+from fairveil.data.readers import CHUNK_ROWS, Chunk, columns_needed, read_chunks, table_files
 from fairveil.errors import BadStructureError, InvalidParameterError, NotEnoughMemoryError
 from fairveil.methods.inputs import BYTES_PER_ROW, FileSource, InputSpec, Source, TableSource
+from fairveil.privacy.plan import Plan
+from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import AnyRecords
+from fairveil.scale.capacity import available_memory, probable_rows
 from fairveil.scale.packed import PackedFormat
+from fairveil.scale.ray_records import (
+    RayRecords,
+    check_plan,
+    import_ray,
+    processors,
+    ray_records,
+    refuse_attributes,
+    workers_for,
+)
 from fairveil.scale.row_file import RowSource, cached_rows
 
 AUTO = "auto"
@@ -52,14 +52,11 @@ BYTES_PER_PUBLIC_FEATURE = 24
 """Of features and labels that are public: rows written out, and what is computed of them in double precision."""
 
 
-EXPANSION = 8
-"""A compressed text table unpacks to about so many times its size."""
+AnyPlan = Plan | TunedPlan
 
-_LIMITS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
-"""What a container may use, and what it uses, in both versions of control groups."""
+
+def _nothing(inputs: InputSpec, plan: AnyPlan) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
@@ -74,13 +71,16 @@ class Engine:
         Takes the public side of a table, a file and its probable number of rows, and refuses what cannot fit, before
         a row is read.
     read : callable
-        Takes the public side of a table and a file, and returns its records.
+        Takes the public side of a table, a file, the plan and the number that seeds public coins, and returns records.
+    explain : callable
+        Takes the public side of a table and a plan, and returns what else must be said of a fit.
     """
 
     name: str
     help: str
     check: Callable[[InputSpec, FileSource, int], None]
-    read: Callable[[InputSpec, FileSource], AnyRecords]
+    read: Callable[[InputSpec, FileSource, AnyPlan, Any], AnyRecords]
+    explain: Callable[[InputSpec, AnyPlan], str] = _nothing
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,41 @@ def _format(inputs: InputSpec) -> PackedFormat:
     return PackedFormat.of(inputs.encode(Chunk(nobody)), inputs.people.n_classes, inputs.people.n_groups)
 
 
-def _read_into_memory(inputs: InputSpec, source: FileSource) -> AnyRecords:
+def _read_into_memory(inputs: InputSpec, source: FileSource, plan: AnyPlan, seed: Any) -> AnyRecords:
     return inputs.records(source)
 
 
-def _read_to_disk(inputs: InputSpec, source: FileSource) -> AnyRecords:
+def _check_workers(inputs: InputSpec, source: FileSource, n_rows: int) -> None:
+    import_ray()
+    if inputs.protects == "attribute":
+        refuse_attributes()
+    _check_memory(inputs, source, n_rows)  # this process reads the rows and sends them to the workers
+
+
+def _send_to_workers(inputs: InputSpec, source: FileSource, plan: AnyPlan, seed: Any) -> AnyRecords:
+    check_plan(plan)
+    records: Any = inputs.records(source)
+    n_public = _public_rows(inputs) or len(records)
+    n_workers, _ = workers_for(_largest_batch(plan, n_public), processors(source.address))
+    secret = None if plan.is_private else public_coins(seed).bytes(KEY_BYTES)
+    workers: AnyRecords = ray_records(records, n_workers, address=source.address, secret=secret)
+    return workers
+
+
+def _explain_workers(inputs: InputSpec, plan: AnyPlan) -> str:
+    n_public = _public_rows(inputs)
+    if n_public is None:
+        return "; as many workers as the expected rows of a step keep busy"
+    return f"; {workers_for(_largest_batch(plan, n_public), os.cpu_count() or 1)[1].rstrip('.')}"
+
+
+def _largest_batch(plan: AnyPlan, n_rows: int) -> float:
+    """Return the expected rows of the largest batch that is drawn more than once."""
+    steps = [stage.share * stage.largest_rate for stage in plan.stages if stage.n_steps > 1]
+    return n_rows * max(steps, default=1.0)
+
+
+def _read_to_disk(inputs: InputSpec, source: FileSource, plan: AnyPlan, seed: Any) -> AnyRecords:
     schema, columns = inputs.schema, columns_needed(inputs.schema, inputs.sensitive)
     kind = (source.delimiter or schema.file.delimiter, source.encoding or schema.file.encoding)
     chunk_rows = max(1, min(CHUNK_ROWS, CELLS_AT_ONCE // len(columns)))
@@ -175,12 +205,8 @@ def _read_to_disk(inputs: InputSpec, source: FileSource) -> AnyRecords:
         "text": kind,
         "version": __version__,
     }
-    files = table_files(source.path)
     rows = RowSource(
-        files=files,
-        expected=[probable_rows([file]) for file in files],
-        read=lambda file: read_chunks(file, columns, chunk_rows, *kind),
-        encode=inputs.encode,
+        table_files(source.path), lambda file: read_chunks(file, columns, chunk_rows, *kind), inputs.encode
     )
     return inputs.records_of(cached_rows(_cache_of(source), facts, rows, _format(inputs), source.reading))
 
@@ -190,6 +216,7 @@ ENGINES = {
     for engine in (
         Engine("memory", "rows in memory", _check_memory, _read_into_memory),
         Engine("disk", "rows in a private file beside the ledger, read as they are drawn", _check_disk, _read_to_disk),
+        Engine("ray", "rows shared among Ray workers", _check_workers, _send_to_workers, _explain_workers),
     )
 }
 
@@ -197,14 +224,15 @@ ENGINES = {
 # --- the choice ------------------------------------------------------------------------------------------------------
 
 
-def choose_engine(inputs: InputSpec, source: FileSource) -> EngineChoice:
+def choose_engine(inputs: InputSpec, source: FileSource, plan: AnyPlan) -> EngineChoice:
     """Return the engine that was named, or the one for a table of this size; refuse one in which it cannot fit."""
     check_choice("engine", source.engine, (AUTO, *ENGINES))
     inputs.check_reads_files()
     n_public = _public_rows(inputs)
     n_rows = probable_rows(table_files(source.path)) if n_public is None else n_public
     if source.engine != AUTO:
-        choice = EngineChoice(ENGINES[source.engine], "as requested", True)
+        engine = ENGINES[source.engine]
+        choice = EngineChoice(engine, f"as requested{engine.explain(inputs, plan)}", True)
     else:
         size = "by the size of the file" if n_public is None else f"by n_public = {n_public:,}"
         fits = n_rows * _memory_per_row(inputs) <= MEMORY_SHARE * available_memory()
@@ -216,44 +244,26 @@ def choose_engine(inputs: InputSpec, source: FileSource) -> EngineChoice:
     return choice
 
 
-def read_records(inputs: InputSpec, source: Source) -> tuple[AnyRecords, EngineChoice | None]:
-    """Return the records of a source, and by which engine they were read; None for rows that are in memory already."""
+@contextmanager
+def opened_records(
+    inputs: InputSpec, source: Source, plan: AnyPlan, seed: Any = None
+) -> Iterator[tuple[AnyRecords, EngineChoice | None]]:
+    """Yield the records of a source, and by which engine they were read; None for rows that are in memory already.
+
+    `seed` seeds the public coins of a fit without privacy. Workers end with the block.
+    """
     if isinstance(source, TableSource):
-        return inputs.records(source), None
-    choice = choose_engine(inputs, source)
-    return choice.engine.read(inputs, source), choice
+        yield inputs.records(source), None
+        return
+    choice = choose_engine(inputs, source, plan)
+    records = choice.engine.read(inputs, source, plan, seed)
+    try:
+        yield records, choice
+    finally:
+        if isinstance(records, RayRecords):
+            records.close()
 
 
 def cache_beside(ledger: Path | None) -> Path | None:
     """Return the cache folder of a ledger file; None for a ledger in memory, which has none."""
     return None if ledger is None else ledger.with_name(f"{ledger.name}{CACHE_SUFFIX}")
-
-
-# --- what fits where -------------------------------------------------------------------------------------------------
-
-
-def available_memory() -> int:
-    """Return about how many bytes of memory a process can still take on this machine or in its container."""
-    free = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    with suppress(OSError):
-        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-        free += [] if found is None else [1024 * int(found[1])]
-    for limit, used in _LIMITS:
-        with suppress(OSError, ValueError):  # "max": no limit
-            free.append(max(0, int(Path(limit).read_text()) - int(Path(used).read_text())))
-    return min(free)
-
-
-def probable_rows(files: Sequence[Path]) -> int:
-    """Return about how many rows the files hold: Parquet files state it, text is measured by its first lines."""
-    return sum(map(_rows_of, files))
-
-
-def _rows_of(path: Path) -> int:
-    if is_parquet(path):
-        return int(pq.read_metadata(path).num_rows)
-    with path.open("rb") as raw, open_text(path) as text:
-        start = text.read(BLOCK_BYTES)
-        is_packed = raw.read(len(start)) != start
-    n_bytes = path.stat().st_size * (EXPANSION if is_packed else 1)
-    return int(n_bytes * (start.count(b"\n") + 1) / max(1, len(start)))

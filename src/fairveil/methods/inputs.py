@@ -224,6 +224,7 @@ class InputSpec:
             delta=self.delta,
             unit=unit,
             predicts=self.predicts,
+            is_scaled=encoder.n_features == 2 * n_scaled and n_levels == 0,
         )
         for name, value in {"encoder": encoder, "people": people, "task": task}.items():
             object.__setattr__(self, name, value)
@@ -412,8 +413,8 @@ class TableSource:
 class FileSource:
     """Rows in a CSV or Parquet file, or in a folder of Parquet files, that follow the schema.
 
-    `engine` and `cache` say where encoded rows are kept (`methods/engines.py`), `reading` wraps a range of steps while
-    they are read for the first time.
+    `engine`, `cache` and `address` say where encoded rows are kept (`methods/engines.py`), `reading` wraps a range of
+    steps while they are read for the first time.
     """
 
     path: str | Path
@@ -422,6 +423,7 @@ class FileSource:
     engine: str = "auto"
     cache: Path | None = None
     reading: Progress = no_progress
+    address: str | None = None
     y: None = None
 
 
@@ -527,7 +529,9 @@ class Predictor:
                 "make one with Key.create(path)."
             )
         encoder, name = self.inputs.encoder, self.inputs.schema.id_column
-        codes, numbers = encoder.codes(X), encoder.numbers(X) + np.float32(0)  # 0 and -0 are one number
+        # two bytes a code, however few are enough: a person keeps the decision that an earlier version made
+        codes = encoder.codes(X).astype(np.uint16)
+        numbers = encoder.numbers(X) + np.float32(0)  # 0 and -0 are one number
         content = [
             np.ascontiguousarray(block).view(np.uint8).reshape(len(codes), block.shape[1] * block.dtype.itemsize)
             for block in (codes, numbers)

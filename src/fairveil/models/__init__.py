@@ -10,6 +10,7 @@ from fairveil.models.linear import LinearSoftmax
 from fairveil.models.losses import cross_entropy_pull, logits_pull, softmax, tilted_pull
 from fairveil.models.mlp import Perceptron
 from fairveil.models.optimizers import Adam, Average, Optimizer, OptimizerState, Sgd
+from fairveil.models.torch_module import TorchModel, with_module
 
 MODELS: Mapping[str, type[LinearSoftmax] | type[Perceptron]] = MappingProxyType(
     {"linear": LinearSoftmax, "mlp": Perceptron}

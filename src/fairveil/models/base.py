@@ -92,15 +92,22 @@ MODEL_KINDS: dict[str, type] = {}
 A kind is a frozen dataclass whose fields are plain values (numbers, strings, tuples of them) or other models.
 """
 
+NOT_SAVED = {"is_saved": False}
+"""Metadata of a field that is not saved with a model, because it is code or says how to compute, not what."""
+
 
 def model_to_dict(model: Any) -> dict[str, Any]:
     """Return the public facts of a model, without its parameters, for JSON."""
-    fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model) if field.init}
+    fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model) if _is_saved(field)}
     kinds = {cls: name for name, cls in MODEL_KINDS.items()}
     return {
         "kind": kinds[type(model)],
         **{name: model_to_dict(value) if type(value) in kinds else value for name, value in fields.items()},
     }
+
+
+def _is_saved(field: dataclasses.Field) -> bool:
+    return field.init and field.metadata.get("is_saved", True)
 
 
 def model_from_dict(facts: dict[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """One model for each group, trained side by side: a record moves the parameters of its own group only."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_number
 from fairveil.data.coded import CodedRows, Features
-from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings
+from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings, reads_codes
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
+from fairveil.models.torch_module import TorchModel
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,11 @@ class Decoupled:
     A row of no group (a code outside 0 .. n_groups - 1) adds no gradient and gets the mean logits of all copies.
     """
 
-    base: LinearSoftmax | Perceptron
+    base: LinearSoftmax | Perceptron | TorchModel
     n_groups: int
     n_features: int = field(init=False, repr=False, compare=False)
     n_classes: int = field(init=False, repr=False, compare=False)
     n_params: int = field(init=False, repr=False, compare=False)
-    reads_codes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number("n_groups", self.n_groups, whole=True)
@@ -79,7 +79,12 @@ class Decoupled:
             norms[is_member] = self.base.gradient_norms(copy, rows[is_member], dlogits[:, is_member])
         return norms
 
-    def members(self, X: Features) -> tuple[Features, Any]:
+    @property
+    def reads_codes(self) -> bool:
+        """Whether the copies read coded rows."""
+        return reads_codes(self.base)
+
+    def members(self, X: Features) -> tuple[Any, Any]:
         """Return the base's columns, and for each copy which rows are its own."""
         if isinstance(X, CodedRows):
             return X.without_last_number(), X.last_number == np.arange(self.n_groups)[:, None]

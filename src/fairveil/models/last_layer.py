@@ -1,6 +1,6 @@
 """The last layer of a model, with its biases as weights of a constant input 1: its norm, its margin, what it reads.
 
-Both kinds of model keep it at the end of the flat vector, class weights first, then class biases.
+All kinds of model keep it at the end of the flat vector, class weights first, then class biases.
 """
 
 import math
@@ -14,16 +14,18 @@ from fairveil.models.base import Model
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
 from fairveil.models.row_stable import row_stable_product
+from fairveil.models.torch_module import TorchModel
 
-LayeredModel = LinearSoftmax | Perceptron
+LayeredModel = LinearSoftmax | Perceptron | TorchModel
 """Models whose last layer is a product of weights and inputs."""
 
 
 def check_layered(model: Model) -> LayeredModel:
     """Return the model as one with a last layer of its own; refuse others."""
-    if not isinstance(model, (LinearSoftmax, Perceptron)):
+    if not isinstance(model, (LinearSoftmax, Perceptron, TorchModel)):
         raise InvalidParameterError(
-            f"Expected a linear model or a perceptron, which have a last layer, got {type(model).__name__}."
+            "Expected a linear model, a perceptron or a TorchModel, which have a last layer, got "
+            f"{type(model).__name__}."
         )
     return model
 
@@ -41,20 +43,20 @@ def bounded_last_layer(model: LayeredModel, params: Float32Array, bound: float) 
     if norm <= bound:
         return params
     bounded = params.copy()
-    bounded[-_size(model) :] *= bound / norm
+    bounded[-last_layer_size(model) :] *= bound / norm
     return bounded
 
 
 def last_layer_norm(model: LayeredModel, params: Float32Array) -> float:
     """Return the Euclidean norm of the last layer, weights and biases of all classes together."""
-    return math.sqrt(float(np.square(params[-_size(model) :], dtype=np.float64).sum()))
+    return math.sqrt(float(np.square(params[-last_layer_size(model) :], dtype=np.float64).sum()))
 
 
 def margin_weights(model: LayeredModel, params: Float32Array) -> Float64Array:
     """Return the weights of logit_1 - logit_0 by the inputs of the last layer, that of the constant last."""
     if model.n_classes != 2:
         raise InvalidParameterError(f"Expected a model of two classes, got {model.n_classes}.")
-    last = params[-_size(model) :].astype(np.float64)
+    last = params[-last_layer_size(model) :].astype(np.float64)
     n_biases = 2 if _has_biases(model) else 0
     weights = last[: len(last) - n_biases].reshape(2, -1)
     biases = last[len(last) - n_biases :]
@@ -86,6 +88,9 @@ def _has_biases(model: LayeredModel) -> bool:
     return model.bias if isinstance(model, LinearSoftmax) else True
 
 
-def _size(model: LayeredModel) -> int:
+def last_layer_size(model: LayeredModel) -> int:
+    """Return the number of weights and biases of the last layer."""
+    if isinstance(model, TorchModel):
+        return model.n_classes * (model.n_last_inputs + 1)
     n_inputs = model.n_features if isinstance(model, LinearSoftmax) else (model.n_features, *model.hidden)[-1]
     return model.n_classes * (n_inputs + _has_biases(model))

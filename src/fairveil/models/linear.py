@@ -32,6 +32,7 @@ from fairveil.models.products import (
     HAS_KERNELS,
     MOST_CLASSES,
     class_products,
+    clipped_loss_sum,
     clipped_sum_by_class,
     squared_norms,
     sum_by_class,
@@ -120,7 +121,6 @@ class LinearSoftmax:
         """Return zeros: the problem is convex, the start carries no information."""
         return np.zeros(self.n_params, dtype=np.float32)
 
-    @ignore_float_warnings
     def forward(self, params: Float32Array, X: Features) -> tuple[Float32Array, ...]:
         """Return the logits alone, shape (n_classes, n_rows): a linear model has no hidden activations."""
         n_weights = self.n_classes * self.n_features
@@ -137,7 +137,6 @@ class LinearSoftmax:
             raise InvalidParameterError("Expected a model with biases to shift, got one without.")
         return with_higher_biases(params, offsets)
 
-    @ignore_float_warnings
     def clipped_gradient(
         self, params: Float32Array, X: Features, dlogits: Float32Array, bound: Bound, known: Known = NONE
     ) -> Float64Array:
@@ -147,6 +146,22 @@ class LinearSoftmax:
         if isinstance(X, CodedRows) and HAS_KERNELS and self.n_classes <= MOST_CLASSES:
             check_clip_norm(bound)
             return clipped_sum_by_class(dlogits, X, bound, clip_safety(width), self.bias)
+        return self._clipped_in_numpy(X, dlogits, bound, width, known)
+
+    def clipped_loss_gradient(
+        self, params: Float32Array, X: Features, y: NDArray[np.int16], bound: Bound
+    ) -> Float64Array | None:
+        """Return `clipped_gradient` for the softmax loss of the labels in one pass, None where that is not compiled."""
+        if not (HAS_KERNELS and self.n_classes == 2 and isinstance(X, CodedRows) and params.dtype == np.float32):
+            return None
+        check_clip_norm(bound)
+        safety = clip_safety(self.n_features + 4 * self.n_classes)
+        return clipped_loss_sum(params, X, y, bound, safety, self.bias)
+
+    @ignore_float_warnings
+    def _clipped_in_numpy(
+        self, X: Features, dlogits: Float32Array, bound: Bound, width: int, known: Known
+    ) -> Float64Array:
         if isinstance(bound, np.ndarray) or bound != math.inf:
             factors, broken = clip_factors(self._squares(X, dlogits, known.row_norms), bound, width)
             dlogits = dlogits * factors

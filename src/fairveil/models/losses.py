@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil.models.base import ignore_float_warnings
+from fairveil.models.products import HAS_KERNELS, _kernels
 
 _FEW = 8
 
@@ -58,7 +59,12 @@ def cross_entropy_pull(probabilities: Float32Array, y: NDArray[np.integer]) -> F
     return probabilities
 
 
-@ignore_float_warnings
+def _is_compiled(logits: Float32Array, y: NDArray[np.integer]) -> bool:
+    """Say whether `two_class_pulls` of the compiled functions takes these."""
+    fits = len(logits) == 2 and logits.dtype == np.float32 and y.dtype == np.int16
+    return HAS_KERNELS and fits and logits.flags.c_contiguous and y.flags.c_contiguous
+
+
 def logits_pull(logits: Float32Array, y: NDArray[np.integer]) -> Float32Array:
     """Return `softmax(logits) - onehot(y)` (K, B): the derivative of the cross entropy by the logits.
 
@@ -67,6 +73,15 @@ def logits_pull(logits: Float32Array, y: NDArray[np.integer]) -> Float32Array:
     >>> logits_pull(np.zeros((2, 1), dtype=np.float32), np.array([1])).tolist()
     [[0.5], [-0.5]]
     """
+    if _is_compiled(logits, y):
+        pulls = np.empty_like(logits)
+        _kernels.two_class_pulls(logits, y, None, None, 1.0, pulls)
+        return pulls
+    return _plain_pull(logits, y)
+
+
+@ignore_float_warnings
+def _plain_pull(logits: Float32Array, y: NDArray[np.integer]) -> Float32Array:
     if len(logits) != 2:
         return cross_entropy_pull(softmax(logits), y)
     # One row is enough for two classes: p_1 - y, and its negative.
@@ -80,7 +95,6 @@ def logits_pull(logits: Float32Array, y: NDArray[np.integer]) -> Float32Array:
     return pulls
 
 
-@ignore_float_warnings
 def tilted_pull(
     logits: Float32Array,
     y: NDArray[np.integer],
@@ -98,6 +112,21 @@ def tilted_pull(
     >>> tilted_pull(np.zeros((2, 1), dtype=np.float32), np.array([1]), np.array([[0.0, 4.0]]), np.array([0])).tolist()
     [[-0.5], [0.5]]
     """
+    if _is_compiled(logits, y):
+        pulls, own = np.empty_like(logits), (tilts[:, 1] - tilts[:, 0]).astype(np.float32, copy=False)
+        _kernels.two_class_pulls(logits, y, own, rows.astype(np.int64, copy=False), float(temperature), pulls)
+        return pulls
+    return _plain_tilted_pull(logits, y, tilts, rows, temperature)
+
+
+@ignore_float_warnings
+def _plain_tilted_pull(
+    logits: Float32Array,
+    y: NDArray[np.integer],
+    tilts: Float32Array,
+    rows: NDArray[np.integer],
+    temperature: float,
+) -> Float32Array:
     if len(logits) != 2:
         plain = softmax(logits)
         tempered = plain if temperature == 1 else tempered_softmax(logits, temperature)

@@ -12,10 +12,13 @@ from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_number
 from fairveil.data.coded import CodedRows, Features
 from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings, with_higher_biases
-from fairveil.models.linear import SQUARE_SLACK, clip_factors
+from fairveil.models.linear import SQUARE_SLACK, check_clip_norm, clip_factors, clip_safety
 from fairveil.models.products import (
     class_products,
+    clipped_network_sum,
     hidden_products,
+    is_compiled,
+    network_units,
     squared_norms,
     sum_by_class,
     sum_outer,
@@ -46,6 +49,7 @@ class Perceptron:
     activation: str = "relu"
     n_params: int = field(init=False, repr=False, compare=False)
     _shapes: tuple[tuple[int, int, int], ...] = field(init=False, repr=False, compare=False)
+    _sizes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     reads_codes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -54,6 +58,7 @@ class Perceptron:
         object.__setattr__(self, "hidden", tuple(check_number("hidden", width, whole=True) for width in self.hidden))
         check_choice("activation", self.activation, ("relu", "tanh"))
         sizes = (self.n_features, *self.hidden)
+        object.__setattr__(self, "_sizes", (*sizes, self.n_classes))
         inner = tuple((n_in, n_out, n_out) for n_in, n_out in pairwise(sizes))
         shapes = (*inner, (self.n_classes, sizes[-1], self.n_classes))
         object.__setattr__(self, "_shapes", shapes)
@@ -74,6 +79,8 @@ class Perceptron:
     @ignore_float_warnings
     def forward(self, params: Float32Array, X: Features) -> tuple[Float32Array, ...]:
         """Return the hidden activations (n_rows, width) in order, then the logits (n_classes, n_rows)."""
+        if self.activation == "relu" and isinstance(X, CodedRows) and is_compiled(X, params, self._sizes):
+            return network_units(X, params, self._sizes)
         *inner, (class_weights, class_biases) = self.layers(params)
         activations: list[Float32Array] = []
         rows: Any = X
@@ -100,11 +107,15 @@ class Perceptron:
         self, params: Float32Array, X: Features, dlogits: Float32Array, bound: Bound, known: Known = NONE
     ) -> Float64Array:
         """Return the sum over records of back-propagated `dlogits_i`, clipped over all layers at once."""
+        # The squares of a column of dlogits are added one by one, not in four lanes.
+        widths = [n_in + n_out for n_in, n_out, _ in self._shapes[:-1]]
+        width = max([*widths, self._shapes[-1][1] + 4 * self.n_classes]) + 4 * len(self._shapes)
+        if self.activation == "relu" and isinstance(X, CodedRows) and is_compiled(X, params, self._sizes):
+            check_clip_norm(bound)
+            units = (known.activations or self.forward(params, X))[:-1]
+            return clipped_network_sum(X, params, self._sizes, units, dlogits, bound, clip_safety(width))
         inputs, deltas = self._backward(params, X, dlogits, known)
         if isinstance(bound, np.ndarray) or bound != math.inf:
-            # The squares of a column of dlogits are added one by one, not in four lanes.
-            widths = [n_in + n_out for n_in, n_out, _ in self._shapes[:-1]]
-            width = max([*widths, self._shapes[-1][1] + 4 * self.n_classes]) + 4 * len(self._shapes)
             factors, broken = clip_factors(self._squares(inputs, deltas, known.row_norms), bound, width)
             for hidden in deltas[:-1]:
                 np.multiply(hidden, factors[:, None], out=hidden)

@@ -1,4 +1,4 @@
-"""Products of rows with weights, and sums over rows: of dense rows by matrix products, of coded rows by look-ups.
+"""Products of rows with weights, and sums over rows: dense rows by matrix products, coded rows weight by weight.
 
 Coded rows (`data/coded.py`) are computed by `_kernels.c` where it could be compiled, otherwise by NumPy; both give the
 same numbers up to the order of a sum. Either way every row is computed by itself, in the order of its columns: its
@@ -9,6 +9,8 @@ rows are added up in single precision and these sums in double precision (docs/p
 """
 
 import math
+import os
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,13 +19,15 @@ from scipy import sparse
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.data.coded import CodedRows, Features
+from fairveil.models.base import ignore_float_warnings
 
-try:
+HAS_KERNELS = find_spec("fairveil._kernels") is not None and not os.environ.get("FAIRVEIL_NO_KERNELS")
+"""Whether a compiler was there when fairveil was installed, and its results are wanted."""
+
+if HAS_KERNELS:
     from fairveil import _kernels
-except ImportError:  # no compiler was there when fairveil was installed
-    HAS_KERNELS = False
 else:
-    HAS_KERNELS = True
+    _kernels: Any = None  # type: ignore[no-redef]
 
 FEW_CLASSES = 3
 """Up to so many classes, one matrix-vector product per class is faster than a matrix product."""
@@ -31,8 +35,11 @@ FEW_CLASSES = 3
 SUM_ROWS, FEW_ROWS = 32, 256
 """Products of so many rows are added up in float32; a block of few rows in all is added up at once."""
 
+ROWS_AT_ONCE = 65_536
+"""Rows whose features are listed at once, to keep lists small."""
+
 MOST_CLASSES = 16
-"""The compiled look-ups take up to so many classes."""
+"""The compiled functions take up to so many classes."""
 
 
 def _arguments(X: CodedRows) -> tuple[Any, Any, Any, Any, Any]:
@@ -51,11 +58,19 @@ def squared_norms(X: Features) -> Float32Array:
 
 def class_products(weights: NDArray[np.floating], biases: NDArray[np.floating] | None, X: Features) -> NDArray:
     """Return `weights @ X.T + biases`, shape (n_classes, n_rows), in the type of the weights and dense rows."""
+    if isinstance(X, CodedRows) and HAS_KERNELS and len(weights) <= MOST_CLASSES:
+        out = np.empty((len(weights), len(X)), dtype=weights.dtype)
+        _kernels.class_sums(*_arguments(X), np.ascontiguousarray(weights), biases, out)
+        return out
+    return _class_products_in_numpy(weights, biases, X)
+
+
+@ignore_float_warnings
+def _class_products_in_numpy(
+    weights: NDArray[np.floating], biases: NDArray[np.floating] | None, X: Features
+) -> NDArray:
     if isinstance(X, CodedRows):
         out = np.empty((len(weights), len(X)), dtype=weights.dtype)
-        if HAS_KERNELS and len(weights) <= MOST_CLASSES:
-            _kernels.class_sums(*_arguments(X), np.ascontiguousarray(weights), biases, out)
-            return out
         padded = np.column_stack([weights, np.zeros(len(weights), weights.dtype)]).astype(np.float64)
         places, numbers = X.places().T, X.gathered().numbers.T
         for k, own in enumerate(padded):
@@ -82,16 +97,18 @@ def multiply_by_class(left: NDArray, right: NDArray, out: NDArray) -> None:
             np.matmul(row, right, out=product)
 
 
-def sum_by_class(pulls: Float32Array, X: CodedRows, has_bias: bool) -> Float64Array:
+def sum_by_class(pulls: NDArray[np.floating], X: CodedRows, has_bias: bool) -> Float64Array:
     """Return the flat sum over coded rows of `pulls_i (x) [x_i, 1]`, or of `pulls_i (x) x_i` without a bias."""
     width = len(pulls) * X.layout.n_features
-    gradient = np.empty(width + len(pulls) * has_bias)
-    n_places, places, numbers = X.layout.n_features + 1, X.places(), X.gathered().numbers
+    gradient = np.zeros(width + len(pulls) * has_bias)
     sums = gradient[:width].reshape(len(pulls), -1)
-    for own, pull in zip(sums, pulls, strict=True):
-        each = np.repeat(pull.astype(np.float64), places.shape[1])
-        own[:] = np.bincount(places.ravel(), each, n_places)[:-1]
-        own[X.layout.scaled_places] += pull.astype(np.float64) @ numbers
+    for start in range(0, len(X), ROWS_AT_ONCE):
+        part, own_pulls = X[start : start + ROWS_AT_ONCE], pulls[:, start : start + ROWS_AT_ONCE].astype(np.float64)
+        places, numbers = part.places(), part.gathered().numbers
+        for k, pull in enumerate(own_pulls):
+            each = np.repeat(pull, places.shape[1])
+            sums[k] += np.bincount(places.ravel(), each, X.layout.n_features + 1)[:-1]
+            sums[k, X.layout.scaled_places] += pull @ numbers
     if has_bias:
         gradient[width:] = np.add.reduce(pulls, axis=1, dtype=np.float64)
     return gradient
@@ -109,6 +126,22 @@ def clipped_sum_by_class(
     limit = float(bound) if not isinstance(bound, np.ndarray) else bound.astype(np.float32, copy=False)
     n_features, pulls = X.layout.n_features, np.ascontiguousarray(pulls)
     _kernels.clipped_sums(*_arguments(X), n_features, pulls, is_clipped, limit, safety, has_bias, gradient)
+    return gradient
+
+
+def clipped_loss_sum(
+    params: Float32Array,
+    X: CodedRows,
+    y: NDArray[np.int16],
+    bound: float | Float32Array,
+    safety: float,
+    has_bias: bool,
+) -> Float64Array:
+    """Return what `clipped_sum_by_class` returns for the softmax loss of two classes, in one pass over the rows."""
+    gradient = np.empty(len(params))
+    is_clipped = isinstance(bound, np.ndarray) or bound != math.inf
+    limit = float(bound) if not isinstance(bound, np.ndarray) else bound.astype(np.float32, copy=False)
+    _kernels.clipped_loss_sums(*_arguments(X), params, y, is_clipped, limit, safety, has_bias, gradient)
     return gradient
 
 
@@ -148,6 +181,50 @@ def sum_outer(X: Features, deltas: Float32Array, out: Float64Array) -> None:
     ones = sparse.csr_array((np.ones(places.size), places.ravel(), starts), (len(places), X.layout.n_features + 1))
     out[:] = (ones.T @ wide)[:-1]
     out[X.layout.scaled_places] += X.gathered().numbers.T.astype(np.float64) @ wide
+
+
+# --- whole networks, compiled ---------------------------------------------------------------------------------------
+
+
+MOST_LAYERS = 15
+"""The compiled functions take up to so many hidden layers."""
+
+
+def is_compiled(X: Features, params: NDArray[Any], sizes: tuple[int, ...]) -> bool:
+    """Say whether `network_units` and `clipped_network_sum` can be used: `sizes` holds features, units and classes."""
+    fits = HAS_KERNELS and 3 <= len(sizes) <= MOST_LAYERS + 2 and sizes[-1] <= MOST_CLASSES
+    return fits and isinstance(X, CodedRows) and params.dtype == np.float32
+
+
+def network_units(X: CodedRows, params: Float32Array, sizes: tuple[int, ...]) -> tuple[Float32Array, ...]:
+    """Return the units of each hidden layer with ReLU, shape (n_rows, n_units), and the logits (n_classes, n_rows)."""
+    units = tuple(np.empty((len(X), size), dtype=np.float32) for size in sizes[1:-1])
+    logits = np.empty((sizes[-1], len(X)), dtype=np.float32)
+    _kernels.network_forward(*_arguments(X), sizes, np.ascontiguousarray(params), units, logits)
+    return (*units, logits)
+
+
+def clipped_network_sum(
+    X: CodedRows,
+    params: Float32Array,
+    sizes: tuple[int, ...],
+    units: tuple[Float32Array, ...],
+    pulls: Float32Array,
+    bound: float | Float32Array,
+    safety: float,
+) -> Float64Array:
+    """Return the sum over rows of the gradients of a ReLU network, each clipped to norm `safety * bound` at most.
+
+    `units` are those of `network_units`, `pulls` the derivatives by the logits. Infinity clips nothing; a row whose
+    norm is not finite adds nothing.
+    """
+    gradient = np.empty(len(params))
+    is_clipped = isinstance(bound, np.ndarray) or bound != math.inf
+    limit = float(bound) if not isinstance(bound, np.ndarray) else bound.astype(np.float32, copy=False)
+    params, pulls, units = np.ascontiguousarray(params), np.ascontiguousarray(pulls), tuple(units)
+    arguments = (sizes, params, tuple(map(np.ascontiguousarray, units)), pulls)
+    _kernels.network_sums(*_arguments(X), *arguments, is_clipped, limit, safety, gradient)
+    return gradient
 
 
 def sum_products(left: Float32Array, right: Float32Array, out: NDArray[np.floating]) -> None:

@@ -21,6 +21,7 @@ from fairveil.models.decoupled import Decoupled
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
 from fairveil.models.products import class_products, hidden_products
+from fairveil.models.torch_module import TorchModel
 
 CHUNK = 8192
 """Rows at a time, to keep copies small; no answer depends on it."""
@@ -84,6 +85,11 @@ def _(model: Decoupled, params: Float32Array, X: Features) -> Float64Array:
 
 
 @row_stable_answer.register
+def _(model: TorchModel, params: Float32Array, X: Features) -> Float64Array:
+    return model.forward_alone(params.astype(np.float64), X)[-1].astype(np.float64)
+
+
+@row_stable_answer.register
 def _(model: PrefittedProbabilities, params: Float32Array, X: Features) -> Float64Array:
     return model.logits(params, dense(X).astype(np.float64)).astype(np.float64)
 
@@ -120,8 +126,16 @@ def _(model: Perceptron, params: Float32Array, X: Features) -> tuple[Float32Arra
     return (*(np.ascontiguousarray(layer.T, dtype=np.float32) for layer in layers[1:]), logits.astype(np.float32))
 
 
+@row_stable_activations.register
+def _(model: TorchModel, params: Float32Array, X: Features) -> tuple[Float32Array, ...]:
+    # the empty array asks `clipped_gradient` to differentiate row by row as well
+    return (np.empty((len(X), 0), dtype=np.float32), *model.forward_alone(params, X))
+
+
 @ignore_float_warnings
-def row_stable_inputs(model: LinearSoftmax | Perceptron, params: Float32Array, X: Features) -> Float64Array:
+def row_stable_inputs(
+    model: LinearSoftmax | Perceptron | TorchModel, params: Float32Array, X: Features
+) -> Float64Array:
     """Return what the last layer reads, (inputs, B) in double precision, each column from its own row alone.
 
     Where the layer has biases, the last input is the constant 1 that they belong to.
@@ -133,7 +147,9 @@ def row_stable_inputs(model: LinearSoftmax | Perceptron, params: Float32Array, X
     return np.concatenate([inputs, np.ones((1, inputs.shape[1]))])
 
 
-def _inputs(model: LinearSoftmax | Perceptron, params: Float32Array, X: Features) -> Float64Array:
+def _inputs(model: LinearSoftmax | Perceptron | TorchModel, params: Float32Array, X: Features) -> Float64Array:
+    if isinstance(model, TorchModel):
+        return model.forward_alone(params.astype(np.float64), X)[0].T.astype(np.float64)
     return deque(_layers(model, params, X), maxlen=1)[0]
 
 

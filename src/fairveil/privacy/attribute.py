@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
 from fairveil.data.coded import Features, dense
-from fairveil.privacy.records import MemoryRecords, row_numbers
+from fairveil.models.base import Model, reads_codes
+from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.sampling import row_numbers
 
 ATTRIBUTE = "attribute "
 """What the name of a unit of protection begins with if the unit is an attribute, not a whole record or person."""
@@ -64,6 +66,10 @@ class PublicRows:
     def X(self) -> Float32Array:
         """The inputs, written out."""
         return dense(self.inputs)
+
+    def inputs_of(self, model: Model) -> Features:
+        """Return the inputs as this model reads them: codes, or written out."""
+        return self.inputs if reads_codes(model) else self.X
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:

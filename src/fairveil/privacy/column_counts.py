@@ -7,10 +7,8 @@ threshold that a single row's text passes with probability delta at most. The pr
 """
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +18,26 @@ from fairveil._validation import check_number
 from fairveil.accounting.events import ApproximateDP, Charge, NonPrivateRelease
 from fairveil.errors import UnplannedReleaseError
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.noise import add_integers, discrete_laplace
+from fairveil.privacy.noise import add_integers
+from fairveil.privacy.sampling import discrete_laplace
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RawColumn:
-    """The cells of a column, private: their texts (None where missing) and numbers (NaN where there is none)."""
+    """Exact counts of the cells of a column: private.
 
-    texts: NDArray[Any]
-    numbers: NDArray[np.float64]
+    Attributes
+    ----------
+    cells : int array
+        How many cells are numbers below, between and above public edges; then those that are no number, and those
+        that are missing. Each cell is counted once.
+    texts : iterable of mappings
+        How often each text that is not missing occurs. Several mappings have no text in common; they are read one after
+        the other, because texts that hardly ever repeat may be as many as the rows.
+    """
+
+    cells: NDArray[np.int64]
+    texts: Iterable[Mapping[str, int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,28 +66,21 @@ class ColumnVeil:
             )
         self._epsilon_left, self._delta_left = left
 
-    def release_counts(self, name: str, edges: Sequence[float], epsilon: float) -> CellCounts:
+    def release_counts(self, name: str, epsilon: float) -> CellCounts:
         """Return noisy counts between public edges; the outermost bins reach to infinity."""
         self._spend(check_number("epsilon", epsilon))
-        column = self._columns[name]
-        is_number = ~np.isnan(column.numbers)
-        is_missing = np.array([text is None for text in column.texts], dtype=bool)
-        bins = np.searchsorted(edges, column.numbers[is_number], side="right")
-        counts = np.append(
-            np.bincount(bins, minlength=len(edges) + 1),
-            [np.sum(~is_number & ~is_missing), np.sum(~is_number & is_missing)],
-        )
-        noisy = add_integers(discrete_laplace, counts, 1 / epsilon, self._coins)
+        noisy = add_integers(discrete_laplace, self._columns[name].cells, 1 / epsilon, self._coins)
         return CellCounts(noisy[:-2], noisy[-2], noisy[-1], 1 / epsilon)
 
     def release_texts(self, name: str, epsilon: float, delta: float) -> dict[str, float]:
         """Return frequent texts with noisy counts."""
         self._spend(check_number("epsilon", epsilon), check_number("delta", delta, below=1))
-        counts = Counter(text for text in self._columns[name].texts if text is not None)
-        exact = np.array(list(counts.values()), dtype=np.int64)
-        noisy = add_integers(discrete_laplace, exact, 1 / epsilon, self._coins)
         threshold = smallest_shown(epsilon, delta)
-        shown = {text: float(count) for text, count in zip(counts, noisy, strict=True) if count >= threshold}
+        shown: dict[str, float] = {}
+        for counts in self._columns[name].texts:
+            exact = np.fromiter(counts.values(), np.int64, len(counts))
+            noisy = add_integers(discrete_laplace, exact, 1 / epsilon, self._coins)
+            shown |= {text: float(count) for text, count in zip(counts, noisy, strict=True) if count >= threshold}
         return dict(sorted(shown.items()))  # the order of the rows must not show
 
 

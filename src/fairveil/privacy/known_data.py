@@ -1,10 +1,13 @@
-"""Which ledger is about which data file: salted fingerprints of its bytes, and an index of this user's ledgers.
+"""Which ledger is about which data: salted fingerprints of the bytes of files, and an index of this user's ledgers.
 
 A copy of a data file, or a hard link to it, holds the same people, so it must not start a ledger of its own. A ledger
 file therefore notes the data that it is about: a random salt, and a hash keyed by it of the file's bytes. Both stay in
 the ledger and are never printed. Whoever reads the ledger can test a guess of the *whole* file against them, so a
 ledger is as private as its data. Summaries name the data by a reference, a second hash keyed by the same salt, which
 tells nothing to those who do not have the ledger.
+
+A folder of Parquet files is recognized by all of them together, whatever their names, and by each one: a part of a
+table holds some of its people, and a table that has grown still holds those from before.
 """
 
 import hashlib
@@ -12,11 +15,12 @@ import hmac
 import json
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairveil._reading import parquet_files
 from fairveil.data import BUNDLED, DATA_FOLDER
 from fairveil.errors import BadStructureError
 from fairveil.privacy.journal import MAX_BYTES, read_regular
@@ -36,14 +40,10 @@ class Fingerprint:
     digest: str
 
     @classmethod
-    def of(cls, content: bytes) -> "Fingerprint":
-        """Return a new fingerprint of a content that `content_of` has hashed."""
+    def of(cls, contents: Iterable[bytes]) -> "list[Fingerprint]":
+        """Return new fingerprints, of one salt, of contents that `contents_of` has hashed."""
         salt = secrets.token_hex(16)
-        return cls(salt, _keyed(salt, content))
-
-    def fits(self, content: bytes) -> bool:
-        """Say whether this is the fingerprint of that content."""
-        return hmac.compare_digest(self.digest, _keyed(self.salt, content))
+        return [cls(salt, _keyed(salt, content)) for content in contents]
 
     @property
     def reference(self) -> str:
@@ -53,6 +53,33 @@ class Fingerprint:
 
 def _keyed(salt: str, content: bytes) -> str:
     return hmac.new(salt.encode(), content, hashlib.sha256).hexdigest()
+
+
+def fitting(fingerprints: Sequence[Fingerprint], contents: Sequence[bytes]) -> list[Fingerprint]:
+    """Return the fingerprints that are those of one of the contents."""
+    salts = {one.salt for one in fingerprints}
+    possible = {Fingerprint(salt, _keyed(salt, content)) for salt in salts for content in contents}
+    return [one for one in fingerprints if one in possible]
+
+
+def without_fingerprint(fingerprints: Sequence[Fingerprint], contents: Sequence[bytes]) -> list[bytes]:
+    """Return the contents that none of the fingerprints is of."""
+    salts, known = {one.salt for one in fingerprints}, set(fingerprints)
+    return [
+        content for content in contents if known.isdisjoint(Fingerprint(salt, _keyed(salt, content)) for salt in salts)
+    ]
+
+
+def contents_of(data: Path) -> list[bytes]:
+    """Return the hashes by which data is recognized: that of a file, or that of a folder and those of its files.
+
+    Data that everybody has, and what is no data, has none.
+    """
+    if not os.path.isdir(data):
+        content = content_of(data)
+        return [] if content is None else [content]
+    parts = [content for file in parquet_files(data) if (content := content_of(file)) is not None]
+    return [hashlib.sha256(b"".join(sorted(parts))).digest(), *parts] if parts else []
 
 
 def content_of(data: Path) -> bytes | None:
@@ -68,16 +95,19 @@ def content_of(data: Path) -> bytes | None:
 
 
 def ledgers_about(data: Path, except_for: Path) -> list[Path]:
-    """Return the other ledgers with debits from the same data: in the folder of the data, or in this user's index."""
+    """Return the other ledgers with debits from the same data, or from a part of it.
+
+    They are sought beside the data and beside its folder, in it if it is a folder, and in this user's index.
+    """
     place = Path(os.path.realpath(data))
     beside = sorted(place.parent.glob(f"*.{LEDGER_SUFFIX}"))
+    beside += [place.parent.with_name(f"{place.parent.name}.{LEDGER_SUFFIX}")] if place.parent.name else []
+    beside += sorted(place.glob(f"*.{LEDGER_SUFFIX}")) if os.path.isdir(place) else []
     paths = dict.fromkeys(os.path.realpath(path) for path in (*map(str, beside), *_indexed()))
     paths.pop(os.path.realpath(except_for), None)
     fingerprints = {Path(path): found for path in paths if (found := _debited_fingerprints(path))}
-    content = content_of(place) if fingerprints else None
-    if content is None:
-        return []
-    return [path for path, found in fingerprints.items() if any(one.fits(content) for one in found)]
+    contents = contents_of(place) if fingerprints else []
+    return [path for path, found in fingerprints.items() if fitting(found, contents)]
 
 
 def hide_like(ledger: Path, data: Path) -> None:

@@ -26,6 +26,7 @@ from fairveil.accounting.events import (
     charge_from_dict,
     to_dict,
 )
+from fairveil.accounting.kinds import epsilon_by_kinds
 from fairveil.accounting.pricing import compositions_of
 from fairveil.errors import (
     BudgetExceededError,
@@ -37,7 +38,7 @@ from fairveil.errors import (
     UnsupportedEventError,
 )
 from fairveil.privacy.journal import RESTORE, Contents, Head, Journal, Line, MakeLines, link, refused
-from fairveil.privacy.known_data import Fingerprint, content_of, hide_like, remember
+from fairveil.privacy.known_data import Fingerprint, contents_of, fitting, hide_like, remember, without_fingerprint
 from fairveil.report.formatting import finite
 from fairveil.report.notebook import Table, ledger_table
 from fairveil.report.privacy_text import UNKNOWN_TOTAL, incomplete_lines_caution, ledger_text
@@ -59,6 +60,9 @@ TORN = "torn"
 
 RESULT = "result"
 """The kind of a line that notes the digest of a summary, so that a summary that was changed later is noticed."""
+
+FEW_ENTRIES = 10
+"""So many entries are priced on one fine grid, like the plan of a single fit."""
 
 ROUNDING = 1 + 1e-9
 
@@ -245,28 +249,31 @@ class Ledger:
         self._append(lambda state: [{"kind": "budget", "epsilon": budget.epsilon, "delta": budget.delta}])
 
     def record_data(self, data: str | Path) -> str | None:
-        """Note on a ledger file, before a debit, which data file it is about; a ledger in memory notes nothing.
+        """Note on a ledger file, before a debit, which data it is about; a ledger in memory notes nothing.
 
-        The note is a salted fingerprint of the content, by which the command line recognizes copies of the file. It
-        is written once for each content. Returned is the reference by which a summary may name the data, if any.
+        The note is a salted fingerprint of the content, by which the command line recognizes copies of a file, of a
+        folder and of its files. It is written once for each content. Returned is the reference by which a summary may
+        name the data, if any.
         """
-        if self.is_sealed or not isinstance(self._store, Journal) or (content := content_of(Path(data))) is None:
+        if self.is_sealed or not isinstance(self._store, Journal) or not (contents := contents_of(Path(data))):
             return None
-        new, place = Fingerprint.of(content), self._store.path
-        line: Line = {"kind": "data", "salt": new.salt, "digest": new.digest}
-        self._append(lambda state: [] if _is_about(state, content) else [line])
-        hide_like(place, Path(data))
-        remember(place)
-        return next(one.reference for one in self.state().fingerprints if one.fits(content))
+
+        def lines(state: LedgerState) -> list[Line]:
+            new = Fingerprint.of(without_fingerprint(state.fingerprints, contents))
+            return [{"kind": "data", "salt": one.salt, "digest": one.digest} for one in new]
+
+        self._append(lines)
+        hide_like(self._store.path, Path(data))
+        remember(self._store.path)
+        return fitting(self.state().fingerprints, contents[:1])[0].reference
 
     def record_result(self, digest: str, at: str) -> None:
         """Note the SHA-256 `digest` of a summary that is about to be written, and its time, `at`; it costs nothing."""
         self._append(lambda state: [{"kind": RESULT, "summary": digest, "at": at}])
 
     def is_about(self, data: str | Path) -> bool:
-        """Say whether the ledger notes this data file, or a copy of it."""
-        content = content_of(Path(data))
-        return content is not None and _is_about(self.state(), content)
+        """Say whether the ledger notes this data, a part or a copy of it."""
+        return bool(fitting(self.state().fingerprints, contents_of(Path(data))))
 
     def debit_plan(self, plan: PublicPlan, coins: Coins, purpose: str) -> Receipt:
         """Debit a plan under a new split name; with coins that are not secret, it is debited as not private."""
@@ -425,9 +432,19 @@ def total_epsilon(
     charges: list[Charge],
     delta: float,
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
+    *,
+    one_grid: bool = False,
 ) -> float:
-    """Return the composed cost; what hides records and what hides persons have no common one."""
-    return math.inf if len(units_of(charges)) > 1 else epsilon_of(charges, delta, relation)
+    """Return the composed cost; what hides records and what hides persons have no common one.
+
+    Many entries are priced kind by kind, which is much quicker and errs upward, too; with `one_grid` all are priced
+    like a few, on the one fine grid of `epsilon_of`.
+    """
+    if len(units_of(charges)) > 1:
+        return math.inf
+    n_entries = len({charge.split for charge in charges if charge.split}) + sum(not charge.split for charge in charges)
+    price = epsilon_of if one_grid or n_entries <= FEW_ENTRIES else epsilon_by_kinds
+    return price(charges, delta, relation)
 
 
 def units_of(charges: Iterable[Charge]) -> tuple[str, ...]:
@@ -482,10 +499,6 @@ def _fact(line: Line) -> _Fact:
     if not is_sound:
         raise DamagedLedgerError(f"Expected a readable ledger entry, got one of another form; {RESTORE}.")
     return Entry(at, purpose, charges, details)
-
-
-def _is_about(state: LedgerState, content: bytes) -> bool:
-    return any(fingerprint.fits(content) for fingerprint in state.fingerprints)
 
 
 def _check_size(line: Line) -> None:

@@ -27,7 +27,9 @@ from fairveil.accounting.events import (
     LaplaceRelease,
 )
 from fairveil.errors import InvalidParameterError
+from fairveil.models.products import HAS_KERNELS, _kernels
 from fairveil.privacy.probes import check_noise
+from fairveil.privacy.sampling import discrete_gaussian, discrete_laplace
 
 Total = NDArray[np.floating] | NDArray[np.integer]
 
@@ -58,9 +60,13 @@ def _add_on_grid(total: Total, scale: float, draw: Callable[[int], NDArray[np.fl
     """Return `total` plus `scale` times as many drawn numbers, rounded to the grid of the scale."""
     if scale == 0:
         return total.astype(np.float64)
+    grid = math.ldexp(1.0, math.frexp(scale)[1] - 1 - GRID_BITS)
+    if HAS_KERNELS and total.ndim == 1 and total.dtype == np.float64:
+        noisy = np.empty(total.size)
+        _kernels.add_on_grid(total, draw(total.size), scale, grid, noisy)
+        return noisy
     noise = draw(total.size).reshape(total.shape) * scale
     noise += total
-    grid = math.ldexp(1.0, math.frexp(scale)[1] - 1 - GRID_BITS)
     noise *= 1 / grid  # exact: the grid is a power of two
     np.rint(noise, out=noise)
     noise *= grid
@@ -79,56 +85,6 @@ def add_integers(
     exact = public_scale(scale)
     noise = np.array([sampler(exact, coins) for _ in range(counts.size)], dtype=np.int64)
     return (counts.astype(np.int64) + noise.reshape(counts.shape)).astype(np.float64)
-
-
-def discrete_laplace(scale: Fraction, coins: Coins) -> int:
-    """Return a whole number x drawn with probability proportional to exp(-|x| / scale)."""
-    s, t = scale.denominator, scale.numerator
-    while True:
-        remainder = uniform_below(t, coins)
-        if not _happens(Fraction(remainder, t), coins):
-            continue
-        whole = 0
-        while _happens(Fraction(1), coins):
-            whole += 1
-        magnitude = (remainder + t * whole) // s
-        is_negative = uniform_below(2, coins) == 1
-        if magnitude or not is_negative:  # zero would count twice
-            return -magnitude if is_negative else magnitude
-
-
-def discrete_gaussian(std: Fraction, coins: Coins) -> int:
-    """Return a whole number x drawn with probability proportional to exp(-x^2 / (2 std^2))."""
-    variance = std * std
-    t = math.floor(std) + 1
-    while True:
-        candidate = discrete_laplace(Fraction(t), coins)
-        excess = abs(candidate) - variance / t
-        if _happens(excess * excess / (2 * variance), coins):
-            return candidate
-
-
-def _happens(gamma: Fraction, coins: Coins) -> bool:
-    """Return True with probability exp(-gamma), exactly, for a rational gamma >= 0."""
-    while gamma > 1:
-        if not _happens(Fraction(1), coins):
-            return False
-        gamma -= 1
-    # exp(-gamma) is the alternating series of gamma^k / k!: stop at the first failure of a coin of gamma / k.
-    k = 1
-    while uniform_below(gamma.denominator * k, coins) < gamma.numerator:
-        k += 1
-    return k % 2 == 1
-
-
-def uniform_below(bound: int, coins: Coins) -> int:
-    """Return a uniform whole number in [0, bound), exactly, for a bound of any size."""
-    n_bits = (bound - 1).bit_length()
-    n_bytes = (n_bits + 7) // 8
-    while True:
-        number = int.from_bytes(coins.generator.bytes(n_bytes), "little") >> (8 * n_bytes - n_bits)
-        if number < bound:
-            return number
 
 
 Add = Callable[[Total, float, Coins], NDArray[np.float64]]

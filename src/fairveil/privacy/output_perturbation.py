@@ -15,6 +15,8 @@ from scipy import optimize
 
 from fairveil._typing import Float64Array
 from fairveil._validation import check_number
+from fairveil.data.coded import CodedRows, Features
+from fairveil.models.products import class_products, sum_by_class
 
 N_WARM_STEPS = 500
 SOLVER_SHARE = 0.01
@@ -73,17 +75,22 @@ class RidgeSoftmax:
         curvature = 0.25 if self.n_classes == 2 else 0.5
         return n_rows / self.size * curvature * (self.radius**2 + 1) + self.regularization
 
-    def design(self, X: NDArray[np.floating], norms: NDArray[np.floating]) -> Float64Array:
+    def design(self, X: Features, norms: NDArray[np.floating]) -> "Float64Array | ScaledRows":
         """Return rows inside the radius, with the constant coordinate; a non-finite row becomes zero."""
-        rows = np.where(np.isfinite(norms)[:, None], X, 0.0)
         lengths = np.where(np.isfinite(norms), norms, 0.0).astype(np.float64)
-        rows *= (self.radius / np.maximum(lengths * (1 + 1e-6), self.radius))[:, None]
+        scales = self.radius / np.maximum(lengths * (1 + 1e-6), self.radius)
+        if isinstance(X, CodedRows):
+            return ScaledRows(X, scales)
+        rows = np.where(np.isfinite(norms)[:, None], X, 0.0)
+        rows *= scales[:, None]
         return np.column_stack([rows, np.ones(len(rows))])
 
-    def loss(self, weights: Float64Array, design: Float64Array, y: NDArray[np.integer]) -> tuple[float, Float64Array]:
+    def loss(
+        self, weights: Float64Array, design: "Float64Array | ScaledRows", y: NDArray[np.integer]
+    ) -> tuple[float, Float64Array]:
         """Return the summed loss over all rows, and its gradient."""
         columns = weights.reshape(self.n_features + 1, self.n_classes - 1)
-        logits = np.column_stack([np.zeros(len(design)), design @ columns])
+        logits = np.column_stack([np.zeros(len(y)), design @ columns])
         logits -= logits.max(axis=1, keepdims=True)
         everyone = np.arange(len(y))
         own = logits[everyone, y]
@@ -94,7 +101,35 @@ class RidgeSoftmax:
         return float(np.sum(np.log(totals[:, 0]) - own)), (design.T @ logits[:, 1:]).ravel()
 
 
-def minimize_loss(ridge: RidgeSoftmax, design: Float64Array, y: NDArray[np.integer]) -> Float64Array:
+@dataclass(frozen=True, eq=False, repr=False)
+class ScaledRows:
+    """Coded rows, each times a number, with a constant coordinate 1: a matrix by its two products."""
+
+    rows: CodedRows
+    scales: Float64Array
+
+    def __matmul__(self, columns: Float64Array) -> Float64Array:
+        products = class_products(np.ascontiguousarray(columns[:-1].T), None, self.rows)
+        return (products * self.scales).T + columns[-1]
+
+    @property
+    def T(self) -> "TransposedRows":
+        """The transposed matrix."""
+        return TransposedRows(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TransposedRows:
+    """The transpose of scaled rows."""
+
+    design: ScaledRows
+
+    def __matmul__(self, columns: Float64Array) -> Float64Array:
+        sums = sum_by_class(columns.T * self.design.scales, self.design.rows, False).reshape(columns.shape[1], -1)
+        return np.vstack([sums.T, columns.sum(axis=0)])
+
+
+def minimize_loss(ridge: RidgeSoftmax, design: Float64Array | ScaledRows, y: NDArray[np.integer]) -> Float64Array:
     """Return weights at which the regularized mean objective has gradient norm at most `ridge.tolerance`.
 
     L-BFGS goes most of the way; Nesterov's method, which always arrives on a strongly convex function, does the rest.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from fairveil._typing import Float32Array, Float64Array
-from fairveil.data.coded import CodedRows, Features
+from fairveil.data.coded import CodedRows, Features, joined
 from fairveil.errors import UnplannedReleaseError
 from fairveil.models.base import Bound, Known, Model
 from fairveil.models.last_layer import LayeredModel, last_inputs, margin_weights, positive_probability
@@ -187,10 +187,16 @@ class GradientSum(Query, OfModel):
 
     def total(self, rows: Rows, bound: Bound, norm: int = 2) -> NDArray[Any]:
         """Return the sum over a block of rows, shape (n_params,)."""
-        model, params, activations = self.model, self.params, self.activations(rows)
+        model, params = self.model, self.params
+        is_plain = isinstance(self.objective, CrossEntropy) and self.objective.is_plain
+        if is_plain and isinstance(model, LinearSoftmax) and isinstance(bound, float):
+            gradient = model.clipped_loss_gradient(params, rows.inputs, rows.y, bound)
+            if gradient is not None:
+                return gradient
+        activations = self.activations(rows)
         # the norms of coded rows follow from their codes
-        is_plain = isinstance(rows.inputs, CodedRows) or (isinstance(bound, float) and bound == math.inf)
-        norms = None if is_plain else rows.norms
+        is_free = isinstance(rows.inputs, CodedRows) or (isinstance(bound, float) and bound == math.inf)
+        norms = None if is_free else rows.norms
         if not isinstance(bound, float):
             bound = bound.take(rows.groups)
         dlogits = self.objective.dlogits(activations[-1], rows)
@@ -242,7 +248,8 @@ class Minimizer(Query):
 
     def answer(self, blocks: list[Rows], bound: float, norm: int = 2) -> Float64Array:
         """Return the weights, which one record moves by at most `ridge.sensitivity`."""
-        design = np.concatenate([self.ridge.design(rows.X, rows.norms) for rows in blocks])
+        inputs = joined([rows.inputs for rows in blocks])
+        design = self.ridge.design(inputs, np.concatenate([rows.norms for rows in blocks]))
         return minimize_loss(self.ridge, design, np.concatenate([rows.y for rows in blocks]))
 
 
@@ -488,6 +495,11 @@ class CrossEntropy:
     weights: Float32Array | None = None
     n_subsets: int = 1
     outputs: Table | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the loss of the label alone."""
+        return self.weights is None and self.outputs is None
 
     def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
         if self.outputs is not None:

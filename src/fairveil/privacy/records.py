@@ -9,30 +9,27 @@ partial sum that it is added to. So units are kept in a secret random order, and
 determines its block: adding or removing one unit changes one block and leaves all others unchanged, bit for bit.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._random import Coins
 from fairveil._typing import Float32Array
-from fairveil._validation import check_number
 from fairveil.data.coded import CodedRows, Features, at_rows, dense
-from fairveil.errors import BadStructureError, InvalidParameterError, UnplannedReleaseError
+from fairveil.errors import BadStructureError, UnplannedReleaseError
 from fairveil.models.base import Model, ignore_float_warnings, reads_codes
 from fairveil.models.row_stable import row_stable_forward
+from fairveil.privacy.sampling import Index, assign_subsets, poisson_batches, poisson_draws, row_numbers
 
-Index = NDArray[np.int64]
+T = TypeVar("T")
 
-BLOCK_STEPS, BLOCK_HITS = 32, 2**18
-"""Coins of at most so many steps, and for about so many drawn units, are tossed at once."""
-
-COINS_AT_ONCE = 2**20
-"""Of units that are assigned to subsets: it bounds the memory for coins and changes nothing."""
+MOST_JOINT = 2**22
+"""Of tables of up to so many rows, pairs of group and label are kept as one number each: 32 MB."""
 
 NOT_ONE_ANSWER = "Expected a query to answer each row once, got more or fewer answers."
 
@@ -67,6 +64,7 @@ class MemoryRecords:
     rows: NDArray[np.integer] | None = None
     keys: NDArray[np.float64] | None = None
     coins: Coins | None = None
+    _joints: dict[int, Index] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         lengths = {len(self.X), len(self.y), len(self.groups)}
@@ -94,6 +92,14 @@ class MemoryRecords:
         """Return the row numbers in the table of the rows at these places."""
         rows = places if self.rows is None else self.rows.take(places, mode="clip")
         return rows.astype(np.int64, copy=False)
+
+    def joint_at(self, rows: Index, n_labels: int) -> Index:
+        """Return group code * n_labels + label of these rows of the table."""
+        if len(self.y) > MOST_JOINT:
+            return at_rows(self.groups, rows).astype(np.int64) * n_labels + at_rows(self.y, rows)
+        if n_labels not in self._joints:  # computed once for all batches
+            self._joints[n_labels] = self.groups.astype(np.int64) * n_labels + self.y
+        return self._joints[n_labels].take(rows, mode="clip")
 
     def gathered(self) -> "MemoryRecords":
         """Return the same records as a table of their own."""
@@ -205,6 +211,19 @@ class MemoryRecords:
         return query.answer(self.blocks(batch, n_blocks), bound, norm)
 
 
+class kept(Generic[T]):  # noqa: N801 (used as a decorator)
+    """A property that is computed when it is first read and kept from then on; without a lock, unlike the library's."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, owner: Any, _: Any) -> T:
+        value = self.compute(owner)
+        owner.__dict__[self.compute.__name__] = value  # which Python finds first the next time
+        return value
+
+
 class Rows:
     """A block of private rows as queries see it.
 
@@ -234,42 +253,42 @@ class Rows:
     def __len__(self) -> int:
         return len(self.places)
 
-    @cached_property
+    @kept
     def index(self) -> Index:
-        """The row numbers in the table."""
+        """Return the row numbers in the table."""
         return self.records.rows_at(self.places)
 
-    @cached_property
+    @kept
     def inputs(self) -> Features:
-        """What models read that can read codes."""
+        """Return what models read that can read codes."""
         X = self.records.X
         return X.take(self.index) if isinstance(X, CodedRows) else at_rows(X, self.index)
 
-    @cached_property
+    @kept
     def X(self) -> Float32Array:
-        """The inputs, written out."""
+        """Return the inputs, written out."""
         return dense(self.inputs)
 
-    @cached_property
+    @kept
     def y(self) -> NDArray[np.int16]:
-        """Class codes."""
+        """Return class codes."""
         return at_rows(self.records.y, self.index)
 
-    @cached_property
+    @kept
     def groups(self) -> NDArray[np.int16]:
-        """Group codes, -1 for none."""
+        """Return group codes, -1 for none."""
         return at_rows(self.records.groups, self.index)
 
-    @cached_property
+    @kept
     def norms(self) -> Float32Array:
-        """The Euclidean norms of the inputs."""
+        """Return the Euclidean norms of the inputs."""
         if isinstance(self.inputs, CodedRows):
             return np.sqrt(self.inputs.squared_norms())
         return self.records.norms.take(self.index, mode="clip")
 
-    @cached_property
+    @kept
     def uniforms(self) -> NDArray[np.floating]:
-        """Two secret numbers in [0, 1) for each row."""
+        """Return two secret numbers in [0, 1) for each row."""
         return self.records.uniforms.take(self.places, axis=1, mode="clip")
 
     def inputs_of(self, model: Model) -> Features:
@@ -293,9 +312,7 @@ class Rows:
         It is negative for group code -1, which stands for the last row of a table.
         """
         if self._joint is None or self._joint[0] != n_labels:
-            joint = self.groups.astype(np.int64)
-            joint *= n_labels
-            joint += self.y
+            joint = self.records.joint_at(self.index, n_labels)
             joint.setflags(write=False)
             self._joint = (n_labels, joint)
         return self._joint[1]
@@ -351,58 +368,3 @@ class Persons:
         """Return one row of each of these persons, selected by a secret coin, in ascending order."""
         selected = (coins.generator.random(len(persons)) * self.sizes[persons]).astype(np.int64)
         return np.sort(self.order[self.starts[persons] + selected])
-
-
-def row_numbers(is_kept: NDArray[np.bool_]) -> NDArray[np.integer]:
-    """Return the places that are kept, in four bytes each where they fit."""
-    return np.flatnonzero(is_kept).astype(row_type(len(is_kept)), copy=False)
-
-
-def row_type(n_rows: int) -> type[np.int32] | type[np.int64]:
-    """Return the smaller of two types that holds all row numbers."""
-    return np.int32 if n_rows <= np.iinfo(np.int32).max else np.int64
-
-
-def assign_subsets(n_units: int, shares: Mapping[str, float], coins: Coins) -> dict[str, NDArray[np.integer]]:
-    """Return the units of each subset; each unit is in subset j with probability `shares[j]`, by its own coin."""
-    bounds = np.cumsum(list(shares.values()))
-    if min(shares.values()) <= 0 or abs(bounds[-1] - 1) > 1e-9:
-        raise InvalidParameterError(f"Expected shares > 0 that add up to 1, got {dict(shares)}.")
-    assigned = np.empty(n_units, dtype=np.uint8 if len(shares) <= 256 else np.uint16)
-    for start in range(0, n_units, COINS_AT_ONCE):
-        part = assigned[start : start + COINS_AT_ONCE]
-        part[:] = np.searchsorted(bounds[:-1], coins.generator.random(len(part)), side="right")
-    return {name: row_numbers(assigned == j) for j, name in enumerate(shares)}
-
-
-def poisson_draws(n_units: int, rate: float, coins: Coins) -> Iterator[Index]:
-    """Yield batches for ever: every unit is in every batch with probability `rate`, independently.
-
-    The gaps between drawn units are geometric, so the cost of a draw is that of the batch, not of the data; the units
-    of many steps are numbered consecutively and drawn at once.
-    """
-    check_number("sampling_rate", rate, at_most=1)
-    if rate == 1 or n_units == 0:
-        everyone: NDArray[Any] = np.arange(n_units, dtype=row_type(n_units))
-        while True:
-            yield everyone
-    n_steps = max(1, min(BLOCK_STEPS, int(BLOCK_HITS / (rate * n_units))))
-    edges = n_units * np.arange(n_steps + 1)
-    expected = float(edges[-1] * rate)
-    while True:
-        n_gaps = int(expected + 6 * np.sqrt(expected) + 16)
-        hits = np.cumsum(coins.generator.geometric(rate, n_gaps)) - 1
-        while hits[-1] < edges[-1]:
-            more = np.cumsum(coins.generator.geometric(rate, n_gaps)) + hits[-1]
-            hits = np.concatenate([hits, more])
-        ends = np.searchsorted(hits, edges)
-        for step in range(n_steps):
-            yield hits[ends[step] : ends[step + 1]] - edges[step]
-
-
-def poisson_batches(strata: Sequence[Index], rates: Sequence[float], coins: Coins) -> Iterator[Index]:
-    """Yield batches drawn from disjoint strata of units, each with its own public rate; units ascend."""
-    streams = [poisson_draws(len(units), rate, coins) for units, rate in zip(strata, rates, strict=True)]
-    while True:
-        drawn = [units[next(stream)] for units, stream in zip(strata, streams, strict=True)]
-        yield np.sort(np.concatenate(drawn))

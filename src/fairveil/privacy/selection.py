@@ -18,8 +18,8 @@ from fairveil.accounting.events import BestOfRuns, Charge, Event, NonPrivateRele
 from fairveil.accounting.pricing import compositions_of, count_uses
 from fairveil.errors import InvalidParameterError, UnplannedReleaseError
 from fairveil.privacy.ledger import Ledger, Receipt
-from fairveil.privacy.noise import uniform_below
 from fairveil.privacy.plan import Plan, Stage, cost_by_itself
+from fairveil.privacy.sampling import uniform_below
 from fairveil.privacy.veil import Records, Veil, open_veils
 
 FIT, HOLDOUT = "fit", "holdout"

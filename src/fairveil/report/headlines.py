@@ -16,6 +16,32 @@ COMPARED = {
 }
 """The rates that a parity compares, in words."""
 
+CLAIM_ORDER = {"does not hold": 0, "measured above the tolerance": 1, "not enough data": 2, "holds": 3}
+
+MANY_CLAIMS = 400
+"""Fifty groups have 2,450 pairs: of more claims than this, a page shows those that need attention first."""
+
+LISTED_CLAIMS = 100
+"""How many a page then shows. `summary.json` has all."""
+
+
+def ordered_claims(claims: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the claims that need attention first, and of these the furthest above their limit."""
+    return sorted(
+        claims, key=lambda claim: (CLAIM_ORDER.get(claim["verdict"], 0), claim["limit"] - (claim["value"] or 0.0))
+    )
+
+
+def embedded_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a page carries of a summary: all of it, except that of many claims and bounds only the first."""
+    facts, certificate = dict(summary), summary["certificate"]
+    for name in ("asked", "bounds"):
+        if len(facts.get(name, ())) > MANY_CLAIMS:
+            facts[name] = facts[name][:LISTED_CLAIMS]
+    if certificate is not None and len(certificate["claims"]) > MANY_CLAIMS:
+        facts["certificate"] = {**certificate, "claims": ordered_claims(certificate["claims"])[:LISTED_CLAIMS]}
+    return facts
+
 
 def listed(names: Sequence[str]) -> str:
     """Return names as a sentence lists them.

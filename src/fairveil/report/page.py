@@ -43,7 +43,15 @@ from fairveil.report.charts import (
 )
 from fairveil.report.evidence_text import BUDGET_CAPTION, IMPACT_LIMITS, UNSIGNED
 from fairveil.report.formatting import DASH, UNKNOWN, compact, finite, fixed, level
-from fairveil.report.headlines import COMPARED, extremes, other_gaps
+from fairveil.report.headlines import (
+    COMPARED,
+    LISTED_CLAIMS,
+    MANY_CLAIMS,
+    embedded_summary,
+    extremes,
+    ordered_claims,
+    other_gaps,
+)
 from fairveil.report.privacy_text import neighbor_wording, privacy_promise
 from fairveil.report.text import (
     ATTRIBUTE_LIMITS,
@@ -64,7 +72,6 @@ NEEDED = (
     "most_common_decision", "worst_pair", "gaps",
 )  # fmt: skip
 FIRST_RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
-CLAIM_ORDER = {"does not hold": 0, "measured above the tolerance": 1, "not enough data": 2, "holds": 3}
 GROUPS_PER_CHART = 20
 MOST_GROUPS = 60
 MOST_CLAIMS = 4
@@ -75,7 +82,8 @@ LEVEL_LEFT, LEVEL_RIGHT = 43.0, 86.0
 TRACE_COLUMNS = ("step", "bound", "value", "low", "high", "limit", "multiplier")
 MOST_BOUNDS = 8
 MOST_SHAPES = 8
-MOST_POINTS = 200
+MOST_POINTS, FEW_POINTS = 200, 60
+"""Points of a bound's trace, and those of one among very many bounds: their page stays below 1 MB."""
 NUMBER_FILTERS = ("compact", "fixed", "hundredfold", "level", "percent", "points", "whole")
 
 
@@ -106,10 +114,8 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
     """
     facts = plain_facts("summary", summary, NEEDED)
     claims = [] if facts["certificate"] is None else facts["certificate"]["claims"]
-    # those that need attention first, and of these the furthest above their limit
-    claims = sorted(
-        claims, key=lambda claim: (CLAIM_ORDER.get(claim["verdict"], 0), claim["limit"] - (claim["value"] or 0.0))
-    )
+    claims = ordered_claims(claims)
+    n_claims, most = len(claims), LISTED_CLAIMS if len(claims) > MANY_CLAIMS else len(claims)
     neighbor = neighbor_wording(facts)
     found = list(dict.fromkeys(name for group in facts["groups"] for name in group["rates"]))
     rates = [name for name in FIRST_RATES if name in found]
@@ -131,6 +137,7 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
     return render(
         "report.html.jinja",
         facts,
+        embedded_summary(facts),
         budget_chart=_budget_chart(facts),
         awareness=awareness(facts["sensitive"], facts["aware"]),
         gap_name=gap_name(facts["constraint"], facts["against"]),
@@ -142,7 +149,8 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
         promise=privacy_promise(facts["epsilon_spent"], facts["delta"], neighbor),
         requested=facts["asked"],
         claims=claims[:MOST_CLAIMS],
-        more_claims=claims[MOST_CLAIMS:],
+        more_claims=claims[MOST_CLAIMS:most],
+        n_all_claims=n_claims,
         rate_charts=[_rate_charts(place, name, facts) for place, name in enumerate(rates)],
         ratio_chart=ratio_chart,
         points_of=shapes,  # the shapes of marks are "shapes"
@@ -278,17 +286,13 @@ class BoundTrace:
 
 @dataclass(frozen=True)
 class TraceCharts:
-    """The bounds that are drawn, all others, one panel for each drawn bound, and one panel of all multipliers."""
+    """The bounds that are drawn, those that are listed beside them, panels, and how many bounds there are in all."""
 
     drawn: tuple[BoundTrace, ...]
     others: tuple[BoundTrace, ...]
     panels: tuple[Markup, ...]
     multipliers: Markup
-
-    @property
-    def n_bounds(self) -> int:
-        """How many bounds there are in all."""
-        return len(self.drawn) + len(self.others)
+    n_bounds: int
 
 
 def trace_charts(trace: pd.DataFrame) -> TraceCharts | None:
@@ -298,21 +302,21 @@ def trace_charts(trace: pd.DataFrame) -> TraceCharts | None:
         raise BadStructureError(f"Expected a trace with the column {missing[0]!r}, got {list(trace.columns)}.")
     if trace.empty:
         return None
-    bounds = sorted(
-        (_bound_trace(str(name), rows) for name, rows in trace.groupby("bound", sort=False)),
-        key=lambda one: -one.excess,
-    )
+    groups = trace.groupby("bound", sort=False)
+    most = FEW_POINTS if groups.ngroups > MANY_CLAIMS else MOST_POINTS
+    bounds = sorted((_bound_trace(str(name), rows, most) for name, rows in groups), key=lambda one: -one.excess)
     drawn = tuple(bounds[:MOST_BOUNDS])
     steps = [step for one in drawn for step in (one.steps[0], one.steps[-1])]
     low, high = min(steps), max(steps)
     inside = tuple(tick for tick in scale_over((low, high), about=4).ticks if low <= tick <= high)
     x = Scale(low, high, inside)
-    return TraceCharts(drawn, tuple(bounds[MOST_BOUNDS:]), _panels(drawn, x), _multipliers(drawn, x))
+    others = tuple(bounds[MOST_BOUNDS : LISTED_CLAIMS if len(bounds) > MANY_CLAIMS else None])
+    return TraceCharts(drawn, others, _panels(drawn, x), _multipliers(drawn, x), len(bounds))
 
 
-def _bound_trace(name: str, rows: pd.DataFrame) -> BoundTrace:
+def _bound_trace(name: str, rows: pd.DataFrame, most_points: int) -> BoundTrace:
     rows = rows.sort_values("step", kind="stable")
-    rows = rows.iloc[thin(len(rows), MOST_POINTS)]
+    rows = rows.iloc[thin(len(rows), most_points)]
     columns = {column: tuple(finite(value) for value in rows[column]) for column in TRACE_COLUMNS if column != "bound"}
     steps = tuple(float(step) for step in rows["step"])
     return BoundTrace(
@@ -379,9 +383,9 @@ def plain(value: Any) -> Any:
     return None if value is None else str(value)
 
 
-def render(template: str, facts: Mapping[str, Any], **context: Any) -> str:
-    """Return the page of a template; `facts` is available in it, and embedded as JSON."""
-    embedded = json.dumps(facts, allow_nan=False, ensure_ascii=True)
+def render(template: str, facts: Mapping[str, Any], carried: Mapping[str, Any] | None = None, **context: Any) -> str:
+    """Return the page of a template; `facts` is available in it, and embedded as JSON, or what is `carried` of it."""
+    embedded = json.dumps(facts if carried is None else carried, allow_nan=False, ensure_ascii=True)
     for character in "<>&":  # no character of it may end the script element
         embedded = embedded.replace(character, f"\\u{ord(character):04x}")
     page = _environment().get_template(template).render(facts=facts, embedded=Markup(embedded), **context)

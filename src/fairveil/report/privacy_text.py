@@ -310,7 +310,11 @@ def verified_text(facts: Mapping[str, Any]) -> str:
             "  head       none is kept beside it, so lines removed at its end cannot be noticed; the next debit writes "
             "one"
         )
-    lines.append(f"  total      epsilon {total} at delta {facts['delta']:g}, computed again from all debits")
+    in_full = epsilon_or_none(facts["epsilon_on_one_grid"])
+    lines.append(
+        f"  total      epsilon {total} at delta {facts['delta']:g}, computed again from all debits (all on one fine "
+        f"grid: {in_full})"
+    )
     if budget is not None:
         lines.append(f"  budget     epsilon {budget['epsilon']:g} at delta {budget['delta']:g}")
     lines += [f"  summary    {name} was written with this ledger" for name in facts["summaries"]]

@@ -238,7 +238,9 @@ def audit_text(facts: Facts) -> str:
 # --- train and explain ------------------------------------------------------------------------------------------------
 
 
-def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Path, option: str = "") -> str:
+def training_text(
+    summary: Facts, out: Path, written: Sequence[str], ledger: Path, option: str = "", cache: Path | None = None
+) -> str:
     """Return the results of a finished training for the terminal, and what to do next."""
     confidence, compared, certificate = summary["confidence"], summary["comparisons"], summary["certificate"]
     constant = summary["best_constant"]
@@ -283,6 +285,7 @@ def training_text(summary: Facts, out: Path, written: Sequence[str], ledger: Pat
         *(f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}" for one in summary["noise_statements"]),
         *spending_lines(summary),
         f"  seconds    {summary['seconds']:.1f} ({timing})",
+        *([] if cache is None else [f"  rows       encoded rows stay in {cache}, as private as the table"]),
         f"Report: {out / 'report.html'}",
         f"Written: {', '.join(str(out / name) for name in written)}; ledger {ledger}",
         f"Next: fairveil predict {quote(str(out / 'model'))} NEW.csv{option} --out decisions.parquet",

@@ -23,10 +23,10 @@ from fairveil.models.last_layer import (
     bounded_last_layer,
     check_layered,
     last_layer_norm,
+    last_layer_size,
     margin_weights,
     positive_probability,
 )
-from fairveil.models.linear import LinearSoftmax
 from fairveil.models.row_stable import row_stable_answer, row_stable_inputs
 from fairveil.models.rules import Argmax, RandomizedByKey
 from fairveil.privacy.ledger import LedgerOrPath
@@ -61,7 +61,7 @@ class SmoothedModel:
 
     Parameters
     ----------
-    base : LinearSoftmax or Perceptron
+    base : LinearSoftmax, Perceptron or TorchModel
         Whose parameters are drawn around.
     std : float
         The deviation of each weight of logit_1 - logit_0, that of its bias included; in the hidden layers, where
@@ -122,10 +122,9 @@ class SmoothedModel:
 
     def _hidden_draws(self, params: Float32Array) -> list[Float32Array]:
         """Return parameters with the hidden layers drawn; the last layer is integrated out, so it stays."""
-        if self.layers == "last" or isinstance(self.base, LinearSoftmax) or not self.base.hidden:
+        n_hidden = len(params) - last_layer_size(self.base)
+        if self.layers == "last" or not n_hidden:
             return [params]
-        class_weights, class_biases = self.base.layers(params)[-1]
-        n_hidden = len(params) - class_weights.size - class_biases.size
         rng = np.random.default_rng(0)  # public: the law must be the same for everyone, each time
         noise = np.zeros((self.n_draws, len(params)), dtype=params.dtype)
         noise[:, :n_hidden] = self.std * rng.standard_normal((self.n_draws, n_hidden))

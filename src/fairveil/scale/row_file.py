@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from fairveil._durable import locked, sync
 from fairveil.data.readers import Chunk
 from fairveil.errors import BadStructureError
+from fairveil.scale.capacity import probable_rows
 from fairveil.scale.packed import PackedFormat, RecordTable
 
 FORMAT = 1
@@ -67,8 +68,6 @@ class RowSource:
     ----------
     files : sequence of Path
         Read one after the other.
-    expected : sequence of int
-        About how many rows each file holds, for the progress bar.
     read : callable
         Yields the chunks of a file, the same ones every time.
     encode : callable
@@ -76,7 +75,6 @@ class RowSource:
     """
 
     files: Sequence[Path]
-    expected: Sequence[int]
     read: Callable[[Path], Iterator[Chunk]]
     encode: Callable[[Chunk], RecordTable]
 
@@ -286,12 +284,13 @@ def _packed_chunks(
     source: RowSource, at: Part, form: PackedFormat, progress: Callable[[range], Any]
 ) -> Iterator[tuple[tuple[int, int] | None, NDArray[Any]]]:
     """Yield packed rows, chunk by chunk after a part, and where the source is read on; None after its end."""
+    expected = [max(1, probable_rows([path])) for path in source.files]
     ticks, n_ticks = iter(progress(range(N_TICKS))), 0
     for number in range(at.file, len(source.files)):
-        n_done = sum(source.expected[:number])
+        n_done = sum(expected[:number])
         for place, chunk in enumerate(source.read(source.files[number])):
             n_done += len(chunk.frame) + chunk.n_malformed
-            while n_ticks < min(N_TICKS - 1, N_TICKS * n_done // max(1, sum(source.expected))):
+            while n_ticks < min(N_TICKS - 1, N_TICKS * n_done // sum(expected)):
                 n_ticks += 1
                 next(ticks, None)
             if (number, place) >= (at.file, at.chunk):

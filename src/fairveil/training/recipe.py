@@ -34,7 +34,8 @@ class Task:
 
     `typical_norm` is the usual norm of a row, where it follows from the kinds of columns in the schema. `predicts` says
     what the model is of (`PREDICTS`). Inputs of decoupled models have the group's place among the known ones as a last
-    column, which `n_features` leaves out.
+    column, which `n_features` leaves out. `is_scaled` says that all features are scaled numbers, each with a flag for a
+    missing value after it.
 
     Attributes
     ----------
@@ -55,6 +56,7 @@ class Task:
     unit: str = "record"
     predicts: str = "label"
     typical_norm: float | None = None
+    is_scaled: bool = False
     n_classes: int = field(init=False, repr=False, compare=False)
     n_outputs: int = field(init=False, repr=False, compare=False)
     is_private: bool = field(init=False, repr=False, compare=False)

@@ -23,7 +23,7 @@ from fairveil.errors import InvalidParameterError
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.fairness.rates import HistogramConstraints
 from fairveil.methods.fairdp.early_stopping import REACH, StoppingCheck, largest_gap
-from fairveil.models.last_layer import LayeredModel
+from fairveil.models.last_layer import LayeredModel, last_layer_size
 from fairveil.models.linear import LinearSoftmax
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import NoisyMarginRate, SeveralDecisions, Sum, all_cells
@@ -342,8 +342,6 @@ def _subsets(model: LayeredModel, flat: NDArray) -> tuple[NDArray, NDArray, NDAr
     """Return what comes before the last layer, the class weights and the class biases."""
     n_biases = model.n_classes
     if isinstance(model, LinearSoftmax):
-        n_inputs, n_biases = model.n_features, model.n_classes * model.bias
-    else:
-        n_inputs = (model.n_features, *model.hidden)[-1]
-    start = len(flat) - n_biases - model.n_classes * n_inputs
+        n_biases = model.n_classes * model.bias
+    start = len(flat) - last_layer_size(model)
     return flat[:start], flat[start : len(flat) - n_biases], flat[len(flat) - n_biases :]

@@ -28,7 +28,7 @@ from fairveil.methods.fairdp.noise_certificate import (
     smooth_stage,
     widened,
 )
-from fairveil.models import Adam, Average, Model, Optimizer, OptimizerState, Sgd
+from fairveil.models import Adam, Average, Model, Optimizer, OptimizerState, Sgd, TorchModel
 from fairveil.models.last_layer import LayeredModel, bounded_last_layer, check_layered
 from fairveil.models.optimizers import GUESSABLE_STEPS
 from fairveil.privacy.plan import Release, Stage
@@ -126,7 +126,7 @@ class Groupwise:
         refused.
     norm_bound : float, optional
         The largest Euclidean norm M of the last layer, biases included: small values select few people, infinity is no
-        bound. None is 1.5 for an "mlp" and 10 for a linear model, whose only layer it is.
+        bound. None is 1.5 for an "mlp" or a TorchModel and 10 for a linear model, whose only layer it is.
     divisors : {"group", "common"}
         Whether every group counts the same, or every person.
     group_sizes : tuple of float, optional
@@ -166,7 +166,9 @@ class Groupwise:
     @property
     def largest_norm(self) -> float:
         """The bound M that is kept."""
-        return NORM_BOUNDS[self.descent.model] if self.norm_bound is None else self.norm_bound
+        if self.norm_bound is not None:
+            return self.norm_bound
+        return NORM_BOUNDS["linear" if self.descent.model == "linear" else "mlp"]
 
     def model_for(self, task: Task) -> LayeredModel:
         """Return the model that is trained."""
@@ -188,6 +190,10 @@ class Groupwise:
         if self.finish.n_models > 1 and (self.released == "groups" or task.n_classes != 2):
             raise InvalidParameterError(
                 "Expected several models only for two classes and with released='average', got something else."
+            )
+        if self.finish.n_models > 1 and isinstance(self.descent.model, TorchModel):
+            raise InvalidParameterError(
+                "Expected one model of a torch module, got several; leave n_models out of the last steps."
             )
         if self.stopping is not None:
             self.stopping.check(task)

@@ -255,7 +255,7 @@ class EstimatedMembership:
         known = replace(self, n_counts=self.n_counts + 1, seen=self.seen + counts.sum(axis=1))
         if known.n_counts == 1:
             known = known._estimated(params)
-        decisions = model.logits(params, self.public.inputs).argmax(axis=0)
+        decisions = model.logits(params, self.public.inputs_of(model)).argmax(axis=0)
         measured = np.clip(counts / known._sizes[:, None], 0.0, 1.0)
         newest = measured - known.shares @ self._decided(decisions)
         weight = min(1.0, NEWEST_WEIGHT / (known.n_counts + NEWEST_WEIGHT - 1))
@@ -279,7 +279,7 @@ class EstimatedMembership:
         # A model learns about as many labels by heart as it has parameters, and is then fair to these people and not to
         # new ones: few people are pulled at by the labels that their features lead one to expect.
         by_heart = self.model.n_params / (self.model.n_params + self._sizes)[:, None]
-        expected = sides.cell_labels @ softmax(self.model.logits(params, public.inputs))
+        expected = sides.cell_labels @ softmax(self.model.logits(params, public.inputs_of(self.model)))
         pulled = self._parts(chances * (by_heart * expected + (1 - by_heart) * own))
         return replace(self, clip_norm=clip_norm, shares=self._parts(chances * own), pulled=pulled)
 
@@ -383,7 +383,7 @@ class NoisyGroupGradients:
         By noisy counts of long gradients in each cell where the plan has them, else by those of all rows.
         """
         norms = DecisionGradientNorm(self.model, params, SHARPNESS)
-        lengths = norms.norms_of(self.public.inputs)
+        lengths = norms.norms_of(self.public.inputs_of(self.model))
         edges = GRID * max(float(lengths.max(initial=0.0)), SHORTEST)
         bins = np.searchsorted(edges, lengths, side="left")
         counts = np.bincount(bins, self.public.weights, len(edges) + 1)[None].astype(np.float64)

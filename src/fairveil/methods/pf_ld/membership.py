@@ -138,7 +138,7 @@ def basis_for(public: PublicRows, model: Model, params: Float32Array) -> Decisio
 
 
 def _slopes(public: PublicRows, model: Model, params: Float32Array) -> Float64Array:
-    return DecisionGradient.slopes_of(model.logits(params, public.inputs))
+    return DecisionGradient.slopes_of(model.logits(params, public.inputs_of(model)))
 
 
 def public_lengths(public: PublicRows, sums: DecisionGradient) -> Float64Array:
@@ -198,7 +198,7 @@ def memberships(
 def _stratum(
     public: PublicRows, sums: DecisionGradient, basis: Float64Array, clip_norm: float, rows: NDArray[np.int64]
 ) -> _Stratum:
-    slopes = DecisionGradient.slopes_of(sums.model.logits(sums.params, public.inputs[rows]))
+    slopes = DecisionGradient.slopes_of(sums.model.logits(sums.params, public.inputs_of(sums.model)[rows]))
     lengths = slopes * np.sqrt(np.square(basis).sum(axis=1))
     held = slopes * np.minimum(1.0, clip_norm / np.maximum(lengths, 1e-12)) * public.weights[rows]
     n_rows = float(public.weights[rows].sum())

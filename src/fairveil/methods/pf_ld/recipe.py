@@ -294,7 +294,7 @@ class _Course:
     def _gradient(self, params: Float32Array, tilts: Float64Array | None, rng: np.random.Generator) -> Float64Array:
         """Return the gradient of the mean public objective on a batch of public coins: loss, and what tilts pull."""
         rows = self.public.sample(BATCH, rng)
-        X = self.public.inputs[rows]
+        X = self.public.inputs_of(self.model)[rows]
         activations = self.model.forward(params, X)
         dlogits = logits_pull(activations[-1], self.public.y[rows])
         if tilts is not None:
@@ -309,7 +309,7 @@ class _Course:
 
         Last come the differences between rates and their standard errors.
         """
-        decisions = self.model.logits(params, self.public.inputs).argmax(axis=0)
+        decisions = self.model.logits(params, self.public.inputs_of(self.model)).argmax(axis=0)
         rates, everyone = side.rates(decisions), self._count(decisions)
         differences = np.clip(self.sides.violations(rates.counts, everyone), -1.0, 1.0)
         errors = self._errors(rates, rates.scatter)

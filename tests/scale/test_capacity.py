@@ -5,7 +5,7 @@ import gzip
 import pandas as pd
 import pytest
 
-from fairveil.methods.engines import available_memory, probable_rows
+from fairveil.scale.capacity import available_memory, probable_rows
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 5000])
