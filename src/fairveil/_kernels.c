@@ -1019,7 +1019,7 @@ CLONED static void pulls_of(const float *restrict logits, Py_ssize_t n, const in
 }
 
 /* Forward, loss, clipping and sums of a linear model of two classes in one pass; see class_sums and clipped_sums. */
-CLONED static void clipped_loss_sums_of(const Rows *rows, const double *weights, const int16_t *y,
+CLONED static void clipped_loss_sums_of(const Rows *rows, const double *weights, const char *y, Py_ssize_t y_stride,
                                         const Clipping *clipping, int has_bias, int32_t *places, double *sums) {
     Py_ssize_t d = rows->n_features, n_columns = rows->n_columns;
     const Pair biases = ((const Pair *)weights)[d];
@@ -1039,7 +1039,7 @@ CLONED static void clipped_loss_sums_of(const Rows *rows, const double *weights,
                 square += (double)numbers[s] * numbers[s];
             }
             odds[r] = (float)both[0] - (float)both[1];
-            labels[r] = (float)y[begin + r];
+            labels[r] = (float)*(const int16_t *)(y + number_of_row(rows, begin + r) * y_stride);
             squares[r] = (float)square;
         }
         for (int r = 0; r < CHUNK; r++)
@@ -1065,8 +1065,9 @@ CLONED static void clipped_loss_sums_of(const Rows *rows, const double *weights,
     }
 }
 
-/* clipped_loss_sums(codes, index, columns, numbers, scaled, params (2 * d [+ 2],) of float32, y (n,) of int16, clips,
-                     bounds (n,) or float, safety, has_bias, out of float64, of the length of params) */
+/* clipped_loss_sums(codes, index, columns, numbers, scaled, params (2 * d [+ 2],) of float32, y of int16 for each row
+                     of the table (in packed rows it lies beside the codes), clips, bounds (n,) or float, safety,
+                     has_bias, out of float64, of the length of params) */
 static PyObject *clipped_loss_sums(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
     Views views = {.n_views = 0};
     Rows rows;
@@ -1077,15 +1078,15 @@ static PyObject *clipped_loss_sums(PyObject *self, PyObject *const *args, Py_ssi
         return PyErr_Format(PyExc_TypeError, "Expected 12 arguments.");
     int has_bias = PyObject_IsTrue(args[10]);
     Py_buffer *params = view_of(&views, args[5], 1, 0, "params");
-    Py_buffer *y = params ? view_of(&views, args[6], 1, 0, "y") : NULL;
-    Py_buffer *out = y ? view_of(&views, args[11], 1, 1, "out") : NULL;
-    if (!out)
+    Py_buffer *out = params ? view_of(&views, args[11], 1, 1, "out") : NULL, *y = &views.views[views.n_views];
+    if (!out || PyObject_GetBuffer(args[6], y, PyBUF_RECORDS_RO) != 0)
         goto done;
+    views.n_views++;
     Py_ssize_t d = params->shape[0] / 2 - has_bias;
     if (read_rows(&views, args, d, &rows) != 0 || read_bounds(&views, args + 7, rows.n_rows, &clipping) != 0)
         goto done;
-    if (!has_type(params, 'f', 4) || params->shape[0] != 2 * (d + has_bias) || d < 1 || !has_type(y, 'i', 2) ||
-        y->shape[0] != rows.n_rows || !has_type(out, 'f', 8) || out->shape[0] != params->shape[0]) {
+    if (!has_type(params, 'f', 4) || params->shape[0] != 2 * (d + has_bias) || d < 1 || y->ndim != 1 ||
+        !has_type(y, 'i', 2) || y->strides[0] % 2 || y->shape[0] != rows.n_table || !has_type(out, 'f', 8) || out->shape[0] != params->shape[0]) {
         PyErr_SetString(PyExc_ValueError, "Expected params of float32, y of int16, and out of float64 that fit.");
         goto done;
     }
@@ -1100,7 +1101,7 @@ static PyObject *clipped_loss_sums(PyObject *self, PyObject *const *args, Py_ssi
     double *sums = memory + width, *gradient = out->buf;
     memset(sums, 0, width * sizeof(double));
     Py_BEGIN_ALLOW_THREADS
-    clipped_loss_sums_of(&rows, memory, y->buf, &clipping, has_bias, (int32_t *)(sums + width), sums);
+    clipped_loss_sums_of(&rows, memory, y->buf, y->strides[0], &clipping, has_bias, (int32_t *)(sums + width), sums);
     for (Py_ssize_t p = 0; p < d; p++)
         gradient[p] = sums[2 * p], gradient[d + p] = sums[2 * p + 1];
     if (has_bias)

@@ -151,12 +151,11 @@ class LinearSoftmax:
     def clipped_loss_gradient(
         self, params: Float32Array, X: Features, y: NDArray[np.int16], bound: Bound
     ) -> Float64Array | None:
-        """Return `clipped_gradient` for the softmax loss of the labels in one pass, None where that is not compiled."""
+        """Return `clipped_gradient` for the softmax loss of the table's labels, None where that is not compiled."""
         if not (HAS_KERNELS and self.n_classes == 2 and isinstance(X, CodedRows) and params.dtype == np.float32):
             return None
         check_clip_norm(bound)
-        safety = clip_safety(self.n_features + 4 * self.n_classes)
-        return clipped_loss_sum(params, X, y, bound, safety, self.bias)
+        return clipped_loss_sum(params, X, y, bound, clip_safety(self.n_features + 8), self.bias)
 
     @ignore_float_warnings
     def _clipped_in_numpy(

@@ -137,7 +137,10 @@ def clipped_loss_sum(
     safety: float,
     has_bias: bool,
 ) -> Float64Array:
-    """Return what `clipped_sum_by_class` returns for the softmax loss of two classes, in one pass over the rows."""
+    """Return what `clipped_sum_by_class` returns for the softmax loss of two classes, in one pass over the rows.
+
+    `y` has a label for each row of the table that `X` holds rows of.
+    """
     gradient = np.empty(len(params))
     is_clipped = isinstance(bound, np.ndarray) or bound != math.inf
     limit = float(bound) if not isinstance(bound, np.ndarray) else bound.astype(np.float32, copy=False)

@@ -187,20 +187,17 @@ class GradientSum(Query, OfModel):
 
     def total(self, rows: Rows, bound: Bound, norm: int = 2) -> NDArray[Any]:
         """Return the sum over a block of rows, shape (n_params,)."""
-        model, params = self.model, self.params
-        is_plain = isinstance(self.objective, CrossEntropy) and self.objective.is_plain
-        if is_plain and isinstance(model, LinearSoftmax) and isinstance(bound, float):
-            gradient = model.clipped_loss_gradient(params, rows.inputs, rows.y, bound)
+        model, params, own = self.model, self.params, bound if isinstance(bound, float) else bound.take(rows.groups)
+        if isinstance(model, LinearSoftmax) and isinstance(self.objective, CrossEntropy) and self.objective.is_plain:
+            gradient = model.clipped_loss_gradient(params, rows.inputs, rows.records.y, own)
             if gradient is not None:
                 return gradient
         activations = self.activations(rows)
         # the norms of coded rows follow from their codes
         is_free = isinstance(rows.inputs, CodedRows) or (isinstance(bound, float) and bound == math.inf)
-        norms = None if is_free else rows.norms
-        if not isinstance(bound, float):
-            bound = bound.take(rows.groups)
+        known = Known(activations, None if is_free else rows.norms)
         dlogits = self.objective.dlogits(activations[-1], rows)
-        return model.clipped_gradient(params, rows.inputs_of(model), dlogits, bound, Known(activations, norms))
+        return model.clipped_gradient(params, rows.inputs_of(model), dlogits, own, known)
 
 
 @row_function

@@ -65,6 +65,7 @@ class MemoryRecords:
     keys: NDArray[np.float64] | None = None
     coins: Coins | None = None
     _joints: dict[int, Index] = field(default_factory=dict, init=False, repr=False)
+    _block_starts: dict[int, Index] = field(default_factory=dict, init=False, repr=False)  # by the number of blocks
 
     def __post_init__(self) -> None:
         lengths = {len(self.X), len(self.y), len(self.groups)}
@@ -126,11 +127,6 @@ class MemoryRecords:
         units = np.cumsum(np.diff(self.keys, prepend=-1.0) > 0) - 1  # rows of one unit share its key
         drawn = self.coins.generator.random((2, int(units[-1]) + 1 if len(units) else 0), dtype=np.float32)
         return drawn.take(units, axis=1)
-
-    @cached_property
-    def _block_starts(self) -> dict[int, Index]:
-        """The place at which each block but the first starts, by the number of blocks."""
-        return {}
 
     @cached_property
     def _by_person(self) -> "Persons":
