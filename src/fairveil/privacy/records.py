@@ -44,7 +44,7 @@ class MemoryRecords:
     ----------
     X : CodedRows, or array of float32 of shape (n_table, n_features)
     y : array of int16, shape (n_table,)
-        Class codes, none negative (see `keeping`).
+        Class codes, none negative: rows whose label is not known are left out before.
     groups : array of int16, shape (n_table,)
         Group codes; -1 for rows of no group.
     persons : array of int64, shape (n_table,), optional
@@ -71,13 +71,8 @@ class MemoryRecords:
         lengths = {len(self.X), len(self.y), len(self.groups)}
         if len(lengths) != 1 or (self.persons is not None and len(self.persons) != len(self.y)):
             raise BadStructureError("Expected inputs, labels, groups and persons of equal length; got different ones.")
-
-    @classmethod
-    def keeping(
-        cls, X: Features, y: NDArray, groups: NDArray, persons: NDArray | None, keep: NDArray[np.bool_]
-    ) -> "MemoryRecords":
-        """Return the records whose row is kept and whose label is known; the others contribute nothing."""
-        return cls(X, y, groups, persons)._of_rows(row_numbers(keep & (y >= 0)))
+        if isinstance(self.X, CodedRows):  # row numbers are those of codes and labels alike
+            object.__setattr__(self, "X", self.X.gathered())
 
     def _of_rows(
         self, places: NDArray[np.integer], keys: NDArray[np.float64] | None = None, coins: Coins | None = None
