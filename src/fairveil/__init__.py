@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from fairveil.report.page import report_page
     from fairveil.research.dp2dp_forms import NoisyDescent
     from fairveil.research.fair_smooth import SmoothedClassifier, Smoothing
+    from fairveil.training.features import FeatureDesign
     from fairveil.training.tuning import Tuning
 
 __version__ = "0.1.0"
@@ -92,6 +93,7 @@ _HOMES = {
     "Dataset": "data.datasets",
     "DemographicParity": "fairness.constraints",
     "Descent": "methods.dp_sgd",
+    "FeatureDesign": "training.features",
     "DualSteps": "methods.dp2dp.dual_steps",
     "EqualizedOdds": "fairness.constraints",
     "ErrorRateParity": "fairness.constraints",
@@ -175,6 +177,7 @@ __all__ = [
     "FalseNegativeRateParity",
     "FalsePositiveRateCap",
     "FalsePositiveRateParity",
+    "FeatureDesign",
     "FinalSteps",
     "FlipTraining",
     "FrontierDisplay",

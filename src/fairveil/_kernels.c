@@ -290,17 +290,19 @@ static inline float factor_of(float row_square, float pull_square, float extra, 
     return bound / norm;
 }
 
-/* How pulls are clipped: read from pulls (k, n), whether to clip, bounds (n,) or one float, and the safety factor. */
+/* How pulls are clipped: read from pulls (k, n), whether to clip, bounds (n,) or one float, the safety factor, and the
+   squared length with which a model sees each feature (None: 1). */
 typedef struct {
     const float *pulls, *bounds;
+    const double *squares;
     Py_ssize_t n_classes, stride;
     float bound;
     double safety;
     int clips;
 } Clipping;
 
-static int read_bounds(Views *views, PyObject *const *args, Py_ssize_t n_rows, Clipping *clipping) {
-    Py_buffer *bounds = NULL;
+static int read_bounds(Views *views, PyObject *const *args, const Rows *rows, Clipping *clipping) {
+    Py_buffer *bounds = NULL, *squares = NULL;
     double bound = 0.0;
     clipping->clips = PyObject_IsTrue(args[0]);
     clipping->safety = PyFloat_AsDouble(args[2]);
@@ -309,21 +311,28 @@ static int read_bounds(Views *views, PyObject *const *args, Py_ssize_t n_rows, C
     } else if (!(bounds = view_of(views, args[1], 1, 0, "bounds"))) {
         return -1;
     }
-    if (clipping->safety <= 0 || (bounds && (!has_type(bounds, 'f', 4) || bounds->shape[0] != n_rows))) {
+    if (clipping->safety <= 0 || (bounds && (!has_type(bounds, 'f', 4) || bounds->shape[0] != rows->n_rows))) {
         PyErr_SetString(PyExc_ValueError, "Expected one bound, or bounds (n,) of float32.");
         return -1;
     }
+    if (args[3] != Py_None && !(squares = view_of(views, args[3], 1, 0, "squares")))
+        return -1;
+    if (squares && (!has_type(squares, 'f', 8) || squares->shape[0] != rows->n_features)) {
+        PyErr_SetString(PyExc_ValueError, "Expected squares (d,) of float64.");
+        return -1;
+    }
+    clipping->squares = squares ? squares->buf : NULL;
     clipping->bounds = bounds ? bounds->buf : NULL;
     clipping->bound = (float)((bound < LARGEST_CLIP ? bound : LARGEST_CLIP) * clipping->safety);
     return 0;
 }
 
-static int read_clipping(Views *views, PyObject *const *args, Py_ssize_t n_rows, Clipping *clipping) {
+static int read_clipping(Views *views, PyObject *const *args, const Rows *rows, Clipping *clipping) {
     Py_buffer *pulls = view_of(views, args[0], 2, 0, "pulls");
-    if (!pulls || read_bounds(views, args + 1, n_rows, clipping) != 0)
+    if (!pulls || read_bounds(views, args + 1, rows, clipping) != 0)
         return -1;
     clipping->n_classes = pulls->shape[0];
-    if (!has_type(pulls, 'f', 4) || pulls->shape[1] != n_rows || clipping->n_classes < 1 ||
+    if (!has_type(pulls, 'f', 4) || pulls->shape[1] != rows->n_rows || clipping->n_classes < 1 ||
         clipping->n_classes > MOST_CLASSES || pulls->strides[0] % 4) {
         PyErr_SetString(PyExc_ValueError, "Expected pulls (k, n) of float32.");
         return -1;
@@ -341,6 +350,18 @@ static inline float bound_of(const Clipping *clipping, Py_ssize_t i) {
     return clipping->bounds[i] >= SMALLEST_CLIP ? (float)(clip * clipping->safety) : 0.0f;
 }
 
+/* The squared norm of a row as the model sees it. */
+static inline double square_of_row(const Rows *rows, const double *squares, const int32_t *places, Py_ssize_t n,
+                                   const float *numbers) {
+    double square = squares ? 0.0 : (double)n;
+    if (squares)
+        for (Py_ssize_t c = 0; c < n; c++)
+            square += squares[places[c]];
+    for (Py_ssize_t s = 0; s < rows->n_scaled; s++)
+        square += (double)numbers[s] * numbers[s] * (squares ? squares[rows->scaled[s]] : 1.0);
+    return square;
+}
+
 CLONED static void clipped_sums_of(const Rows *rows, const Clipping *clipping, int has_bias, int32_t *places,
                                    double *sums) {
     Py_ssize_t d = rows->n_features, k = clipping->n_classes;
@@ -351,10 +372,8 @@ CLONED static void clipped_sums_of(const Rows *rows, const Clipping *clipping, i
         for (Py_ssize_t j = 0; j < k; j++)
             own[j] = clipping->pulls[j * clipping->stride + i];
         if (clipping->clips) {
-            double row_square = (double)n;
+            double row_square = square_of_row(rows, clipping->squares, places, n, numbers);
             float pull_square = 0.0f;
-            for (Py_ssize_t s = 0; s < rows->n_scaled; s++)
-                row_square += (double)numbers[s] * numbers[s];
             for (Py_ssize_t j = 0; j < k; j++)
                 pull_square += own[j] * own[j];
             float factor = factor_of((float)row_square, pull_square, has_bias ? 1.0f : SQUARE_SLACK,
@@ -382,20 +401,20 @@ CLONED static void clipped_sums_of(const Rows *rows, const Clipping *clipping, i
 }
 
 /* clipped_sums(codes, index, columns, numbers, scaled, n_features, pulls (k, n), clips, bounds (n,) or float, safety,
-                has_bias, out (k * d [+ k],) of float64) */
+                squares (d,) of float64 or None, has_bias, out (k * d [+ k],) of float64) */
 static PyObject *clipped_sums(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
     Views views = {.n_views = 0};
     Rows rows;
     Clipping clipping;
     PyObject *result = NULL;
     double *sums = NULL;
-    if (n_args != 12)
-        return PyErr_Format(PyExc_TypeError, "Expected 12 arguments.");
+    if (n_args != 13)
+        return PyErr_Format(PyExc_TypeError, "Expected 13 arguments.");
     Py_ssize_t d = PyLong_AsSsize_t(args[5]);
-    int has_bias = PyObject_IsTrue(args[10]);
-    if (read_rows(&views, args, d, &rows) != 0 || read_clipping(&views, args + 6, rows.n_rows, &clipping) != 0)
+    int has_bias = PyObject_IsTrue(args[11]);
+    if (read_rows(&views, args, d, &rows) != 0 || read_clipping(&views, args + 6, &rows, &clipping) != 0)
         goto done;
-    Py_buffer *out = view_of(&views, args[11], 1, 1, "out");
+    Py_buffer *out = view_of(&views, args[12], 1, 1, "out");
     if (!out)
         goto done;
     Py_ssize_t k = clipping.n_classes;
@@ -420,6 +439,39 @@ static PyObject *clipped_sums(PyObject *self, PyObject *const *args, Py_ssize_t 
     Py_INCREF(result);
 done:
     free(sums);
+    release(&views);
+    return result;
+}
+
+/* level_counts(codes, index, columns, numbers, scaled, out (d,) of int64, added to): how many rows have each level */
+static PyObject *level_counts(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
+    Views views = {.n_views = 0};
+    Rows rows;
+    PyObject *result = NULL;
+    int32_t *places = NULL;
+    if (n_args != 6)
+        return PyErr_Format(PyExc_TypeError, "Expected 6 arguments.");
+    Py_buffer *out = view_of(&views, args[5], 1, 1, "out");
+    if (!out || read_rows(&views, args, out->shape[0], &rows) != 0)
+        goto done;
+    if (!has_type(out, 'i', 8)) {
+        PyErr_SetString(PyExc_ValueError, "Expected out of int64.");
+        goto done;
+    }
+    if (!(places = padded((rows.n_columns + 1) * sizeof(int32_t))))
+        goto done;
+    int64_t *counts = out->buf;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < rows.n_rows; i++) {
+        Py_ssize_t n = places_of(&rows, codes_at(&rows, i), places);
+        for (Py_ssize_t c = 0; c < n; c++)
+            counts[places[c]]++;
+    }
+    Py_END_ALLOW_THREADS
+    result = Py_None;
+    Py_INCREF(result);
+done:
+    free(places);
     release(&views);
     return result;
 }
@@ -750,10 +802,9 @@ CLONED static void backward_of(const Rows *rows, Layer *layers, Py_ssize_t n_hid
         }
         if (clipping->clips)
             for (Py_ssize_t r = 0; r < n; r++) {
-                double row_square = (double)places_of(rows, codes_at(rows, begin + r), places);
+                Py_ssize_t n_places = places_of(rows, codes_at(rows, begin + r), places);
                 const float *numbers = rows->n_scaled ? numbers_at(rows, begin + r) : NULL;
-                for (Py_ssize_t s = 0; s < rows->n_scaled; s++)
-                    row_square += (double)numbers[s] * numbers[s];
+                double row_square = square_of_row(rows, clipping->squares, places, n_places, numbers);
                 float total = 0.0f, below = (float)row_square, pull_square = 0.0f;
                 for (Layer *layer = first; layer <= top; layer++) {
                     total += (below + 1.0f) * (square_of(layer->deltas + r * layer->width, layer->width) + SQUARE_SLACK);
@@ -930,7 +981,7 @@ done:
 }
 
 /* network_sums(codes, index, columns, numbers, scaled, sizes, params, units: tuple of (n, h), pulls (k, n), clips,
-                bounds (n,) or float, safety, out (n_params,) of float64) */
+                bounds (n,) or float, safety, squares (d,) of float64 or None, out (n_params,) of float64) */
 static PyObject *network_sums(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
     Views views = {.n_views = 0};
     Rows rows;
@@ -940,13 +991,12 @@ static PyObject *network_sums(PyObject *self, PyObject *const *args, Py_ssize_t 
     Clipping clipping;
     PyObject *result = NULL;
     char *memory = NULL;
-    if (n_args != 13 || !PyTuple_Check(args[5]) || !PyTuple_GET_SIZE(args[5]) || !PyTuple_Check(args[7]))
-        return PyErr_Format(PyExc_TypeError, "Expected 13 arguments, with sizes and units as tuples.");
+    if (n_args != 14 || !PyTuple_Check(args[5]) || !PyTuple_GET_SIZE(args[5]) || !PyTuple_Check(args[7]))
+        return PyErr_Format(PyExc_TypeError, "Expected 14 arguments, with sizes and units as tuples.");
     Py_ssize_t d = PyLong_AsSsize_t(PyTuple_GET_ITEM(args[5], 0));
     Py_buffer *params = view_of(&views, args[6], 1, 0, "params");
-    Py_buffer *out = params ? view_of(&views, args[12], 1, 1, "out") : NULL;
-    if (!out || read_rows(&views, args, d, &rows) != 0 ||
-        read_clipping(&views, args + 8, rows.n_rows, &clipping) != 0 ||
+    Py_buffer *out = params ? view_of(&views, args[13], 1, 1, "out") : NULL;
+    if (!out || read_rows(&views, args, d, &rows) != 0 || read_clipping(&views, args + 8, &rows, &clipping) != 0 ||
         !(memory = lay_out(args[5], params, 1, layers, &n_hidden, &rows)) ||
         read_units(&views, args[7], layers, n_hidden, rows.n_rows, 0, units) != 0)
         goto done;
@@ -1032,15 +1082,12 @@ CLONED static void clipped_loss_sums_of(const Rows *rows, const double *weights,
             Pair both = biases;
             for (Py_ssize_t c = 0; c < counts[r]; c++)
                 both += ((const Pair *)weights)[own[c]];
-            double square = (double)counts[r];
             const float *numbers = rows->n_scaled ? numbers_at(rows, begin + r) : NULL;
-            for (Py_ssize_t s = 0; s < rows->n_scaled; s++) {
+            for (Py_ssize_t s = 0; s < rows->n_scaled; s++)
                 both += (double)numbers[s] * ((const Pair *)weights)[rows->scaled[s]];
-                square += (double)numbers[s] * numbers[s];
-            }
             odds[r] = (float)both[0] - (float)both[1];
             labels[r] = (float)*(const int16_t *)(y + number_of_row(rows, begin + r) * y_stride);
-            squares[r] = (float)square;
+            squares[r] = (float)square_of_row(rows, clipping->squares, own, counts[r], numbers);
         }
         for (int r = 0; r < CHUNK; r++)
             pulls[r] = 1.0f / (1.0f + exponential(odds[r])) - labels[r];
@@ -1067,23 +1114,23 @@ CLONED static void clipped_loss_sums_of(const Rows *rows, const double *weights,
 
 /* clipped_loss_sums(codes, index, columns, numbers, scaled, params (2 * d [+ 2],) of float32, y of int16 for each row
                      of the table (in packed rows it lies beside the codes), clips, bounds (n,) or float, safety,
-                     has_bias, out of float64, of the length of params) */
+                     squares (d,) of float64 or None, has_bias, out of float64, of the length of params) */
 static PyObject *clipped_loss_sums(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
     Views views = {.n_views = 0};
     Rows rows;
     Clipping clipping = {.stride = 0};
     PyObject *result = NULL;
     double *memory = NULL;
-    if (n_args != 12)
-        return PyErr_Format(PyExc_TypeError, "Expected 12 arguments.");
-    int has_bias = PyObject_IsTrue(args[10]);
+    if (n_args != 13)
+        return PyErr_Format(PyExc_TypeError, "Expected 13 arguments.");
+    int has_bias = PyObject_IsTrue(args[11]);
     Py_buffer *params = view_of(&views, args[5], 1, 0, "params");
-    Py_buffer *out = params ? view_of(&views, args[11], 1, 1, "out") : NULL, *y = &views.views[views.n_views];
+    Py_buffer *out = params ? view_of(&views, args[12], 1, 1, "out") : NULL, *y = &views.views[views.n_views];
     if (!out || PyObject_GetBuffer(args[6], y, PyBUF_RECORDS_RO) != 0)
         goto done;
     views.n_views++;
     Py_ssize_t d = params->shape[0] / 2 - has_bias;
-    if (read_rows(&views, args, d, &rows) != 0 || read_bounds(&views, args + 7, rows.n_rows, &clipping) != 0)
+    if (read_rows(&views, args, d, &rows) != 0 || read_bounds(&views, args + 7, &rows, &clipping) != 0)
         goto done;
     if (!has_type(params, 'f', 4) || params->shape[0] != 2 * (d + has_bias) || d < 1 || y->ndim != 1 ||
         !has_type(y, 'i', 2) || y->strides[0] % 2 || y->shape[0] != rows.n_table || !has_type(out, 'f', 8) || out->shape[0] != params->shape[0]) {
@@ -1200,6 +1247,7 @@ done:
 static PyMethodDef methods[] = {
     {"class_sums", (PyCFunction)(void (*)(void))class_sums, METH_FASTCALL, "Logits of a linear model."},
     {"clipped_sums", (PyCFunction)(void (*)(void))clipped_sums, METH_FASTCALL, "Clipped gradient of a linear model."},
+    {"level_counts", (PyCFunction)(void (*)(void))level_counts, METH_FASTCALL, "How many rows have each level."},
     {"hidden_sums", (PyCFunction)(void (*)(void))hidden_sums, METH_FASTCALL, "First layer of a network."},
     {"network_forward", (PyCFunction)(void (*)(void))network_forward, METH_FASTCALL, "Units and logits of a network."},
     {"network_sums", (PyCFunction)(void (*)(void))network_sums, METH_FASTCALL, "Clipped gradient of a network."},

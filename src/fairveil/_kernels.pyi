@@ -14,10 +14,12 @@ def clipped_sums(
     clips: bool,
     bounds: Any,
     safety: float,
+    squares: Any,
     has_bias: bool,
     out: Any,
     /,
 ) -> None: ...
+def level_counts(codes: Any, index: Any, columns: Any, numbers: Any, scaled: Any, out: Any, /) -> None: ...
 def hidden_sums(
     codes: Any, index: Any, columns: Any, numbers: Any, scaled: Any, weights: Any, biases: Any, out: Any, /
 ) -> None: ...
@@ -37,6 +39,7 @@ def network_sums(
     clips: bool,
     bounds: Any,
     safety: float,
+    squares: Any,
     out: Any,
     /,
 ) -> None: ...
@@ -51,6 +54,7 @@ def clipped_loss_sums(
     clips: bool,
     bounds: Any,
     safety: float,
+    squares: Any,
     has_bias: bool,
     out: Any,
     /,

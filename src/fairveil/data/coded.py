@@ -84,6 +84,42 @@ class Layout:
         return Layout(self.n_features - 1, self.first, self.n_levels, self.is_number, self.scaled[:-1])
 
 
+@dataclass(frozen=True)
+class Levels:
+    """Which features are levels of columns, and which levels are finer bins of a coarse one: public facts.
+
+    Attributes
+    ----------
+    n_features : int
+        Of an encoded row, scaled numbers included.
+    n_columns : int
+        Columns of codes: every row has at most one level of each.
+    whole : tuple of int
+        The levels of columns of which every row has exactly one.
+    n_bins : int
+        Bins of number columns.
+    children, parents : tuples of int
+        The features that are fine bins, ascending, and for each the coarse bin that it is part of, numbered from 0.
+    """
+
+    n_features: int
+    n_columns: int
+    whole: tuple[int, ...]
+    n_bins: int = 0
+    children: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+
+    @property
+    def n_parents(self) -> int:
+        """The number of coarse bins that are divided."""
+        return self.parents[-1] + 1 if self.parents else 0
+
+    @property
+    def n_coarse(self) -> int:
+        """The number of features if no bin were divided."""
+        return self.n_features - len(self.children) + self.n_parents
+
+
 @dataclass(frozen=True, eq=False, repr=False)  # rows are private: no print or log shows them
 class CodedRows:
     """Rows of a table as codes and scaled numbers, or some of them by their row numbers; private.

@@ -18,9 +18,11 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fairveil.data.coded import CodedRows, Features, Layout
+from fairveil._validation import check_number
+from fairveil.data.coded import CodedRows, Features, Layout, Levels
 from fairveil.data.schema import (
     IGNORE,
+    MAX_LEVELS,
     MISSING,
     OTHER,
     Category,
@@ -32,10 +34,13 @@ from fairveil.data.schema import (
 )
 from fairveil.data.schema_errors import close_match
 from fairveil.data.values import EXACT, PLAIN, Format, canonical_text, is_lost_in_numbers, number_in, number_of
-from fairveil.errors import BadStructureError
+from fairveil.errors import BadStructureError, InvalidParameterError
 
 Table: TypeAlias = "pd.DataFrame | NDArray[Any]"
 Cells: TypeAlias = "pd.Series | NDArray[Any]"
+
+MOST_BINS = 64
+"""A bin is divided into no more than so many."""
 
 _SIXTY_THREE_BITS = (1 << 63) - 1
 _NUMERIC_TYPES = frozenset(
@@ -87,6 +92,25 @@ class Slot:
     scaled: int | None
 
 
+def check_resolution(resolution: int) -> int:
+    """Return into how many bins each bin is divided; refuse what is no such number."""
+    if check_number("resolution", resolution, whole=True) > MOST_BINS:
+        raise InvalidParameterError(f"Expected a resolution of at most {MOST_BINS}, got {resolution}.")
+    return int(resolution)
+
+
+def finer_edges(column: Number, resolution: int) -> tuple[float, ...]:
+    """Return the interior cut points with each bin divided into equal parts; as they are if floats cannot divide it."""
+    low, high = column.bounds
+    ends = [low, *column.edges, high]
+    if resolution == 1 or resolution * (len(ends) - 1) >= MAX_LEVELS:
+        return column.edges
+    parts = [np.linspace(start, end, resolution + 1)[:-1] for start, end in pairwise(ends)]
+    edges = np.concatenate(parts)
+    is_finer = bool((np.diff(edges) > 0).all()) and edges[-1] < high
+    return tuple(edges[1:].tolist()) if is_finer else column.edges
+
+
 @dataclass(frozen=True)
 class Encoder:
     """Turns tables that follow a schema into arrays; it holds public facts only.
@@ -95,6 +119,8 @@ class Encoder:
     ----------
     schema : Schema
         The public facts.
+    resolution : int
+        Into how many finer bins each bin of a number column is divided; 1 leaves the schema's own.
 
     Attributes
     ----------
@@ -108,6 +134,8 @@ class Encoder:
         The place of each column among the encoded features.
     layout : Layout
         The same for coded rows.
+    levels : Levels
+        Which features are levels, and which of them are finer bins.
 
     Notes
     -----
@@ -122,17 +150,23 @@ class Encoder:
     """
 
     schema: Schema
+    resolution: int = 1
     feature_levels: tuple[str, ...] = field(init=False, repr=False, compare=False)
     n_features: int = field(init=False, repr=False, compare=False)
     largest_squared_norm: int = field(init=False, repr=False, compare=False)
     slots: tuple[Slot, ...] = field(init=False, repr=False, compare=False)
     layout: Layout = field(init=False, repr=False, compare=False)
+    levels: Levels = field(init=False, repr=False, compare=False)
     _missing: MissingCells = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         missing = MissingCells.of(self.schema.missing_values)
         slots: list[Slot] = []
         features: list[str] = []
+        whole: list[int] = []
+        children: list[int] = []
+        parents: list[int] = []
+        n_bins = 0
         for name, column in self.schema.columns.items():
             first, scaled = len(features), None
             edges: tuple[float, ...] = ()
@@ -141,13 +175,21 @@ class Encoder:
             elif column.encode == "scale":
                 levels, scaled = [f"{name} scaled", f"{name}={MISSING}"], first
             else:
-                edges = column.edges
                 low, high = column.bounds
+                edges = finer_edges(column, self.resolution)
+                n_bins += len(edges) + 1
+                if edges != column.edges:
+                    n_before = parents[-1] + 1 if parents else 0
+                    own = np.searchsorted(column.edges, [low, *edges], side="right")
+                    children += range(first, first + len(own))
+                    parents += (n_before + own).tolist()
                 ends = [canonical_text(end) for end in (low, *edges, high)]
                 levels = [f"{name} in [{start}, {end})" for start, end in pairwise(ends)]
                 levels[-1] = levels[-1][:-1] + "]"
                 levels.append(f"{name}={MISSING}")
             features += levels
+            if scaled is None:
+                whole += range(first, len(features))
             if isinstance(column, Number) and column.encode == "both":
                 scaled = len(features)
                 features.append(f"{name} scaled")
@@ -165,6 +207,7 @@ class Encoder:
                 is_number=[slot.scaled == slot.first for slot in slots],
                 scaled=[slot.scaled for slot in slots if slot.scaled is not None],
             ),
+            "levels": Levels(len(features), len(slots), tuple(whole), n_bins, tuple(children), tuple(parents)),
         }
         for attribute, value in derived.items():
             object.__setattr__(self, attribute, value)

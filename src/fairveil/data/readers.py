@@ -127,13 +127,14 @@ def load_encoded(
     chunk_rows: int = CHUNK_ROWS,
     delimiter: str | None = None,
     encoding: str | None = None,
+    resolution: int = 1,
 ) -> EncodedTable:
     """Return the rows of a file that count, encoded chunk by chunk; `Encoder.labels` says which count.
 
-    Delimiter and encoding are those of the schema unless others are named.
+    Delimiter and encoding are those of the schema unless others are named; `resolution` is that of the encoder.
     """
     entries = [schema.sensitive_named(name) for name in sensitive]
-    encoder, parts = Encoder(schema), [Growing() for _ in range(5)]
+    encoder, parts = Encoder(schema, resolution), [Growing() for _ in range(5)]
     kind = (delimiter or schema.file.delimiter, encoding or schema.file.encoding)
     for file in table_files(path):
         for chunk in read_chunks(file, columns_needed(schema, entries), chunk_rows, *kind):

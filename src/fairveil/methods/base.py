@@ -31,7 +31,7 @@ from fairveil.fairness.constraints import Constraint
 from fairveil.fairness.diagnostics import FinalCheck
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.engines import AUTO as AUTO_ENGINE
-from fairveil.methods.engines import EngineChoice, cache_beside, choose_engine, opened_records
+from fairveil.methods.engines import EngineChoice, choose_engine, opened_records, with_cache
 from fairveil.methods.explanations import Explainable
 from fairveil.methods.inputs import (
     FileSource,
@@ -51,7 +51,7 @@ from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import open_veils
 from fairveil.report.decision_text import MANY_UNKNOWN, unknown_groups_sentence
-from fairveil.training.recipe import Progress, Recipe, Task, no_progress
+from fairveil.training.recipe import Progress, Recipe, Task, no_progress, resolution_for
 from fairveil.training.run import Trained, make_counting_plan, make_plan, release_outcomes, run_plan
 from fairveil.training.tuning import Tuning, run_tuned_plan, tuned_plan
 
@@ -348,7 +348,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         started, arrays = time.perf_counter(), None
         if self.schema is None and math.isinf(self.epsilon) and isinstance(source, TableSource):
             source, arrays = self._checked_arrays(source)
-        inputs = self._input_spec(arrays)
+        inputs = self._planned_inputs(arrays, tuning)
         plan = self.planned(tuning, inputs)
         ledger = open_ledger(self.ledger, plan.is_private, depth)
         if self._is_candidate and plan.is_private:
@@ -362,7 +362,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                 self.classes_ = inputs.classes_for(source.y)
                 self.feature_names_in_ = np.array(list(inputs.schema.columns), dtype=object)
                 self.n_features_in_ = len(self.feature_names_in_)
-            opened = opened_records(inputs, _with_cache(source, ledger), plan, self.random_state)
+            opened = opened_records(inputs, with_cache(source, ledger.path), plan, self.random_state)
             with opened as (records, engine):
                 self.engine_ = None if engine is None else engine.public_name
                 self.data_reference_ = ledger.record_data(source.path) if isinstance(source, FileSource) else None
@@ -401,7 +401,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
 
     def planned(self, tuning: Tuning | None = None, inputs: InputSpec | None = None) -> AnyPlan:
         """Return the plan that a fit would follow, from public facts alone; `inputs` are those of the table."""
-        inputs = self._input_spec() if inputs is None else inputs
+        inputs = self._planned_inputs(None, tuning) if inputs is None else inputs
         if tuning is None:
             return make_plan(self._recipe(inputs), inputs.task, self.holdout)
         if inputs.task.hides_attribute:
@@ -410,21 +410,27 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
             )
         return tuned_plan(tuning, inputs.task, self.holdout)
 
+    def _planned_inputs(self, arrays: Any = None, tuning: Tuning | None = None) -> InputSpec:
+        """Return the public side of the table, number columns as finely divided as training needs them."""
+        inputs = self._input_spec(arrays)
+        recipes = (self._recipe(inputs),) if tuning is None else tuning.candidates
+        return replace(inputs, resolution=resolution_for(recipes, inputs.task))
+
     def planned_recipe(self) -> Recipe:
         """Return how a fit would train, from public facts alone."""
-        return self._recipe(self._input_spec())
+        return self._recipe(self._planned_inputs())
 
     def planned_engine(self, path: str | Path, engine: str = AUTO_ENGINE, cache: Path | None = None) -> EngineChoice:
         """Return where a fit would keep the rows of the file at `path`, and why; no row is read.
 
         `engine` and `cache` are as in `fit_file`.
         """
-        inputs = self._input_spec()
+        inputs = self._planned_inputs()
         return choose_engine(inputs, FileSource(path, engine=engine, cache=cache), self.planned(None, inputs))
 
     def planned_task(self) -> Task:
         """Return the public facts of the task that a fit would carry out."""
-        return self._input_spec().task
+        return self._planned_inputs().task
 
     # --- predictions -------------------------------------------------------------------------------------------
 
@@ -494,7 +500,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         debited = open_ledger(ledger, plan.is_private, depth=4)
         debited.check(plan.charges())
         with threadpool_limits(1, user_api="blas"), without_array_sizes():
-            whole = inputs.plain(source) if isinstance(source, TableSource) else _with_cache(source, debited)
+            whole = inputs.plain(source) if isinstance(source, TableSource) else with_cache(source, debited.path)
             with opened_records(inputs, whole, plan) as (records, _):
                 if isinstance(source, FileSource):
                     debited.record_data(source.path)
@@ -533,7 +539,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         fitted = read_folder(Path(folder), cls.__name__)
         model = fitted["model_"] = with_module(fitted["model_"], module)
         plan, schema = fitted["plan_"], fitted["schema_"]
-        names, predicts = fitted.pop("sensitive"), fitted.pop("predicts")
+        names, predicts, resolution = (fitted.pop(name) for name in ("sensitive", "predicts", "resolution"))
         loaded = cls(epsilon=plan.epsilon, delta=plan.delta, schema=schema, sensitive=names)
         unknown = dict.fromkeys(("final_check_", "data_reference_", "engine_", *cls.not_saved))
         for name, value in (fitted | unknown).items():
@@ -547,7 +553,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                 )
             prefitted = PrefittedClassifier.of(estimator, schema.target.classes)
         facts = (schema, tuple(schema.sensitive_named(name) for name in names or ()), plan.epsilon, plan.delta)
-        loaded.inputs_ = InputSpec(*facts, predicts=predicts, prefitted=prefitted, protects=cls.protects)
+        loaded.inputs_ = InputSpec(*facts, predicts, prefitted, cls.protects, resolution)
         loaded._predictor = Predictor(loaded.inputs_, model, loaded.params_, loaded.rule_)
         if prefitted is None:
             loaded._predictor.check()
@@ -578,13 +584,6 @@ class ConstrainedClassifier(BasePrivateClassifier):
         self.holdout = holdout
         self.ledger = ledger
         self.random_state = random_state
-
-
-def _with_cache(source: Source, ledger: Ledger) -> Source:
-    """Return a file with the folder for its encoded rows: the one that was named, else that of the ledger."""
-    if not isinstance(source, FileSource) or source.cache is not None:
-        return source
-    return replace(source, cache=cache_beside(ledger.path))
 
 
 def training_of(holder: Any, kind: type, *others: type, method: str | None = None) -> Any:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from fairveil.models.rules import Argmax, DecisionRule, TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Bin, Count, CrossEntropy, GradientNorm
 from fairveil.privacy.veil import Veil
+from fairveil.training.features import Drift, FeatureDesign, plain_params, settled_params
 from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
 
 TYPICAL_RATE = 0.1
@@ -66,6 +67,8 @@ class Descent:
         None is 0.9, under constraints 0.8.
     group_clipping : bool
         DPSGD-F (Xu et al. 2021): groups whose gradients are clipped more often get a larger clip norm.
+    features : FeatureDesign
+        How encoded rows become features: scaled by frequency, at one resolution or two.
     """
 
     model: str | TorchModel = "linear"
@@ -76,6 +79,7 @@ class Descent:
     clip_norm: float | None = None
     momentum: float | None = None
     group_clipping: bool = False
+    features: FeatureDesign = field(default_factory=FeatureDesign)
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, TorchModel):
@@ -116,7 +120,12 @@ class Descent:
         releases = [Release("gradient", "gaussian", noise_multiplier)]
         if self.group_clipping:
             releases.append(Release("clipped", "gaussian", COUNT_NOISE * noise_multiplier))
-        return (Stage("train", tuple(releases), share, {-1: numbers.sampling_rate}, numbers.n_steps),)
+        train = Stage("train", tuple(releases), share, {-1: numbers.sampling_rate}, numbers.n_steps)
+        return (*self.features.stages(train.precision, share, task), train)
+
+    def resolution_for(self, task: Task) -> int:
+        """Return into how many bins each bin of a number column is divided, by public facts."""
+        return 1 if isinstance(self.model, TorchModel) else self.features.resolution_for(task)
 
     def numbers_for(self, task: Task) -> DescentNumbers:
         """Return the numbers that training uses; those left open follow from public facts.
@@ -158,7 +167,7 @@ class Descent:
         stable = 3 * (1 + numbers.momentum) / task.input_norm**2
         if math.isinf(numbers.clip_norm):
             return stable
-        signal = task.epsilon * size / math.sqrt(self.model_for(task).n_params)
+        signal = task.epsilon * size / math.sqrt(self.model_for(task.coarse).n_params)
         travel = min(LONGEST_TRAVEL, travel_per_signal * signal)  # the longest at epsilon = infinity
         rate = travel * (1 - numbers.momentum) / (numbers.n_steps * numbers.clip_norm)
         return min(rate, largest_over_stable * stable)
@@ -177,10 +186,11 @@ class Descent:
         -----
         Everything here is computed from noisy sums: the guarantee is that of the veil's plan.
         """
-        model, numbers = self.model_for(task), self.numbers_for(task)
+        model, numbers = self.features.trained_model(self.model_for(task), task, veils), self.numbers_for(task)
         n_steps, clip_norm = numbers.n_steps, numbers.clip_norm
         expected_batch, n_groups = numbers.sampling_rate * size, task.people.n_groups
-        optimizer = Sgd(self.learning_rate_for(task, size, numbers), numbers.momentum)
+        rate = self.learning_rate_for(task, size, numbers)
+        optimizer = Sgd(rate, numbers.momentum)
         loss = CrossEntropy()
         rule: DecisionRule = Argmax()
         if task.predicts == "joint":
@@ -202,7 +212,15 @@ class Descent:
             params, state = optimizer.step(params, gradient / expected_batch, state)
             if step >= n_steps // 2:
                 average = average.add(params)
-        return Fit(average.value(), rule=rule)
+        noise = gradient_noise(veils["train"].stage, clip_norm) / expected_batch
+        drift = Drift.of(n_steps, numbers.momentum, rate, noise, size)
+        return Fit(plain_params(model, settled_params(model, average.value(), drift)), rule=rule)
+
+
+def gradient_noise(stage: Stage, clip_norm: float) -> float:
+    """Return the standard deviation of the noise on each entry of a sum of gradients."""
+    noise_multiplier = stage.noise_multipliers["gradient"]
+    return noise_multiplier * clip_norm if noise_multiplier else 0.0
 
 
 def adapted_clip_norms(counts: np.ndarray, base: float) -> Float32Array:

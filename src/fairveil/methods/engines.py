@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +202,7 @@ def _read_to_disk(inputs: InputSpec, source: FileSource, plan: AnyPlan, seed: An
         "schema": schema.model_dump(mode="json", include=read),
         "sensitive": [entry.model_dump(mode="json") for entry in inputs.sensitive],
         "predicts": inputs.predicts,
+        "resolution": inputs.resolution,
         "text": kind,
         "version": __version__,
     }
@@ -267,3 +268,10 @@ def opened_records(
 def cache_beside(ledger: Path | None) -> Path | None:
     """Return the cache folder of a ledger file; None for a ledger in memory, which has none."""
     return None if ledger is None else ledger.with_name(f"{ledger.name}{CACHE_SUFFIX}")
+
+
+def with_cache(source: Source, ledger: Path | None) -> Source:
+    """Return a file with the folder for its encoded rows: the one that was named, else that of the ledger."""
+    if not isinstance(source, FileSource) or source.cache is not None:
+        return source
+    return replace(source, cache=cache_beside(ledger))

@@ -135,6 +135,8 @@ class InputSpec:
         A classifier fitted elsewhere; its probabilities then take the place of encoded rows.
     protects : {"record", "attribute"}
         What is secret: whole records, or the sensitive attribute alone.
+    resolution : int
+        Into how many finer bins each bin of a number column is divided.
     encoder : Encoder
         Turns rows into numbers by the schema.
     people : Population
@@ -150,6 +152,7 @@ class InputSpec:
     predicts: str = "label"
     prefitted: PrefittedClassifier | None = None
     protects: str = "record"
+    resolution: int = 1
     encoder: Encoder = field(init=False, repr=False, compare=False)
     people: Population = field(init=False, repr=False, compare=False)
     task: Task = field(init=False, repr=False, compare=False)
@@ -211,7 +214,7 @@ class InputSpec:
             kind = "bins" if isinstance(column, Category) else column.encode
             n_levels += kind in ("bins", "both")
             n_scaled += kind in ("scale", "both")
-        encoder = Encoder(schema)
+        encoder = Encoder(schema, self.resolution)
         attributes = tuple(Attribute(entry.column, entry.groups) for entry in self.sensitive)
         people = Population(attributes, target.classes, target.classes.index(target.positive))
         task = Task(
@@ -225,6 +228,7 @@ class InputSpec:
             unit=unit,
             predicts=self.predicts,
             is_scaled=encoder.n_features == 2 * n_scaled and n_levels == 0,
+            levels=encoder.levels if n_levels and self.prefitted is None else None,
         )
         for name, value in {"encoder": encoder, "people": people, "task": task}.items():
             object.__setattr__(self, name, value)
@@ -334,7 +338,14 @@ class InputSpec:
             return EncodedTable(read(source.X)[counts], y[counts], levels[counts], known)
         self.check_reads_files()
         names = [entry.column for entry in self.sensitive]
-        return load_encoded(source.path, self.schema, names, delimiter=source.delimiter, encoding=source.encoding)
+        return load_encoded(
+            source.path,
+            self.schema,
+            names,
+            delimiter=source.delimiter,
+            encoding=source.encoding,
+            resolution=self.resolution,
+        )
 
     def check_reads_files(self) -> None:
         """Refuse files where a classifier that was fitted elsewhere reads the rows."""

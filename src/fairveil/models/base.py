@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil._typing import Float32Array
+from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_number
 
 # Values never steer: whether a floating-point warning appears would depend on single records. As a decorator
@@ -23,10 +23,14 @@ Bound = float | Float32Array
 
 
 class Known(NamedTuple):
-    """What is already known of a batch and need not be computed again: its activations, and the norms of its rows."""
+    """What is already known of a batch and need not be computed again: its activations, and the norms of its rows.
+
+    Of coded rows, `squares` says instead how often each feature counts in the squared norm (see `models/rescaled.py`).
+    """
 
     activations: tuple[Float32Array, ...] | None = None
     row_norms: Float32Array | None = None
+    squares: Float64Array | None = None
 
 
 NONE = Known()

@@ -12,6 +12,7 @@ from fairveil.data.coded import CodedRows, Features
 from fairveil.models.base import MODEL_KINDS, NONE, Bound, Known, ignore_float_warnings, reads_codes
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
+from fairveil.models.rescaled import Rescaled
 from fairveil.models.torch_module import TorchModel
 
 
@@ -24,7 +25,7 @@ class Decoupled:
     A row of no group (a code outside 0 .. n_groups - 1) adds no gradient and gets the mean logits of all copies.
     """
 
-    base: LinearSoftmax | Perceptron | TorchModel
+    base: LinearSoftmax | Perceptron | Rescaled | TorchModel
     n_groups: int
     n_features: int = field(init=False, repr=False, compare=False)
     n_classes: int = field(init=False, repr=False, compare=False)
@@ -39,6 +40,12 @@ class Decoupled:
     def initial(self, rng: np.random.Generator) -> Float32Array:
         """Return the same start for every copy."""
         return np.tile(self.base.initial(rng), self.n_groups)
+
+    def plain(self, params: Float32Array) -> Float32Array:
+        """Return the parameters of copies of a plain model, if these are trained on rescaled features."""
+        if not isinstance(self.base, Rescaled):
+            return params
+        return np.concatenate([self.base.plain(copy) for copy in params.reshape(self.n_groups, -1)])
 
     def forward(self, params: Float32Array, X: Features) -> tuple[Float32Array, ...]:
         """Return the logits alone: each copy finds its own activations again."""

@@ -34,7 +34,7 @@ from fairveil.models.products import (
     class_products,
     clipped_loss_sum,
     clipped_sum_by_class,
-    squared_norms,
+    row_squares,
     sum_by_class,
     sum_products,
 )
@@ -145,24 +145,29 @@ class LinearSoftmax:
         width = self.n_features + 4 * self.n_classes
         if isinstance(X, CodedRows) and HAS_KERNELS and self.n_classes <= MOST_CLASSES:
             check_clip_norm(bound)
-            return clipped_sum_by_class(dlogits, X, bound, clip_safety(width), self.bias)
+            return clipped_sum_by_class(dlogits, X, bound, clip_safety(width), self.bias, known.squares)
         return self._clipped_in_numpy(X, dlogits, bound, width, known)
 
     def clipped_loss_gradient(
-        self, params: Float32Array, X: Features, y: NDArray[np.int16], bound: Bound
+        self,
+        params: Float32Array,
+        X: Features,
+        y: NDArray[np.int16],
+        bound: Bound,
+        squares: Float64Array | None = None,
     ) -> Float64Array | None:
         """Return `clipped_gradient` for the softmax loss of the table's labels, None where that is not compiled."""
         if not (HAS_KERNELS and self.n_classes == 2 and isinstance(X, CodedRows) and params.dtype == np.float32):
             return None
         check_clip_norm(bound)
-        return clipped_loss_sum(params, X, y, bound, clip_safety(self.n_features + 8), self.bias)
+        return clipped_loss_sum(params, X, y, bound, clip_safety(self.n_features + 8), self.bias, squares)
 
     @ignore_float_warnings
     def _clipped_in_numpy(
         self, X: Features, dlogits: Float32Array, bound: Bound, width: int, known: Known
     ) -> Float64Array:
         if isinstance(bound, np.ndarray) or bound != math.inf:
-            factors, broken = clip_factors(self._squares(X, dlogits, known.row_norms), bound, width)
+            factors, broken = clip_factors(self._squares(X, dlogits, known), bound, width)
             dlogits = dlogits * factors
             if broken is not None:
                 zero = np.float32(0)
@@ -183,12 +188,12 @@ class LinearSoftmax:
         self, params: Float32Array, X: Features, dlogits: Float32Array, known: Known = NONE
     ) -> Float32Array:
         """Return each record's gradient norm, shape (n_rows,); infinity where it is not a finite float32."""
-        norms = np.sqrt(self._squares(X, dlogits, known.row_norms))
+        norms = np.sqrt(self._squares(X, dlogits, known))
         return np.where(np.isnan(norms), np.float32(np.inf), norms)
 
-    def _squares(self, X: Features, dlogits: Float32Array, row_norms: Float32Array | None) -> Float32Array:
+    def _squares(self, X: Features, dlogits: Float32Array, known: Known) -> Float32Array:
         """Return the squared norm of each record's gradient: (||x||^2 + 1) ||dlogits||^2."""
-        squares = squared_norms(X) if row_norms is None else row_norms * row_norms
+        squares = row_squares(X, known)
         squares += np.float32(1) if self.bias else SQUARE_SLACK
         deltas = np.add.reduce(dlogits * dlogits, axis=0)
         deltas += SQUARE_SLACK

@@ -19,7 +19,7 @@ from fairveil.models.products import (
     hidden_products,
     is_compiled,
     network_units,
-    squared_norms,
+    row_squares,
     sum_by_class,
     sum_outer,
     sum_products,
@@ -112,11 +112,11 @@ class Perceptron:
         width = max([*widths, self._shapes[-1][1] + 4 * self.n_classes]) + 4 * len(self._shapes)
         if self.activation == "relu" and isinstance(X, CodedRows) and is_compiled(X, params, self._sizes):
             check_clip_norm(bound)
-            units = (known.activations or self.forward(params, X))[:-1]
-            return clipped_network_sum(X, params, self._sizes, units, dlogits, bound, clip_safety(width))
+            units, safety = (known.activations or self.forward(params, X))[:-1], clip_safety(width)
+            return clipped_network_sum(X, params, self._sizes, units, dlogits, bound, safety, known.squares)
         inputs, deltas = self._backward(params, X, dlogits, known)
         if isinstance(bound, np.ndarray) or bound != math.inf:
-            factors, broken = clip_factors(self._squares(inputs, deltas, known.row_norms), bound, width)
+            factors, broken = clip_factors(self._squares(inputs, deltas, known), bound, width)
             for hidden in deltas[:-1]:
                 np.multiply(hidden, factors[:, None], out=hidden)
             deltas[-1] = deltas[-1] * factors  # a copy: the caller's own
@@ -142,7 +142,7 @@ class Perceptron:
         self, params: Float32Array, X: Features, dlogits: Float32Array, known: Known = NONE
     ) -> Float32Array:
         """Return each record's gradient norm over all layers, shape (n_rows,); infinity where not finite."""
-        norms = np.sqrt(self._squares(*self._backward(params, X, dlogits, known), known.row_norms))
+        norms = np.sqrt(self._squares(*self._backward(params, X, dlogits, known), known))
         return np.where(np.isnan(norms), np.float32(np.inf), norms)
 
     def layers(self, params: NDArray[Any]) -> list[Layer]:
@@ -173,9 +173,9 @@ class Perceptron:
             deltas.insert(0, delta)
         return [X, *inner], deltas
 
-    def _squares(self, inputs: list[Any], deltas: list[Float32Array], row_norms: Float32Array | None) -> Float32Array:
+    def _squares(self, inputs: list[Any], deltas: list[Float32Array], known: Known) -> Float32Array:
         """Return the squared norm of each record's gradient: the sum over layers of (||input||^2 + 1) ||delta||^2."""
-        first = squared_norms(inputs[0]) if row_norms is None else row_norms * row_norms
+        first = row_squares(inputs[0], known)
         by_input = [first, *(np.einsum("ij,ij->i", rows, rows) for rows in inputs[1:])]
         by_delta = [*(np.einsum("ij,ij->i", d, d) for d in deltas[:-1]), np.add.reduce(deltas[-1] * deltas[-1], axis=0)]
         total = np.zeros_like(first)

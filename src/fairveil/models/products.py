@@ -19,7 +19,7 @@ from scipy import sparse
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.data.coded import CodedRows, Features
-from fairveil.models.base import ignore_float_warnings
+from fairveil.models.base import Known, ignore_float_warnings
 
 HAS_KERNELS = find_spec("fairveil._kernels") is not None and not os.environ.get("FAIRVEIL_NO_KERNELS")
 """Whether a compiler was there when fairveil was installed, and its results are wanted."""
@@ -48,9 +48,31 @@ def _arguments(X: CodedRows) -> tuple[Any, Any, Any, Any, Any]:
     return X.codes, X.index, layout.columns, X.numbers if len(layout.scaled) else None, layout.scaled_places
 
 
-def squared_norms(X: Features) -> Float32Array:
-    """Return the squared Euclidean norm of each row, shape (n_rows,)."""
-    return X.squared_norms() if isinstance(X, CodedRows) else np.einsum("ij,ij->i", X, X)
+def squared_norms(X: Features, squares: Float64Array | None = None) -> Float32Array:
+    """Return the squared Euclidean norm of each row, shape (n_rows,); feature j counts `squares[j]` times."""
+    if not isinstance(X, CodedRows):
+        return np.einsum("ij,ij->i", X, X if squares is None else X * squares.astype(X.dtype))
+    if squares is None:
+        return X.squared_norms()
+    own = np.square(X.gathered().numbers, dtype=np.float64) @ squares[X.layout.scaled_places]
+    return (own + np.append(squares, 0.0).take(X.places()).sum(axis=1)).astype(np.float32)
+
+
+def row_squares(X: Features, known: Known) -> Float32Array:
+    """Return the squared norm of each row in an array of its own: from norms that are known, or from the rows."""
+    return squared_norms(X, known.squares) if known.row_norms is None else known.row_norms * known.row_norms
+
+
+def level_counts(X: CodedRows) -> NDArray[np.int64]:
+    """Return how many rows have each level, shape (n_features,); a row is counted once for each column of codes."""
+    counts = np.zeros(X.layout.n_features, dtype=np.int64)
+    if HAS_KERNELS:
+        _kernels.level_counts(*_arguments(X), counts)
+        return counts
+    for start in range(0, len(X), ROWS_AT_ONCE):
+        places = X[start : start + ROWS_AT_ONCE].places()
+        counts += np.bincount(places.ravel(), minlength=len(counts) + 1)[:-1]
+    return counts
 
 
 # --- few outputs: the classes of a linear model ----------------------------------------------------------------------
@@ -115,17 +137,22 @@ def sum_by_class(pulls: NDArray[np.floating], X: CodedRows, has_bias: bool) -> F
 
 
 def clipped_sum_by_class(
-    pulls: Float32Array, X: CodedRows, bound: float | Float32Array, safety: float, has_bias: bool
+    pulls: Float32Array,
+    X: CodedRows,
+    bound: float | Float32Array,
+    safety: float,
+    has_bias: bool,
+    squares: Float64Array | None = None,
 ) -> Float64Array:
     """Return `sum_by_class` of pulls scaled to gradients of norm at most `safety * bound`; infinity clips nothing.
 
-    Compiled only: a row whose norm is not finite adds nothing.
+    In the norm, feature j counts `squares[j]` times. Compiled only: a row whose norm is not finite adds nothing.
     """
     gradient = np.empty(len(pulls) * (X.layout.n_features + has_bias))
     is_clipped = isinstance(bound, np.ndarray) or bound != math.inf
     limit = float(bound) if not isinstance(bound, np.ndarray) else bound.astype(np.float32, copy=False)
     n_features, pulls = X.layout.n_features, np.ascontiguousarray(pulls)
-    _kernels.clipped_sums(*_arguments(X), n_features, pulls, is_clipped, limit, safety, has_bias, gradient)
+    _kernels.clipped_sums(*_arguments(X), n_features, pulls, is_clipped, limit, safety, squares, has_bias, gradient)
     return gradient
 
 
@@ -136,6 +163,7 @@ def clipped_loss_sum(
     bound: float | Float32Array,
     safety: float,
     has_bias: bool,
+    squares: Float64Array | None = None,
 ) -> Float64Array:
     """Return what `clipped_sum_by_class` returns for the softmax loss of two classes, in one pass over the rows.
 
@@ -144,7 +172,7 @@ def clipped_loss_sum(
     gradient = np.empty(len(params))
     is_clipped = isinstance(bound, np.ndarray) or bound != math.inf
     limit = float(bound) if not isinstance(bound, np.ndarray) else bound.astype(np.float32, copy=False)
-    _kernels.clipped_loss_sums(*_arguments(X), params, y, is_clipped, limit, safety, has_bias, gradient)
+    _kernels.clipped_loss_sums(*_arguments(X), params, y, is_clipped, limit, safety, squares, has_bias, gradient)
     return gradient
 
 
@@ -215,18 +243,19 @@ def clipped_network_sum(
     pulls: Float32Array,
     bound: float | Float32Array,
     safety: float,
+    squares: Float64Array | None = None,
 ) -> Float64Array:
     """Return the sum over rows of the gradients of a ReLU network, each clipped to norm `safety * bound` at most.
 
-    `units` are those of `network_units`, `pulls` the derivatives by the logits. Infinity clips nothing; a row whose
-    norm is not finite adds nothing.
+    In the norm of a row, feature j counts `squares[j]` times. `units` are those of `network_units`, `pulls` the
+    derivatives by the logits. Infinity clips nothing; a row whose norm is not finite adds nothing.
     """
     gradient = np.empty(len(params))
     is_clipped = isinstance(bound, np.ndarray) or bound != math.inf
     limit = float(bound) if not isinstance(bound, np.ndarray) else bound.astype(np.float32, copy=False)
     params, pulls, units = np.ascontiguousarray(params), np.ascontiguousarray(pulls), tuple(units)
     arguments = (sizes, params, tuple(map(np.ascontiguousarray, units)), pulls)
-    _kernels.network_sums(*_arguments(X), *arguments, is_clipped, limit, safety, gradient)
+    _kernels.network_sums(*_arguments(X), *arguments, is_clipped, limit, safety, squares, gradient)
     return gradient
 
 

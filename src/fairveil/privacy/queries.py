@@ -27,6 +27,8 @@ from fairveil.models.base import Bound, Known, Model
 from fairveil.models.last_layer import LayeredModel, last_inputs, margin_weights, positive_probability
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.losses import logits_pull, soft_decision_pull, softmax, tempered_softmax, tilted_pull
+from fairveil.models.products import level_counts
+from fairveil.models.rescaled import Rescaled
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.models.rules import DecisionRule, TiltedArgmax
 from fairveil.privacy.moments import RowMoments, bounded_rows, pack, sum_rows
@@ -169,6 +171,21 @@ def _first_slots(n_values: int, n_slots: int) -> NDArray[np.int64]:
 
 
 @row_function
+class LevelCounts(Query):
+    """How many rows have each level: a row adds 1 to one level of each column, so the bound is at least their root."""
+
+    def total(self, rows: Rows, bound: float, norm: int) -> NDArray[Any]:
+        """Return the counts of a block of rows, shape (n_features,); rows that are not coded are clipped."""
+        X = rows.inputs
+        if isinstance(X, CodedRows):
+            if norm != 2 or X.layout.columns.shape[1] > bound**2 * PROBABILITY_SLACK:
+                raise UnplannedReleaseError("Expected no more columns of codes than the bound allows, got more.")
+            return level_counts(X)
+        factors = np.where(np.isfinite(rows.norms), bound / np.maximum(rows.norms, bound), 0.0)
+        return factors @ np.where(np.isfinite(X), X, 0.0)
+
+
+@row_function
 class GradientSum(Query, OfModel):
     """The sum of clipped gradients of an objective; an array of clip norms holds one for each group code.
 
@@ -188,7 +205,8 @@ class GradientSum(Query, OfModel):
     def total(self, rows: Rows, bound: Bound, norm: int = 2) -> NDArray[Any]:
         """Return the sum over a block of rows, shape (n_params,)."""
         model, params, own = self.model, self.params, bound if isinstance(bound, float) else bound.take(rows.groups)
-        if isinstance(model, LinearSoftmax) and isinstance(self.objective, CrossEntropy) and self.objective.is_plain:
+        is_loss = isinstance(self.objective, CrossEntropy) and self.objective.is_plain
+        if is_loss and isinstance(model, (LinearSoftmax, Rescaled)):
             gradient = model.clipped_loss_gradient(params, rows.inputs, rows.records.y, own)
             if gradient is not None:
                 return gradient

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_budget, check_choice, check_number
+from fairveil.data.coded import Levels
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
 from fairveil.fairness.rates import Population
 from fairveil.models.base import Model
@@ -35,7 +36,7 @@ class Task:
     `typical_norm` is the usual norm of a row, where it follows from the kinds of columns in the schema. `predicts` says
     what the model is of (`PREDICTS`). Inputs of decoupled models have the group's place among the known ones as a last
     column, which `n_features` leaves out. `is_scaled` says that all features are scaled numbers, each with a flag for a
-    missing value after it.
+    missing value after it; `levels` says which features are levels of columns, None if none are.
 
     Attributes
     ----------
@@ -57,6 +58,7 @@ class Task:
     predicts: str = "label"
     typical_norm: float | None = None
     is_scaled: bool = False
+    levels: Levels | None = None
     n_classes: int = field(init=False, repr=False, compare=False)
     n_outputs: int = field(init=False, repr=False, compare=False)
     is_private: bool = field(init=False, repr=False, compare=False)
@@ -79,6 +81,13 @@ class Task:
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def coarse(self) -> "Task":
+        """The task if every number column had the schema's bins alone."""
+        if self.levels is None or not self.levels.n_parents:
+            return self
+        return replace(self, n_features=self.n_features - self.levels.n_features + self.levels.n_coarse, levels=None)
 
     @property
     def joint_outputs(self) -> NDArray[np.int64]:
@@ -120,6 +129,20 @@ class Recipe(Protocol):
         self, veils: Mapping[str, Veil], task: Task, size: float, rng: np.random.Generator, progress: Progress
     ) -> Fit:
         """Return parameters; `size` is the public or noisy number of units trained on, `rng` holds public coins."""
+
+
+@runtime_checkable
+class FinerRecipe(Protocol):
+    """A recipe that may divide the bins of number columns into finer ones."""
+
+    def resolution_for(self, task: Task) -> int:
+        """Return into how many bins each bin is divided, by public facts; 1 leaves the schema's own."""
+
+
+def resolution_for(recipes: Iterable[Recipe], task: Task) -> int:
+    """Return into how many bins these recipes divide each bin, 1 if they do not agree."""
+    wanted = {one.resolution_for(task) if isinstance(one, FinerRecipe) else 1 for one in recipes}
+    return wanted.pop() if len(wanted) == 1 else 1
 
 
 @runtime_checkable

@@ -26,7 +26,7 @@ from fairveil.models.base import Model, PrefittedProbabilities
 from fairveil.privacy.ledger import LedgerOrPath
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.veil import Veil
-from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
+from fairveil.training.recipe import FinerRecipe, Fit, Progress, Recipe, Task, no_progress
 from fairveil.training.run import Trained, make_plan
 
 CLASS_JITTER = 0.02
@@ -115,6 +115,10 @@ class Postprocessed:
         """Return the model whose scores are used."""
         return self.base.model_for(task)
 
+    def resolution_for(self, task: Task) -> int:
+        """Return what the base says, 1 if it divides no bins."""
+        return self.base.resolution_for(task) if isinstance(self.base, FinerRecipe) else 1
+
     def check(self, task: Task) -> None:
         """Refuse what base and solver cannot do, and rates whose denominator depends on the decisions."""
         self.base.check(task)
@@ -150,7 +154,7 @@ class Postprocessed:
             return self.budget_share
         if task.n_public is None or not task.is_private:
             return TYPICAL_SHARE
-        signal = task.epsilon * task.n_public / math.sqrt(self.model_for(task).n_params)
+        signal = task.epsilon * task.n_public / math.sqrt(self.model_for(task.coarse).n_params)
         return min(LARGEST_SHARE, max(self.solver.smallest_budget_share, LARGEST_SHARE * signal / ENOUGH_SIGNAL))
 
     def train(
@@ -369,7 +373,7 @@ class ParityPostprocessor(BasePostprocessor):
 
     def expected_gap(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> ExpectedGap:
         """Return what can be said in advance about the gap of a rule, from public `group_sizes` and likely `rates`."""
-        inputs = self._input_spec()
+        inputs = self._planned_inputs()
         plan = make_plan(self._recipe(inputs), inputs.task, self.holdout)
         return ExpectedGap.of_plan(plan, np.asarray(group_sizes, dtype=float), rates, inputs.people)
 

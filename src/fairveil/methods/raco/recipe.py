@@ -24,7 +24,7 @@ from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck, quantile
 from fairveil.fairness.rates import Bound, HistogramConstraints, Rate, aims_below, compile_bounds, minimum_size
 from fairveil.methods.dp2dp.thresholds import Observation, smooth_curve
-from fairveil.methods.dp_sgd import Descent, DescentNumbers
+from fairveil.methods.dp_sgd import Descent, DescentNumbers, gradient_noise
 from fairveil.models import Average, Model, OptimizerState, Sgd
 from fairveil.privacy.noise import NoiseDistribution, noise_distribution
 from fairveil.privacy.plan import Release, Stage
@@ -41,6 +41,7 @@ from fairveil.privacy.queries import (
     one_cell,
 )
 from fairveil.privacy.veil import Batch, Veil
+from fairveil.training.features import Drift, plain_params, settled_params
 from fairveil.training.multipliers import DualAscent, Multipliers, SmoothedCounts
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
@@ -431,7 +432,12 @@ class RateConstrained:
             Release("histogram", self.histogram, noise),
             Release("gradient", "gaussian", noise_multiplier),
         )
-        return (Stage("train", releases, share, {-1: rate}, n_steps), *last)
+        train = Stage("train", releases, share, {-1: rate}, n_steps)
+        return (*self.descent.features.stages(train.precision, share, task), train, *last)
+
+    def resolution_for(self, task: Task) -> int:
+        """Return into how many bins each bin of a number column is divided, by public facts."""
+        return self.descent.resolution_for(task)
 
     def train(
         self,
@@ -448,7 +454,8 @@ class RateConstrained:
         Everything here is computed from noisy sums: the guarantee is that of the veils' plan. That the bounds hold is
         measured, not guaranteed.
         """
-        constraints, model = constrain(self.constraint, task.people), self.model_for(task)
+        constraints = constrain(self.constraint, task.people)
+        model = self.descent.features.trained_model(self.model_for(task), task, veils)
         numbers, law = self.numbers_for(task), noise_distribution(self.histogram)
         n_steps, clip_norm, rate = numbers.n_steps, numbers.clip_norm, numbers.sampling_rate
         cells, n_cells = constraints.cells, constraints.n_cells
@@ -472,12 +479,14 @@ class RateConstrained:
             states.append(now)
             if step >= n_steps // 2:
                 average = average.add(params)
-        params, trace = average.value(), ascent.trace(states, law)
+        noise = gradient_noise(veils["train"].stage, clip_norm) / ascent.expected_batch
+        drift = Drift.of(n_steps, numbers.momentum, learning_rate, noise, size)
+        params, trace = settled_params(model, average.value(), drift), ascent.trace(states, law)
         if not self.final_check:
-            return Fit(params, trace)
+            return Fit(plain_params(model, params), trace)
         watched = compile_bounds([*constraints.bounds, ACCURACY], task.people)
         adjustment = ThresholdAdjustment(
             veils["look"].draw(), veils["look"].stage, watched, model, params, size, self.headroom
         )
         params, check = adjustment.settle(objective, clip_norm)
-        return Fit(params, trace, check)
+        return Fit(plain_params(model, params), trace, check)
