@@ -2,8 +2,13 @@
 
 Trees read numbers as they are, without the schema's bounds and cuts, categories as codes, and missing cells as missing.
 One set of hyper-parameters serves all data sets. Every fit stops early on a tenth of its own rows, so no test row is
-ever looked at. The probabilities of the *training* rows, from which a fair rule is found, are those of models that were
-fitted on the other folds; those of the test rows come from one model of all training rows.
+ever looked at. The training rows are cut into five folds. The probabilities of a *training* row, from which a fair rule
+is found, are those of the model that was fitted on the other folds; those of a test row are the mean of the five
+models.
+
+On splits with seeds below 100 this was compared with one model of all training rows, under thresholds from the folds or
+from the model's own probabilities: on COMPAS it was more accurate at the same gap, or nearer to the tolerance at the
+same accuracy; on Bank all were alike; on Parkinsons, whose rows repeat few people, it lost accuracy.
 """
 
 from collections.abc import Callable
@@ -23,8 +28,8 @@ from fairveil.data.schema import MISSING, Category
 MOST_CATEGORIES = 254
 """A category with more levels is read as a number, because scikit-learn's trees have at most 255 bins."""
 
-N_FOLDS = 3
-"""Of the training rows; with 5 the same accuracy takes 1.6 times as long."""
+N_FOLDS = 5
+"""Of the training rows; every model is fitted to four of them."""
 
 SMALLEST_CLASS = 10
 """Rows of a class below which trees are not fitted to it: the rows for early stopping would have none of them."""
@@ -95,12 +100,15 @@ def labels_of(table: RawTable, y: NDArray[np.integer], n_labels: int) -> Predict
 
 
 def crossed(predict: Predict, train: NDArray[np.int64], test: NDArray[np.int64]) -> tuple[NDArray, NDArray]:
-    """Return the probabilities of training rows, each by models of other folds, and of test rows by one of all."""
-    held = predict(train, test)
-    out = np.empty((len(train), *held.shape[1:]))
+    """Return probabilities of training rows, each by the model of the other folds, and of test rows by the mean of all."""
+    parts, places = [], []
+    held: NDArray = np.zeros(())
     for known, asked in KFold(N_FOLDS, shuffle=True, random_state=0).split(train):
-        out[asked] = predict(train[known], train[asked])
-    return out, held
+        found = predict(train[known], np.concatenate([train[asked], test]))
+        parts.append(found[: len(asked)])
+        places.append(asked)
+        held = held + found[len(asked) :] / N_FOLDS
+    return np.concatenate(parts)[np.argsort(np.concatenate(places))], held
 
 
 def groups_given_label(

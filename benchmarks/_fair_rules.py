@@ -1,11 +1,13 @@
 """The best rule under bounds for known probabilities, neither private nor noisy: one problem for every yardstick.
 
 A rule sees P(label | x) and, for every cell q that the bounds tell apart, P(q | x). Where it reads the group, only the
-label is uncertain (equalized odds), or nothing is (demographic parity); where it does not, both are. The optimum decides
-by argmax_k p_k(x) - sum_q tilt[q, k] P(q | x), and the tilts are those of the exact problem
-(`research.dp2dp_forms`) for the same cells. Two things are added to its dual. It is smoothed: a decision is drawn with
-weights exp(. / 0.001), so that many rows with one score can be divided. And its limits are corrected until the bounds
-hold for the *true* cells of the training rows, whatever the probabilities say.
+label is uncertain (equalized odds), or nothing is (demographic parity); where it does not, both are. The optimum is
+
+    argmax_k p_k(x) - sum_q tilt[q, k] P(q | x),
+
+with the tilts of the exact problem (`research.dp2dp_forms`) for the same cells. Two things are added to its dual. It is
+smoothed: a decision is drawn with weights exp(. / 0.001), so that many rows with one score can be divided. And its
+limits are corrected until the bounds hold for the *true* cells of the training rows, whatever the probabilities say.
 """
 
 from dataclasses import dataclass
@@ -123,11 +125,10 @@ class RuleSearch:
             excess = float((true - self.bounds.limits).max())
             if excess < smallest:
                 best, smallest = now, excess
-            off = true - self.expected_values(now)
-            is_settled = np.abs(self.bounds.limits - off - limits).max() < SMALLEST_EXCESS
-            if excess <= SMALLEST_EXCESS and is_settled:
+            wanted = self.bounds.limits - (true - self.expected_values(now))
+            if excess <= SMALLEST_EXCESS and np.abs(wanted - limits).max() < SMALLEST_EXCESS:
                 return now
-            limits = self.bounds.limits - off
+            limits = (limits + wanted) / 2  # whole steps may go to and fro
         return best
 
 
