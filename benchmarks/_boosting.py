@@ -100,7 +100,7 @@ def labels_of(table: RawTable, y: NDArray[np.integer], n_labels: int) -> Predict
 
 
 def crossed(predict: Predict, train: NDArray[np.int64], test: NDArray[np.int64]) -> tuple[NDArray, NDArray]:
-    """Return probabilities of training rows, each by the model of the other folds, and of test rows by the mean of all."""
+    """Return probabilities of training rows, by the model of the other folds, and of test rows, by the mean of all."""
     parts, places = [], []
     held: NDArray = np.zeros(())
     for known, asked in KFold(N_FOLDS, shuffle=True, random_state=0).split(train):

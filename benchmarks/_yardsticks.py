@@ -60,16 +60,17 @@ class Yardsticks:
     def of(cls, splits: Splits, runs: int, has_boosting: bool, hides_group: bool) -> "Yardsticks":
         """Fit all models; on the source's own split once for all runs."""
         n_fits = 1 if splits.kind == "original" else runs
-        times, table = runs // n_fits, RawTable.of(splits.bench.frame, splits.bench.schema) if has_boosting else None
+        times, frame, schema = runs // n_fits, splits.bench.frame, splits.bench.schema
+        table = RawTable.of(frame, schema) if has_boosting else None
         pairs, boosted, boosted_pairs = [], [], []
-        for run in range(n_fits):
-            if hides_group:
-                pairs.append(logistic_pairs(splits, run))
-            if table is not None and hides_group:
-                boosted_pairs.append(boosted_pairs_of(splits, table, run))
-                boosted.append(boosted_pairs[-1].labels)
-            elif table is not None:
-                boosted.append(boosted_labels(splits, table, run))
+        if hides_group:
+            rows = Encoder(schema).rows(frame)
+            pairs = [logistic_pairs(splits, rows, run) for run in range(n_fits)]
+        if table is not None and hides_group:
+            boosted_pairs = [boosted_pairs_of(splits, table, run) for run in range(n_fits)]
+            boosted = [pair.labels for pair in boosted_pairs]
+        elif table is not None:
+            boosted = [boosted_labels(splits, table, run) for run in range(n_fits)]
         return cls(twins_of(splits, runs), boosted * times, pairs * times, boosted_pairs * times)
 
 
@@ -88,17 +89,22 @@ def boosted_pairs_of(splits: Splits, table: RawTable, run: int) -> PairTwin:
     return PairTwin(*crossed(lambda known, asked: labels(known, asked)[:, None] * groups(known, asked), *splits(run)))
 
 
-def logistic_pairs(splits: Splits, run: int) -> PairTwin:
-    """Return one logistic regression of all pairs on the encoded rows."""
-    bench, (train, test) = splits.bench, splits(run)
+def logistic_pairs(splits: Splits, rows: NDArray[np.float32], run: int) -> PairTwin:
+    """Return one logistic regression of all pairs on the encoded rows, over the same folds as boosted trees.
+
+    With probabilities of rows that it has seen, a rule for COMPAS at tolerance .03 had a held-out gap of .050 instead
+    of .037 (40 splits with seeds below 100).
+    """
+    bench = splits.bench
     n_groups, n_labels = bench.people.n_groups, bench.people.n_classes
-    rows = Encoder(bench.schema).rows(bench.frame)
     pairs = bench.groups.astype(np.int64) * n_labels + bench.y
-    asked = np.concatenate([train, test])
-    learner = LogisticRegression(max_iter=1000)
-    found = class_chances(learner, rows[train], pairs[train], n_groups * n_labels, rows[asked])
-    joint = found.reshape(len(asked), n_groups, n_labels)
-    return PairTwin(joint[: len(train)], joint[len(train) :])
+
+    def predict(known: NDArray[np.int64], asked: NDArray[np.int64]) -> NDArray[np.float64]:
+        learner = LogisticRegression(max_iter=1000)
+        found = class_chances(learner, rows[known], pairs[known], n_groups * n_labels, rows[asked])
+        return found.reshape(len(asked), n_groups, n_labels)
+
+    return PairTwin(*crossed(predict, *splits(run)))
 
 
 def aware_answer(twin: Twin, splits: Splits, run: int, asked: Constraint) -> Answer:
