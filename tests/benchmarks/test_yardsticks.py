@@ -43,7 +43,7 @@ def search_of(bench, twin, train, asked) -> _fair_rules.RuleSearch:
     return _fair_rules.RuleSearch(twin.train, chances, bounds.cells[bench.groups[train], bench.y[train]], bounds)
 
 
-def test_trees_read_numbers_beyond_their_bounds_and_missing_cells_as_missing(rng):
+def test_trees_read_numbers_beyond_bounds_and_missing_cells(rng):
     bench = bench_of(rng, 300)
     table = _boosting.RawTable.of(bench.frame, bench.schema)
     assert table.is_category == (False, True, True)
