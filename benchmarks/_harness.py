@@ -8,7 +8,7 @@ the larger of the two gaps and once as their mean, because published tables do b
 import csv
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ FIRST_SEED = 1000
 
 TRAIN_SHARE = 0.75
 """Of a random split."""
+
+ROWS_SEED = 77
+"""Draws the rows that stand for a larger data set."""
 
 LARGEST_PROGRAM = 100_000
 """Rows for which the fair twin solves the linear program; above, the same optimum by its dual."""
@@ -69,6 +72,14 @@ class Bench:
             names = [entry.column for entry in entries]
             schema = schema.without(*(name for name in names if name in schema.columns))
         return cls(frame, schema, people, y, groups)
+
+    def subset(self, n_rows: int | None) -> "Bench":
+        """Return a random part of so many rows, the same every time; all if there are no more, or without a number."""
+        if n_rows is None or len(self.y) <= n_rows:
+            return self
+        kept = np.sort(np.random.default_rng(ROWS_SEED).choice(len(self.y), n_rows, replace=False))
+        frame = self.frame.iloc[kept].reset_index(drop=True)
+        return replace(self, frame=frame, y=self.y[kept], groups=self.groups[kept])
 
     def public(self, n_rows: int) -> Schema:
         """Return the schema for so many rows, a number that the split makes public."""
@@ -184,7 +195,10 @@ class Twin:
         return Answer(self.test.argmax(axis=1), self.test[:, positive])
 
     def fair_answer(self, splits: Splits, run: int, asked: Constraint) -> Answer:
-        """Return the decisions of the exact optimum on the training rows, by linear programming or by its dual."""
+        """Return the decisions of the exact optimum on the training rows, by linear programming or by its dual.
+
+        For bounds whose cells tell no labels apart (demographic parity); `_yardsticks` has the others.
+        """
         bench, (train, test) = splits.bench, splits(run)
         bounds = constrain(asked, bench.people)
         problem = ExactProblem(self.train, bounds.cells[bench.groups[train], bench.y[train]], bounds)
@@ -295,6 +309,11 @@ def areas_of(scores: np.ndarray, is_positive: np.ndarray) -> dict[str, float]:
         "auc_pr": float(average_precision_score(is_positive, scores)),
         "roc_auc": float(roc_auc_score(is_positive, scores)),
     }
+
+
+def paired(after: Sequence[float], before: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of the differences run by run, and its 95 % interval."""
+    return interval([one - other for one, other in zip(after, before, strict=True)])
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:

@@ -25,6 +25,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
+from _boosting import class_chances
 from _harness import FIRST_SEED, Splits, numbers, read_bench, rounded
 from baselines import NOTIONS, TrainingRows, statistics_of
 from fairveil.data.datasets import dataset_schema
@@ -66,9 +67,7 @@ def chances(learner: ClassifierMixin, statistics: TrainingRows, X_test: np.ndarr
     """Return P(a, y | x) of the test rows, shape (rows, groups, labels)."""
     known = statistics.groups >= 0
     cells = 2 * statistics.groups[known] + statistics.y[known]
-    fitted = learner.fit(statistics.X[known].astype(float), cells)
-    found = np.zeros((len(X_test), 4))
-    found[:, fitted.classes_] = fitted.predict_proba(X_test.astype(float))
+    found = class_chances(learner, statistics.X[known].astype(float), cells, 4, X_test.astype(float))
     return found.reshape(-1, 2, 2)
 
 

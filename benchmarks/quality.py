@@ -2,9 +2,13 @@
 
 The figures are exact counts on held-out rows of public data, for research: a data holder gets private ones from
 `fairveil train`. The twin is scikit-learn's LogisticRegression on the same encoding and the same splits, neither
-private nor fair; `--epsilon inf` gives our own method without privacy. Under demographic parity with a rule that reads
-the group, the *fair* twin is that model with the exact optimum of the same program on all training rows: its held-out
-gap is the floor of the measurement. Splits are seeded (run r uses seed 1000 + r; seeds below 100 were used while the
+private nor fair; `--epsilon inf` gives our own method without privacy. "boosting_*" are boosted trees on the raw table,
+which say what the encoding and the linear model cost (`--no-boosting` leaves them out). For dp2dp and parity, the
+*fair* twins are these models with the best rule on all training rows under the bound that is asked for: one that reads
+the group ("fair_twin_accuracy", "fair_boosting_accuracy", with the held-out gaps "floor" and "boosting_floor"), or with
+`--unaware` one that does not ("unaware_twin_*", "unaware_boosting_*"). Their held-out gap is the floor of the
+measurement. With `--before`, "gain" is the accuracy over that of the plain linear model in the same method on the same
+splits. Splits are seeded (run r uses seed 1000 + r; seeds below 100 were used while the
 defaults were set); noise never is. `--split original` takes the source's own training and test rows every time: runs
 then differ by noise and initial weights alone. "gap" is the largest left side of the constraint's bounds: for a parity
 the largest difference between groups, for a cap the rate itself; "gap_mean_of_two" is equalized odds as the mean of its
@@ -24,6 +28,7 @@ measured now, or from a file of what `baselines.py` printed.
         --epsilon 1.1 --norm-bound 0.3,1,3 --runs 10 --json
     python benchmarks/quality.py --method functional --epsilon 1 --frontier 0,0.05,0.1 --runs 10 --json
     python benchmarks/quality.py --method pfld --dataset bank --constraint equalized_odds --rivals --runs 10 --json
+    python benchmarks/quality.py --dataset all --rows 100000 --method dp2dp --epsilon 1 --before --runs 5 --json
 """
 
 import os
@@ -31,6 +36,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
+import contextlib
 import itertools
 import json
 import math
@@ -47,14 +53,14 @@ from _harness import (
     Answer,
     Bench,
     Splits,
-    Twin,
     interval,
     numbers,
+    paired,
     published_curves,
     read_bench,
     rounded,
-    twins_of,
 )
+from _yardsticks import Yardsticks, aware_answer, has_optimum, tells_labels_apart
 from fairveil import (
     Descent,
     DualSteps,
@@ -73,13 +79,14 @@ from fairveil import (
     SmallTableWarning,
     ToleranceNotMetWarning,
 )
-from fairveil.data.datasets import dataset_schema
+from fairveil.data.datasets import dataset_names, dataset_path, dataset_schema
+from fairveil.errors import BadStructureError, FairveilError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 
 UNBOUNDED = {
-    "dpsgd": lambda model: Descent(model=model),
-    "dpsgdf": lambda model: Descent(model=model, group_clipping=True),
-    "output": lambda model: OutputPerturbation(),
+    "dpsgd": lambda descent: descent,
+    "dpsgdf": lambda descent: replace(descent, group_clipping=True),
+    "output": lambda descent: OutputPerturbation(),
 }
 RULES = ("dp2dp", "parity")
 NEWER = ("fairdp", "functional", "pfld")
@@ -87,6 +94,9 @@ OWN_MODELS = {"fairdp": fairveil.Groupwise().descent.model, "pfld": fairveil.Lag
 METHODS = sorted([*UNBOUNDED, *RULES, *NEWER, "raco"])
 SOLVERS = {"auto": None, "histogram": ScoreHistogram(), "steps": DualSteps(), "descent": NoisyDescent()}
 SWEPT = ("tolerance", "clip_norm", "norm_bound", "rounds", "lambda_max", "slack")
+COMPARED = ("dpsgd", "dpsgdf", "raco", *RULES)
+"""Methods whose model `--before` replaces."""
+
 FRONTIER_TOLERANCE = 0.05
 """What the one fit behind a frontier is asked for, where nothing else is said."""
 
@@ -94,10 +104,23 @@ NAMES = {"adult": "adult", "credit_default": "credit-card"}
 """Data sets as the published curves call them."""
 
 
+def plain_descent() -> Descent:
+    """Return the plain linear model that `--before` compares with.
+
+    TO FINISH AFTER THE MERGE of FeatureDesign: import it above and keep the last statement alone. Until then the linear
+    model is the plain one, and stands in for it.
+    """
+    if "FeatureDesign" not in fairveil.__all__:
+        return Descent(model="linear")
+    design = vars(fairveil)["FeatureDesign"](frequency_power=0, resolution=1)
+    return Descent(model="linear", features=design)
+
+
 def bench_of(options: argparse.Namespace) -> Bench:
     schema = Schema.read(options.schema) if options.schema else dataset_schema(options.dataset)
     names = options.sensitive.split(",") if options.sensitive else ()
-    return read_bench(options.dataset, schema, options.split == "original", names, options.aware)
+    bench = read_bench(options.dataset, schema, options.split == "original", names, options.aware)
+    return bench.subset(options.rows)
 
 
 @dataclass(frozen=True)
@@ -124,6 +147,12 @@ class Setting:
     rounds: int
     lambda_max: float
     slack: float
+    is_before: bool = False
+
+    @property
+    def descent(self) -> Descent:
+        """How the model is trained."""
+        return plain_descent() if self.is_before else Descent(model=self.model)
 
     @property
     def asked(self) -> Constraint:
@@ -132,7 +161,7 @@ class Setting:
 
     def classifier(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
         if self.method in UNBOUNDED:
-            recipe = UNBOUNDED[self.method](self.model)
+            recipe = UNBOUNDED[self.method](self.descent)
             return PrivateClassifier(self.epsilon, self.delta, recipe, schema, sensitive, ledger=Ledger())
         budget = (self.epsilon, self.delta)
         if self.method == "dp2dp":
@@ -141,18 +170,16 @@ class Setting:
                 SOLVERS[self.solver],
                 self.part,
                 decoupled=self.decoupled,
-                base=Descent(model=self.model),
+                base=self.descent,
             )
             return ParityPostprocessor(self.asked, *budget, how, schema, sensitive, ledger=Ledger())
         if self.method == "parity":
-            base = Descent(model=self.model)
-            flips = FlipTraining(self.mode, self.decoupled, rule_fraction=self.part, base=base)
+            flips = FlipTraining(self.mode, self.decoupled, rule_fraction=self.part, base=self.descent)
             return RandomizedParityPostprocessor(self.asked, *budget, flips, schema, sensitive, ledger=Ledger())
         if self.method in NEWER:
             return getattr(self, self.method)(schema, sensitive)
-        recipe = RateConstrained(
-            descent=Descent(model=self.model, clip_norm=self.clip_norm), final_check=self.last_look
-        )
+        descent = replace(self.descent, clip_norm=self.clip_norm)
+        recipe = RateConstrained(descent=descent, final_check=self.last_look)
         return RateConstrainedClassifier(
             self.asked, self.epsilon, self.delta, recipe, schema, sensitive, ledger=Ledger()
         )
@@ -187,37 +214,43 @@ def private_run(splits: Splits, setting: Setting, run: int) -> Answer:
     return answer_of(splits, fitted(splits, setting, run), run)
 
 
-def mean_figures(
+def figures_of(
     splits: Splits, options: argparse.Namespace, asked: Constraint, answers: list[Answer]
-) -> dict[str, tuple[float, float, float]]:
-    """Return the mean of every figure over runs, with its interval; "gap" is that of the constraint asked for."""
+) -> list[dict[str, float]]:
+    """Return the figures of every run; "gap" is that of the constraint asked for."""
     bench, tests = splits.bench, [splits(run)[1] for run in range(len(answers))]
-    figures = [
+    return [
         bench.figures(answer, test)
         | {"gap": bench.largest_bound(answer.decisions, test, asked, options.smallest_group)}
         for answer, test in zip(answers, tests, strict=True)
     ]
+
+
+def means_of(figures: list[dict[str, float]]) -> dict[str, tuple[float, float, float]]:
+    """Return the mean of every figure over runs, with its interval."""
     largest = max(one["gap"] for one in figures)
     means = {name: interval([one[name] for one in figures]) for name in figures[0]}
     return means | {"gap_largest": (largest, largest, largest)}
 
 
-def measure(splits: Splits, options: argparse.Namespace, setting: Setting, twins: list[Twin]) -> dict:
+def measure(splits: Splits, options: argparse.Namespace, setting: Setting, sticks: Yardsticks) -> dict:
     start = time.perf_counter()
     answers = [private_run(splits, setting, run) for run in range(options.runs)]
     seconds = (time.perf_counter() - start) / options.runs
     positive = splits.bench.people.positive
-    ours, theirs = (
-        mean_figures(splits, options, setting.asked, some)
-        for some in (answers, [twin.answer(positive) for twin in twins])
+    figures, plain = (
+        figures_of(splits, options, setting.asked, some)
+        for some in (answers, [twin.answer(positive) for twin in sticks.plain])
     )
+    ours, theirs = means_of(figures), means_of(plain)
     return {
         **described(splits, options, setting), **with_ends(ours), "runs": options.runs, "seconds_per_run": seconds,
         "auc_pr": ours["auc_pr"][0], "roc_auc": ours["roc_auc"][0], "gap_mean_of_two": ours["equalized_odds_mean"][0],
         "nonprivate_accuracy": theirs["accuracy"][0], "nonprivate_gap": theirs["gap"][0],
         "nonprivate_auc_pr": theirs["auc_pr"][0], "nonprivate_roc_auc": theirs["roc_auc"][0],
         "nonprivate_gap_mean_of_two": theirs["equalized_odds_mean"][0],
-        **fair_twin(splits, options, setting, twins),
+        **boosting(splits, options, setting, sticks), **fair_twins(splits, options, setting, sticks),
+        **before(splits, options, setting, figures),
         "evaluation": "exact, on public held-out rows",
         **published(options, setting), **_pf_ld.more_figures(splits, options, setting, answers),
     }  # fmt: skip
@@ -245,7 +278,7 @@ def measure_frontier(splits: Splits, options: argparse.Namespace, setting: Setti
     for tolerance, *answers in zip(options.frontier, *derived, strict=True):
         alone = replace(setting, tolerance=tolerance)
         others = [private_run(splits, alone, run) for run in range(options.runs)]
-        ours, theirs = (mean_figures(splits, options, alone.asked, some) for some in (answers, others))
+        ours, theirs = (means_of(figures_of(splits, options, alone.asked, some)) for some in (answers, others))
         rows.append(
             described(splits, options, alone) | frontier_figures(ours, theirs, tolerance) | books
             | {"fitted_tolerance": setting.tolerance, "runs": options.runs,
@@ -275,17 +308,62 @@ def described(splits: Splits, options: argparse.Namespace, setting: Setting) -> 
         "epsilon": None if math.isinf(setting.epsilon) else setting.epsilon, "delta": setting.delta,
         "tolerance": setting.tolerance, "clip_norm": setting.clip_norm, "last_look": setting.last_look,
         **{name: getattr(setting, name) for name in own.get(setting.method, ())},
-        "aware": options.aware, "split": splits.kind,
+        "aware": options.aware, "split": splits.kind, "rows": len(splits.bench.y),
     }  # fmt: skip
 
 
-def fair_twin(splits: Splits, options: argparse.Namespace, setting: Setting, twins: list[Twin]) -> dict:
-    """Return accuracy and gap (the floor) of the exact fair optimum, neither private nor noisy, on the same splits."""
-    if not (setting.method in RULES and options.aware and setting.constraint == "demographic_parity"):
+def boosting(splits: Splits, options: argparse.Namespace, setting: Setting, sticks: Yardsticks) -> dict:
+    """Return accuracy and gap of boosted trees without a bound."""
+    answers = [twin.answer(splits.bench.people.positive) for twin in sticks.boosted]
+    return pair_of(splits, options, setting, answers, ("boosting_accuracy", "boosting_gap"))
+
+
+def fair_twins(splits: Splits, options: argparse.Namespace, setting: Setting, sticks: Yardsticks) -> dict:
+    """Return accuracy and gap (the floor) of the best fair rules, neither private nor noisy, on the same splits."""
+    if setting.method not in RULES or not has_optimum(setting.asked, splits):
         return {}
-    answers = [twin.fair_answer(splits, run, setting.asked) for run, twin in enumerate(twins)]
-    means = mean_figures(splits, options, setting.asked, answers)
-    return {"fair_twin_accuracy": means["accuracy"][0], "floor": means["gap"][0]}
+    asked, found = setting.asked, {}
+    if options.aware:
+        is_soft = tells_labels_apart(asked, splits)  # where labels do not matter, the program itself is solved
+        found["fair_twin_accuracy", "floor"] = [
+            aware_answer(twin, splits, run, asked) if is_soft else twin.fair_answer(splits, run, asked)
+            for run, twin in enumerate(sticks.plain)
+        ]
+        found["fair_boosting_accuracy", "boosting_floor"] = [
+            aware_answer(twin, splits, run, asked) for run, twin in enumerate(sticks.boosted)
+        ]
+    else:
+        for name, twins in (("unaware_twin", sticks.pairs), ("unaware_boosting", sticks.boosted_pairs)):
+            found[f"{name}_accuracy", f"{name}_gap"] = [
+                twin.fair_answer(splits, run, asked) for run, twin in enumerate(twins)
+            ]
+    pairs = [pair_of(splits, options, setting, answers, names) for names, answers in found.items()]
+    return {name: value for pair in pairs for name, value in pair.items()}
+
+
+def pair_of(
+    splits: Splits, options: argparse.Namespace, setting: Setting, answers: list[Answer], names: tuple[str, str]
+) -> dict:
+    """Return mean accuracy and gap under these names, nothing without answers."""
+    if not answers:
+        return {}
+    means = means_of(figures_of(splits, options, setting.asked, answers))
+    return {names[0]: means["accuracy"][0], names[1]: means["gap"][0]}
+
+
+def before(splits: Splits, options: argparse.Namespace, setting: Setting, figures: list[dict[str, float]]) -> dict:
+    """Return what the plain linear model has in the same method, and by how much ours is more accurate, by split."""
+    if not options.before:
+        return {}
+    plain = replace(setting, is_before=True)
+    answers = [private_run(splits, plain, run) for run in range(len(figures))]
+    others = figures_of(splits, options, setting.asked, answers)
+    means = means_of(others)
+    gain = paired([one["accuracy"] for one in figures], [one["accuracy"] for one in others])
+    return {
+        "before_accuracy": means["accuracy"][0], "before_gap": means["gap"][0],
+        "gain": gain[0], "gain_low": gain[1], "gain_high": gain[2],
+    }  # fmt: skip
 
 
 def published(options: argparse.Namespace, setting: Setting) -> dict:
@@ -320,10 +398,11 @@ def add_own_options(parser: argparse.ArgumentParser, several: str) -> None:
 def options_of(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     several = "one or several, with commas"
-    parser.add_argument("--dataset", default="adult")
+    parser.add_argument("--dataset", default="adult", help="a name, or all: every one whose Parquet file is there")
+    parser.add_argument("--rows", type=int, help="of larger data sets, a random part of so many, always the same")
     parser.add_argument("--schema", help="a schema file for another task on the same rows")
     parser.add_argument("--method", default="dpsgd", choices=METHODS)
-    parser.add_argument("--model", choices=["linear", "mlp"], help="linear, for fairdp and pfld mlp")
+    parser.add_argument("--model", choices=["auto", "linear", "mlp"], help="else the estimator's own")
     parser.add_argument("--constraint", default="demographic_parity", choices=sorted(CONSTRAINT_TYPES))
     parser.add_argument("--against", default="pairs", choices=["pairs", "rest"])
     parser.add_argument("--sensitive", help=several)
@@ -334,25 +413,37 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--tolerance", help=f"{several}; 0 for dp2dp and parity")
     add_own_options(parser, several)
     parser.add_argument("--smallest-group", type=int, default=0, help="no bound on fewer held-out rows")
+    parser.add_argument("--no-boosting", action="store_true", help="without boosted trees, which are slow")
+    parser.add_argument("--before", action="store_true", help="also the plain linear model, paired by split")
     parser.add_argument("--published", help="a CSV of published curves to print beside ours")
     parser.add_argument("--split", default="random", choices=["random", "original"], help="or the source's")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="of the splits")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
     options = parser.parse_args(arguments)
+    if options.frontier is not None and options.method != "functional":
+        parser.error(f"Expected --method functional for a frontier, got {options.method}.")
+    if options.before and options.method not in COMPARED:
+        parser.error(f"Expected --before with one of {', '.join(COMPARED)}, got {options.method}.")
+    if options.dataset == "all" and options.schema:
+        parser.error("Expected one data set for --schema, got all; name it.")
+    fill(options)
+    return options
+
+
+def fill(options: argparse.Namespace) -> None:
+    """Set what follows from other options or is the estimator's own default."""
     if options.method in RULES:
         options.aware = not options.unaware
         options.tolerance = options.tolerance or "0"
     if options.frontier is not None:
-        if options.method != "functional":
-            parser.error(f"Expected --method functional for a frontier, got {options.method}.")
         options.tolerance = options.tolerance or f"{FRONTIER_TOLERANCE}"
     options.model = options.model or OWN_MODELS.get(options.method, Descent().model)
     options.lambda_max = options.lambda_max or f"{fairveil.LagrangianDual().lambda_max}"
     options.slack = options.slack or f"{fairveil.LagrangianDual().slack}"
     if options.norm_bound is None:
-        options.norm_bound = f"{fairveil.Groupwise(Descent(model=options.model)).largest_norm}"
-    return options
+        own = fairveil.Groupwise(Descent(model=options.model)) if options.method == "fairdp" else fairveil.Groupwise()
+        options.norm_bound = f"{own.largest_norm}"
 
 
 def settings_of(options: argparse.Namespace) -> list[Setting]:
@@ -370,21 +461,41 @@ def settings_of(options: argparse.Namespace) -> list[Setting]:
     ]  # fmt: skip
 
 
+def names_of(options: argparse.Namespace) -> list[str]:
+    """Return the data sets that are asked for; of all, those whose rows are there."""
+    if options.dataset != "all":
+        return [options.dataset]
+    found = []
+    for name in dataset_names():
+        with contextlib.suppress(BadStructureError):
+            dataset_path(name)
+            found.append(name)
+    return found
+
+
+def rows_of(options: argparse.Namespace, settings: list[Setting]) -> list[dict]:
+    """Return the rows of one data set."""
+    splits = Splits(bench_of(options), options.split, options.first_seed)
+    if options.frontier:
+        return [row for setting in settings for row in measure_frontier(splits, options, setting)]
+    hides_group = options.method in RULES and not options.aware
+    sticks = Yardsticks.of(splits, options.runs, not options.no_boosting, hides_group)
+    return [measure(splits, options, setting, sticks) for setting in settings]
+
+
 def main() -> None:
     options = options_of(sys.argv[1:])
-    settings = settings_of(options)
-    splits = Splits(bench_of(options), options.split, options.first_seed)
-    twins = [] if options.frontier else twins_of(splits, options.runs)
-    results = []
-    for setting in settings:
+    settings, is_grid, results = settings_of(options), options.dataset == "all", []
+    for name in names_of(options):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ToleranceNotMetWarning)  # the figures say it
             warnings.simplefilter("ignore", SmallTableWarning)
-            found = (
-                measure_frontier(splits, options, setting)
-                if options.frontier
-                else [measure(splits, options, setting, twins)]
-            )
+            try:
+                found = rows_of(argparse.Namespace(**vars(options) | {"dataset": name}), settings)
+            except FairveilError as error:
+                if not is_grid:
+                    raise
+                found = [{"dataset": name, "method": options.method, "refused": str(error)}]
         results += [rounded(row) for row in found]
         if not options.json:
             for row in found:
@@ -393,8 +504,11 @@ def main() -> None:
 
 
 def line_of(row: dict) -> str:
+    if "refused" in row:
+        return f"# {row['dataset']}: {row['refused']}"
     own = " ".join(f"{name} {row[name]}" for name in SWEPT if name in row)
-    return f"# epsilon {row['epsilon']} {own}: accuracy {row['accuracy_mean']:.4f} gap {row['gap_mean']:.4f}"
+    figures = f"accuracy {row['accuracy_mean']:.4f} gap {row['gap_mean']:.4f}"
+    return f"# {row['dataset']} epsilon {row['epsilon']} {own}: {figures}"
 
 
 if __name__ == "__main__":
