@@ -186,7 +186,7 @@ class FitRequest:
         """Return how finely rows will be encoded."""
         if self.schema is None or self.estimator is not None:
             return SCHEMA_ONLY
-        return self.method.make_estimator(self).planned_detail()
+        return self.method.make_estimator(self).planned_inputs().detail
 
     def prepared_schema(self) -> Schema | None:
         """Return the schema with the groups declared, and without the sensitive columns if decisions are unaware."""

@@ -374,7 +374,7 @@ class ParityPostprocessor(BasePostprocessor):
 
     def expected_gap(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> ExpectedGap:
         """Return what can be said in advance about the gap of a rule, from public `group_sizes` and likely `rates`."""
-        inputs = self._planned_inputs()
+        inputs = self.planned_inputs()
         plan = make_plan(self._recipe(inputs), inputs.task, self.holdout)
         return ExpectedGap.of_plan(plan, np.asarray(group_sizes, dtype=float), rates, inputs.people)
 
