@@ -411,7 +411,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         return tuned_plan(tuning, inputs.task, self.holdout)
 
     def planned_inputs(self, arrays: Any = None, tuning: Tuning | None = None) -> InputSpec:
-        """Return the public side of the table, encoded as finely as training needs it."""
+        """Return the public side of the table, as finely encoded as training needs; `arrays` and `tuning` as in a fit."""
         inputs = self._input_spec(arrays)
         recipes = (self._recipe(inputs),) if tuning is None else tuning.candidates
         return replace(inputs, detail=detail_for(recipes, inputs.task))

@@ -147,7 +147,7 @@ class FeatureDesign:
         return (Stage("levels", (Release("levels", "gaussian", noise),), share, {-1: rate}, subset="train"),)
 
     def trained_model(self, model: Model, task: Task, veils: Mapping[str, Veil]) -> Model:
-        """Return the model that is trained for this one: on rescaled features, where rows have levels.
+        """Return the model that is trained in the place of `model`: on rescaled features, where the `task` has levels.
 
         `veils` has one for the stage of `stages`, if there is one; its counts are released here.
         """
