@@ -65,6 +65,25 @@ class Moments:
         return cls(first.copy(), second, noise, noise)
 
 
+def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Float64Array:
+    """Return z = [x, 1] / norm in double precision, shape (n_rows, n_features + 1); `clips` makes every |x_j| <= 1."""
+    design = np.empty((len(X), X.shape[1] + 1))
+    design[:, :-1] = np.clip(X, -1.0, 1.0) if clips else X
+    design[:, -1] = 1.0
+    design /= norm
+    return design
+
+
+def scaled_design_of(X: NDArray[np.floating], norm: float, scales: Float64Array) -> Float64Array:
+    """Return z = [scales x, 1] / norm, the features shortened where |z| > 1: the last entry still counts people."""
+    design = design_of(X, norm)
+    features = design[:, :-1]
+    features *= scales
+    squares, most = np.einsum("ij,ij->i", features, features), max(0.0, 1 - norm**-2)
+    features *= np.sqrt(most / np.maximum(squares, most + TINY))[:, None]
+    return design
+
+
 def pack(first: Float64Array, second: Float64Array, norm: int) -> Float64Array:
     """Return first moments and the triangles of second moments as one flat vector, to which noise is added."""
     upper, factors = _triangle(first.shape[1], norm)
