@@ -64,6 +64,7 @@ from _yardsticks import Yardsticks, aware_answer, has_optimum, tells_labels_apar
 from fairveil import (
     Descent,
     DualSteps,
+    FeatureDesign,
     FlipTraining,
     Ledger,
     NoisyDescent,
@@ -105,15 +106,8 @@ NAMES = {"adult": "adult", "credit_default": "credit-card"}
 
 
 def plain_descent() -> Descent:
-    """Return the plain linear model that `--before` compares with.
-
-    TO FINISH AFTER THE MERGE of FeatureDesign: import it above and keep the last statement alone. Until then the linear
-    model is the plain one, and stands in for it.
-    """
-    if "FeatureDesign" not in fairveil.__all__:
-        return Descent(model="linear")
-    design = vars(fairveil)["FeatureDesign"](frequency_power=0, resolution=1)
-    return Descent(model="linear", features=design)
+    """Return the plain linear model that `--before` compares with."""
+    return Descent(model="linear", features=FeatureDesign(frequency_power=0, resolution=1))
 
 
 def bench_of(options: argparse.Namespace) -> Bench:
