@@ -107,7 +107,7 @@ NAMES = {"adult": "adult", "credit_default": "credit-card"}
 
 def plain_descent() -> Descent:
     """Return the plain linear model that `--before` compares with."""
-    return Descent(model="linear", features=FeatureDesign(frequency_power=0, resolution=1))
+    return Descent(model="linear", features=FeatureDesign(frequency_power=0, resolution=1, pair_bins=0))
 
 
 def bench_of(options: argparse.Namespace) -> Bench:

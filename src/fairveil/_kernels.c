@@ -78,12 +78,53 @@ typedef struct {
     Py_ssize_t stride, n_table, n_rows, n_columns, n_scaled, n_features, number_stride;
     const int64_t *index;
     const int32_t *first, *last, *skips; /* of each column: its first feature, its last code, whether code 0 is nothing */
+    const int32_t *merged, *pairs;       /* of each level: its merged level; of each pair: (columns, first, width) */
+    Py_ssize_t n_pairs, n_places;        /* pairs of columns; features that are 1 in a row, at most */
     const char *numbers;
     const int32_t *scaled;
     int is_wide, has_skips;
 } Rows;
 
-/* Read the five arguments that describe coded rows: codes, index or None, columns, numbers or None, scaled. */
+/* Read how pairs of columns make further features: merged (n_levels,) and pairs (4, n_pairs), both of int32. */
+static int read_pairs(Views *views, PyObject *merged_array, PyObject *pairs_array, Rows *rows) {
+    Py_buffer *merged = view_of(views, merged_array, 1, 0, "merged levels");
+    Py_buffer *pairs = merged ? view_of(views, pairs_array, 2, 0, "pairs") : NULL;
+    if (!pairs)
+        return -1;
+    if (!has_type(merged, 'i', 4) || !has_type(pairs, 'i', 4) || pairs->shape[0] != 4 ||
+        (pairs->shape[1] && pairs->strides[0] != 4 * pairs->shape[1])) {
+        PyErr_SetString(PyExc_ValueError, "Expected merged levels (n,) and pairs (4, n) of int32.");
+        return -1;
+    }
+    const int32_t *own = merged->buf, *facts = pairs->buf;
+    Py_ssize_t n = pairs->shape[1];
+    for (Py_ssize_t p = 0; p < n; p++) {
+        int64_t largest[2] = {0, 0};
+        for (int side = 0; side < 2; side++) {
+            Py_ssize_t c = facts[side * n + p];
+            if (c < 0 || c >= rows->n_columns || rows->first[c] + (Py_ssize_t)rows->last[c] >= merged->shape[0]) {
+                PyErr_SetString(PyExc_ValueError, "Expected pairs of columns whose levels are merged.");
+                return -1;
+            }
+            for (Py_ssize_t level = rows->first[c]; level <= rows->first[c] + (Py_ssize_t)rows->last[c]; level++) {
+                int64_t value = own[level] < 0 ? rows->n_features : own[level];
+                largest[side] = value > largest[side] ? value : largest[side];
+            }
+        }
+        int64_t first = facts[2 * n + p], width = facts[3 * n + p];
+        if (first < 0 || width <= largest[1] || first + largest[0] * width + largest[1] >= rows->n_features) {
+            PyErr_SetString(PyExc_ValueError, "Expected levels of pairs within the features.");
+            return -1;
+        }
+    }
+    rows->merged = own;
+    rows->pairs = facts;
+    rows->n_pairs = n;
+    return 0;
+}
+
+/* Read the five arguments that describe coded rows: codes, index or None, columns (3, n) or a tuple of these, merged
+   levels and pairs, numbers or None, scaled. */
 static int read_rows(Views *views, PyObject *const *args, Py_ssize_t n_features, Rows *rows) {
     Py_buffer *codes = view_of(views, args[0], 2, 0, "codes");
     if (!codes)
@@ -110,7 +151,8 @@ static int read_rows(Views *views, PyObject *const *args, Py_ssize_t n_features,
         rows->index = index->buf;
         rows->n_rows = index->shape[0];
     }
-    Py_buffer *columns = view_of(views, args[2], 2, 0, "columns");
+    int has_pairs = PyTuple_Check(args[2]) && PyTuple_GET_SIZE(args[2]) == 3;
+    Py_buffer *columns = view_of(views, has_pairs ? PyTuple_GET_ITEM(args[2], 0) : args[2], 2, 0, "columns");
     Py_buffer *scaled = columns ? view_of(views, args[4], 1, 0, "scaled") : NULL;
     if (!scaled)
         return -1;
@@ -150,6 +192,10 @@ static int read_rows(Views *views, PyObject *const *args, Py_ssize_t n_features,
             PyErr_SetString(PyExc_ValueError, "Expected scaled numbers within the features.");
             return -1;
         }
+    rows->n_pairs = 0;
+    if (has_pairs && read_pairs(views, PyTuple_GET_ITEM(args[2], 1), PyTuple_GET_ITEM(args[2], 2), rows) != 0)
+        return -1;
+    rows->n_places = rows->n_columns + rows->n_pairs;
     return 0;
 }
 
@@ -184,11 +230,16 @@ static inline Py_ssize_t places_of(const Rows *rows, const char *codes, int32_t 
         for (Py_ssize_t c = 0; c < n; c++)
             places[c] = first[c] + (narrow[c] < last[c] ? narrow[c] : last[c]);
     }
+    const int32_t *restrict merged = rows->merged, *restrict pairs = rows->pairs;
+    Py_ssize_t n_pairs = rows->n_pairs;
+    for (Py_ssize_t p = 0; p < n_pairs; p++)
+        places[n + p] = pairs[2 * n_pairs + p] + merged[places[pairs[p]]] * pairs[3 * n_pairs + p] +
+                        merged[places[pairs[n_pairs + p]]];
     if (!rows->has_skips)
-        return n;
-    for (Py_ssize_t c = 0; c < n; c++) {
+        return n + n_pairs;
+    for (Py_ssize_t c = 0; c < n + n_pairs; c++) {
         places[kept] = places[c];
-        kept += !(rows->skips[c] && places[c] == first[c]);
+        kept += !(c < n && rows->skips[c] && places[c] == first[c]);
     }
     return kept;
 }
@@ -257,7 +308,7 @@ static PyObject *class_sums(PyObject *self, PyObject *const *args, Py_ssize_t n_
         goto done;
     }
     /* weights first, so that pairs of them are aligned; then biases, then places */
-    scratch = padded((k * (d + 2)) * sizeof(double) + (rows.n_columns + 1) * sizeof(int32_t));
+    scratch = padded((k * (d + 2)) * sizeof(double) + (rows.n_places + 1) * sizeof(int32_t));
     if (!scratch)
         goto done;
     double *own = scratch, *last = scratch + k * d;
@@ -422,7 +473,7 @@ static PyObject *clipped_sums(PyObject *self, PyObject *const *args, Py_ssize_t 
         PyErr_SetString(PyExc_ValueError, "Expected out of float64, one entry for each parameter.");
         goto done;
     }
-    sums = padded((k * (d + 1) + rows.n_columns / 2 + 1) * sizeof(double));
+    sums = padded((k * (d + 1) + rows.n_places / 2 + 1) * sizeof(double));
     if (!sums)
         goto done;
     memset(sums, 0, k * (d + 1) * sizeof(double));
@@ -458,7 +509,7 @@ static PyObject *level_counts(PyObject *self, PyObject *const *args, Py_ssize_t 
         PyErr_SetString(PyExc_ValueError, "Expected out of int64.");
         goto done;
     }
-    if (!(places = padded((rows.n_columns + 1) * sizeof(int32_t))))
+    if (!(places = padded((rows.n_places + 1) * sizeof(int32_t))))
         goto done;
     int64_t *counts = out->buf;
     Py_BEGIN_ALLOW_THREADS
@@ -540,7 +591,7 @@ static PyObject *hidden_sums(PyObject *self, PyObject *const *args, Py_ssize_t n
         goto done;
     }
     Py_ssize_t d = weights->shape[0], width = (h + 15) / 16 * 16;
-    scratch = padded((d + 1) * width * size + (rows.n_columns + 1) * sizeof(int32_t));
+    scratch = padded((d + 1) * width * size + (rows.n_places + 1) * sizeof(int32_t));
     if (!scratch)
         goto done;
     for (Py_ssize_t p = 0; p <= d; p++) {
@@ -630,7 +681,7 @@ static PyObject *outer_sums(PyObject *self, PyObject *const *args, Py_ssize_t n_
         goto done;
     }
     Py_ssize_t width = (h + 15) / 16 * 16;
-    scratch = padded(((rows.n_features + 1) * width + rows.n_columns + 1) * sizeof(float));
+    scratch = padded(((rows.n_features + 1) * width + rows.n_places + 1) * sizeof(float));
     if (!scratch)
         goto done;
     float *own = scratch + rows.n_features * width;
@@ -889,7 +940,7 @@ static char *lay_out(PyObject *sizes, const Py_buffer *params, int is_backward, 
         n_doubles += is_backward ? table + layer->width : 0;
     }
     n_floats += is_backward ? (size_t)widths[0] * layers[0].width : 0;
-    size_t n_bytes = n_doubles * sizeof(double) + n_floats * sizeof(float) + (rows->n_columns + 1) * sizeof(int32_t);
+    size_t n_bytes = n_doubles * sizeof(double) + n_floats * sizeof(float) + (rows->n_places + 1) * sizeof(int32_t);
     char *memory = padded(n_bytes);
     if (!memory)
         return NULL;
@@ -1071,13 +1122,13 @@ CLONED static void pulls_of(const float *restrict logits, Py_ssize_t n, const in
 /* Forward, loss, clipping and sums of a linear model of two classes in one pass; see class_sums and clipped_sums. */
 CLONED static void clipped_loss_sums_of(const Rows *rows, const double *weights, const char *y, Py_ssize_t y_stride,
                                         const Clipping *clipping, int has_bias, int32_t *places, double *sums) {
-    Py_ssize_t d = rows->n_features, n_columns = rows->n_columns;
+    Py_ssize_t d = rows->n_features, n_places = rows->n_places;
     const Pair biases = ((const Pair *)weights)[d];
     for (Py_ssize_t begin = 0; begin < rows->n_rows; begin += CHUNK) {
         Py_ssize_t n = rows->n_rows - begin < CHUNK ? rows->n_rows - begin : CHUNK, counts[CHUNK];
         float odds[CHUNK] = {0}, labels[CHUNK] = {0}, pulls[CHUNK], squares[CHUNK];
         for (Py_ssize_t r = 0; r < n; r++) {
-            int32_t *own = places + r * n_columns;
+            int32_t *own = places + r * n_places;
             counts[r] = places_of(rows, codes_at(rows, begin + r), own);
             Pair both = biases;
             for (Py_ssize_t c = 0; c < counts[r]; c++)
@@ -1101,7 +1152,7 @@ CLONED static void clipped_loss_sums_of(const Rows *rows, const double *weights,
                 pull *= factor;
             }
             const Pair both = {-(double)pull, pull};
-            const int32_t *own = places + r * n_columns;
+            const int32_t *own = places + r * n_places;
             for (Py_ssize_t c = 0; c < counts[r]; c++)
                 ((Pair *)sums)[own[c]] += both;
             const float *numbers = rows->n_scaled ? numbers_at(rows, begin + r) : NULL;
@@ -1138,7 +1189,7 @@ static PyObject *clipped_loss_sums(PyObject *self, PyObject *const *args, Py_ssi
         goto done;
     }
     Py_ssize_t width = 2 * (d + 1);
-    memory = padded(2 * width * sizeof(double) + CHUNK * (rows.n_columns + 1) * sizeof(int32_t));
+    memory = padded(2 * width * sizeof(double) + CHUNK * (rows.n_places + 1) * sizeof(int32_t));
     if (!memory)
         goto done;
     const float *own = params->buf;

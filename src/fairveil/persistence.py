@@ -21,7 +21,7 @@ from safetensors.numpy import save as save_tensors
 
 from fairveil._durable import stage_in, sync
 from fairveil._reading import read_bounded
-from fairveil.data.encoding import check_resolution
+from fairveil.data.coded import Detail
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, FairveilError
 from fairveil.models.base import model_from_dict, model_to_dict
@@ -63,7 +63,7 @@ def save_folder(estimator: Any, folder: Path, more: Mapping[str, Any] | None = N
             "jitter": float(getattr(rule, "jitter", 0.0)),
         },
         "predicts": inputs.predicts,
-        "resolution": inputs.resolution,
+        "detail": dataclasses.asdict(inputs.detail),
         "sensitive": [entry.column for entry in inputs.sensitive],
         **(more or {}),
         "sha256": hashlib.sha256(weights).hexdigest(),
@@ -217,7 +217,7 @@ def _restored(facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> tuple[di
         "classes_": classes,
         "sensitive": names,
         "predicts": predicts,
-        "resolution": check_resolution(facts.get("resolution", 1)),
+        "detail": Detail(**facts.get("detail", {})),
         "epsilon_spent_": spent,
         "evaluation_": None,
         "timing_": {},

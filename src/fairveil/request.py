@@ -10,6 +10,7 @@ import numpy as np
 
 from fairveil._validation import check_budget, check_choice
 from fairveil.certificates import Certificate
+from fairveil.data.coded import SCHEMA_ONLY, Detail
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
@@ -180,6 +181,12 @@ class FitRequest:
         for name in self.sensitive:
             n_groups *= len(schema.sensitive_named(name).groups)
         return strictest, schema.n_public / (1 if is_of_everyone else len(schema.target.classes)), n_groups
+
+    def detail(self) -> Detail:
+        """Return how finely rows will be encoded."""
+        if self.schema is None or self.estimator is not None:
+            return SCHEMA_ONLY
+        return self.method.make_estimator(self).planned_detail()
 
     def prepared_schema(self) -> Schema | None:
         """Return the schema with the groups declared, and without the sensitive columns if decisions are unaware."""

@@ -67,9 +67,11 @@ def guarantee_of(request: FitRequest, plan: AnyPlan) -> dict[str, Any]:
     training = method.recipe() if request.training is None else request.training
     model = "given" if request.estimator is not None else method.default_model
     inner = getattr(training, "descent", getattr(training, "base", training))
+    trained, detail = str(getattr(inner, "model", model)), request.detail()
     facts = {
         "method": method.name,
-        "model": model if request.estimator is not None else str(getattr(inner, "model", model)),
+        "model": model if request.estimator is not None else "linear" if trained == "auto" else trained,
+        "features": {"resolution": detail.resolution, "pair_bins": detail.pair_bins},
         "constraint": named.name,  # type: ignore[attr-defined]
         "tolerance": named.tolerance if method.bounds_gap and named in request.constraints else None,  # type: ignore[attr-defined]
         "against": named.against if isinstance(named, Parity) else None,

@@ -116,7 +116,7 @@ def _registry_options() -> dict[str, Any]:
     methods, engines = known.values(), import_module("fairveil.methods.engines").ENGINES.values()
     kept = "; ".join(f"{one.name}: {one.help}" for one in engines)
     lines = "; ".join(f"{one.name}: {one.help}" for one in methods)
-    others = ", ".join(f"{one.name}: {one.default_model}" for one in methods if one.default_model != "linear")
+    others = ", ".join(f"{one.name}: {one.default_model}" for one in methods if one.default_model != auto)
     models = tuple(dict.fromkeys(kind for one in methods for kind in one.models))
     options: dict[str, Any] = {
         "constraint": Annotated[
@@ -127,7 +127,14 @@ def _registry_options() -> dict[str, Any]:
         "engine": Annotated[
             str, _choice((auto, *(one.name for one in engines)), f"Where encoded rows are kept. {kept}.")
         ],
-        "model": Annotated[str | None, _choice(models, f"The model to train [default: linear; {others}].")],
+        "model": Annotated[
+            str | None,
+            _choice(
+                models,
+                f"The model to train; {auto} is a linear one whose features follow from public facts "
+                f"[default: {auto}; {others}].",
+            ),
+        ],
     }
     for one in methods:
         if one.knob is not None:

@@ -12,7 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fairveil.errors import BadStructureError
+from fairveil._validation import check_number
+from fairveil.errors import BadStructureError, InvalidParameterError
+
+MOST_BINS = 64
+"""A bin is divided into no more than so many, and numbers are merged to no more."""
 
 Codes: TypeAlias = "NDArray[Any]"
 """Arrays of uint8 or uint16."""
@@ -25,6 +29,55 @@ def at_rows(array: NDArray[Any], rows: NDArray[np.integer]) -> NDArray[Any]:
     column of a file of packed rows.
     """
     return array.take(rows, axis=0, mode="clip") if array.flags.c_contiguous else array[rows]
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How finely rows are encoded, beyond what the schema says: public numbers.
+
+    Attributes
+    ----------
+    resolution : int
+        Into how many finer bins each bin of a number column is divided; 1 leaves the schema's own.
+    pair_bins : int
+        If positive, every pair of columns has features of its own, one for each pair of levels; bins of numbers are
+        merged to about so many for that.
+    """
+
+    resolution: int = 1
+    pair_bins: int = 0
+
+    def __post_init__(self) -> None:
+        if check_number("resolution", self.resolution, whole=True) > MOST_BINS:
+            raise InvalidParameterError(f"Expected a resolution of at most {MOST_BINS}, got {self.resolution}.")
+        if check_number("pair_bins", self.pair_bins, whole=True, at_least=0) > MOST_BINS:
+            raise InvalidParameterError(f"Expected pair_bins of at most {MOST_BINS}, got {self.pair_bins}.")
+
+
+SCHEMA_ONLY = Detail()
+"""The schema's own bins and columns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Features of pairs of columns, one for each pair of merged levels.
+
+    Parameters
+    ----------
+    merged : array of int32
+        The merged level of each level of the columns, by feature.
+    table : array of int32, shape (4, n_pairs)
+        Of each pair: its two columns, its first feature, and how many merged levels the second one has.
+    """
+
+    merged: NDArray[np.int32]
+    table: NDArray[np.int32]
+
+    def places(self, singles: NDArray[np.integer]) -> NDArray[np.integer]:
+        """Return the features of each row's pairs from those of its columns, shape (n_rows, n_pairs)."""
+        left, right, first, width = self.table
+        merged = self.merged.take(singles, mode="clip")
+        return first + merged[:, left] * width + merged[:, right]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +93,14 @@ class Layout:
         Whether code 0 of a column says only that its number is present, so that it has no feature of its own.
     scaled : sequence of int
         The feature of each column of numbers.
+    pairs : Pairs, optional
 
     Attributes
     ----------
     columns : array of int32, shape (3, n_columns)
         First feature, last code, and whether code 0 has no feature, for each column.
+    facts : array or tuple of arrays
+        The columns, with the facts of pairs if there are any, as compiled functions read them.
     constant_square : float or None
         The squared norm of every row, where it is the same for all rows.
     """
@@ -54,6 +110,8 @@ class Layout:
     n_levels: Sequence[int]
     is_number: Sequence[bool]
     scaled: Sequence[int]
+    pairs: Pairs | None = None
+    facts: Any = field(init=False, repr=False)
     columns: NDArray[np.int32] = field(init=False, repr=False)
     scaled_places: NDArray[np.int32] = field(init=False, repr=False)
     constant_square: float | None = field(init=False, repr=False)
@@ -68,7 +126,14 @@ class Layout:
         object.__setattr__(self, "columns", np.ascontiguousarray(columns, dtype=np.int32))
         object.__setattr__(self, "scaled_places", scaled)
         is_constant = not (len(scaled) or any(self.is_number))
-        object.__setattr__(self, "constant_square", float(len(last)) if is_constant else None)
+        object.__setattr__(self, "constant_square", float(self.n_places) if is_constant else None)
+        pairs = () if self.pairs is None else (self.pairs.merged, self.pairs.table)
+        object.__setattr__(self, "facts", (self.columns, *pairs) if pairs else self.columns)
+
+    @property
+    def n_places(self) -> int:
+        """The number of features that are 1 in a row, at most: one for each column and each pair of columns."""
+        return len(self.n_levels) + (0 if self.pairs is None else self.pairs.table.shape[1])
 
     @property
     def code_type(self) -> type[np.uint8] | type[np.uint16]:
@@ -77,11 +142,12 @@ class Layout:
 
     def with_number(self) -> "Layout":
         """Return the layout with one more column of numbers, whose feature is the last."""
-        return Layout(self.n_features + 1, self.first, self.n_levels, self.is_number, [*self.scaled, self.n_features])
+        scaled = [*self.scaled, self.n_features]
+        return Layout(self.n_features + 1, self.first, self.n_levels, self.is_number, scaled, self.pairs)
 
     def without_last_number(self) -> "Layout":
         """Return the layout that `with_number` extended."""
-        return Layout(self.n_features - 1, self.first, self.n_levels, self.is_number, self.scaled[:-1])
+        return Layout(self.n_features - 1, self.first, self.n_levels, self.is_number, self.scaled[:-1], self.pairs)
 
 
 @dataclass(frozen=True)
@@ -91,23 +157,27 @@ class Levels:
     Attributes
     ----------
     n_features : int
-        Of an encoded row, scaled numbers included.
-    n_columns : int
-        Columns of codes: every row has at most one level of each.
+        Of an encoded row, scaled numbers and pairs included.
+    n_places : int
+        Every row has at most so many levels: one of each column of codes, and of each pair of columns.
     whole : tuple of int
         The levels of columns of which every row has exactly one.
-    n_bins : int
-        Bins of number columns.
     children, parents : tuples of int
         The features that are fine bins, ascending, and for each the coarse bin that it is part of, numbered from 0.
+    first_pair : int
+        The first level of a pair of columns; all features from it on are such levels.
+    bins, categories : tuples of int
+        How many bins each number column has, and how many levels each column of categories, "missing" left out.
     """
 
     n_features: int
-    n_columns: int
+    n_places: int
     whole: tuple[int, ...]
-    n_bins: int = 0
-    children: tuple[int, ...] = ()
-    parents: tuple[int, ...] = ()
+    children: tuple[int, ...]
+    parents: tuple[int, ...]
+    first_pair: int
+    bins: tuple[int, ...]
+    categories: tuple[int, ...]
 
     @property
     def n_parents(self) -> int:
@@ -118,6 +188,12 @@ class Levels:
     def n_coarse(self) -> int:
         """The number of features if no bin were divided."""
         return self.n_features - len(self.children) + self.n_parents
+
+    def n_at(self, detail: Detail) -> int:
+        """Return how many features there would be at another detail, if these levels are those of the schema."""
+        merged = [min(n, detail.pair_bins) + 1 for n in self.bins] + list(self.categories)
+        n_pairs = (sum(merged) ** 2 - sum(n * n for n in merged)) // 2 if detail.pair_bins else 0
+        return self.n_features + (detail.resolution - 1) * sum(self.bins) + n_pairs
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # rows are private: no print or log shows them
@@ -176,10 +252,13 @@ class CodedRows:
         return CodedRows(self.layout, at_rows(self.codes, self.index), at_rows(self.numbers, self.index))
 
     def places(self) -> NDArray[np.int32]:
-        """Return the features that are 1, shape (n_rows, n_columns); `n_features` where a code has no feature."""
+        """Return the features that are 1, shape (n_rows, n_places); `n_features` where a code has no feature."""
         first, last, is_number = self.layout.columns
         codes = np.minimum(self.gathered().codes, last)
-        return np.where((codes == 0) & (is_number != 0), self.layout.n_features, codes + first).astype(np.int32)
+        singles = np.where((codes == 0) & (is_number != 0), self.layout.n_features, codes + first).astype(np.int32)
+        if self.layout.pairs is None:
+            return singles
+        return np.concatenate([singles, self.layout.pairs.places(singles)], axis=1, dtype=np.int32)
 
     def squared_norms(self) -> NDArray[np.float32]:
         """Return the squared Euclidean norm of each row."""

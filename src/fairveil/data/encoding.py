@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,11 +17,9 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fairveil._validation import check_number
-from fairveil.data.coded import CodedRows, Features, Layout, Levels
+from fairveil.data.coded import SCHEMA_ONLY, CodedRows, Detail, Features, Layout, Levels
 from fairveil.data.schema import (
     IGNORE,
-    MAX_LEVELS,
     MISSING,
     OTHER,
     Category,
@@ -33,14 +30,12 @@ from fairveil.data.schema import (
     Where,
 )
 from fairveil.data.schema_errors import close_match
+from fairveil.data.slots import Slot, levels_of, pairs_of, slot_of
 from fairveil.data.values import EXACT, PLAIN, Format, canonical_text, is_lost_in_numbers, number_in, number_of
-from fairveil.errors import BadStructureError, InvalidParameterError
+from fairveil.errors import BadStructureError
 
 Table: TypeAlias = "pd.DataFrame | NDArray[Any]"
 Cells: TypeAlias = "pd.Series | NDArray[Any]"
-
-MOST_BINS = 64
-"""A bin is divided into no more than so many."""
 
 _SIXTY_THREE_BITS = (1 << 63) - 1
 _NUMERIC_TYPES = frozenset(
@@ -70,48 +65,6 @@ class MissingCells:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """One column's place among the encoded features: its levels first, then its scaled number if it has both.
-
-    Attributes
-    ----------
-    levels : tuple of str
-        The names of the one-hot features; the last one of a number column is "missing".
-    edges : tuple of float
-        The interior cut points of a number column.
-    first : int
-        The place of the first level among all encoded features.
-    scaled : int or None
-        The place of the scaled number. Alone, it stands where the level "not missing" would stand.
-    """
-
-    column: Number | Category
-    levels: tuple[str, ...]
-    edges: tuple[float, ...]
-    first: int
-    scaled: int | None
-
-
-def check_resolution(resolution: int) -> int:
-    """Return into how many bins each bin is divided; refuse what is no such number."""
-    if check_number("resolution", resolution, whole=True) > MOST_BINS:
-        raise InvalidParameterError(f"Expected a resolution of at most {MOST_BINS}, got {resolution}.")
-    return int(resolution)
-
-
-def finer_edges(column: Number, resolution: int) -> tuple[float, ...]:
-    """Return the interior cut points with each bin divided into equal parts; as they are if floats cannot divide it."""
-    low, high = column.bounds
-    ends = [low, *column.edges, high]
-    if resolution == 1 or resolution * (len(ends) - 1) >= MAX_LEVELS:
-        return column.edges
-    parts = [np.linspace(start, end, resolution + 1)[:-1] for start, end in pairwise(ends)]
-    edges = np.concatenate(parts)
-    is_finer = bool((np.diff(edges) > 0).all()) and edges[-1] < high
-    return tuple(edges[1:].tolist()) if is_finer else column.edges
-
-
-@dataclass(frozen=True)
 class Encoder:
     """Turns tables that follow a schema into arrays; it holds public facts only.
 
@@ -119,8 +72,8 @@ class Encoder:
     ----------
     schema : Schema
         The public facts.
-    resolution : int
-        Into how many finer bins each bin of a number column is divided; 1 leaves the schema's own.
+    detail : Detail
+        How finely numbers are divided, and whether pairs of columns have features.
 
     Attributes
     ----------
@@ -150,7 +103,7 @@ class Encoder:
     """
 
     schema: Schema
-    resolution: int = 1
+    detail: Detail = SCHEMA_ONLY
     feature_levels: tuple[str, ...] = field(init=False, repr=False, compare=False)
     n_features: int = field(init=False, repr=False, compare=False)
     largest_squared_norm: int = field(init=False, repr=False, compare=False)
@@ -160,45 +113,22 @@ class Encoder:
     _missing: MissingCells = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        missing = MissingCells.of(self.schema.missing_values)
         slots: list[Slot] = []
         features: list[str] = []
-        whole: list[int] = []
-        children: list[int] = []
-        parents: list[int] = []
-        n_bins = 0
         for name, column in self.schema.columns.items():
-            first, scaled = len(features), None
-            edges: tuple[float, ...] = ()
-            if isinstance(column, Category):
-                levels = [f"{name}={level}" for level in column.levels]
-            elif column.encode == "scale":
-                levels, scaled = [f"{name} scaled", f"{name}={MISSING}"], first
-            else:
-                low, high = column.bounds
-                edges = finer_edges(column, self.resolution)
-                n_bins += len(edges) + 1
-                if edges != column.edges:
-                    n_before = parents[-1] + 1 if parents else 0
-                    own = np.searchsorted(column.edges, [low, *edges], side="right")
-                    children += range(first, first + len(own))
-                    parents += (n_before + own).tolist()
-                ends = [canonical_text(end) for end in (low, *edges, high)]
-                levels = [f"{name} in [{start}, {end})" for start, end in pairwise(ends)]
-                levels[-1] = levels[-1][:-1] + "]"
-                levels.append(f"{name}={MISSING}")
-            features += levels
-            if scaled is None:
-                whole += range(first, len(features))
-            if isinstance(column, Number) and column.encode == "both":
-                scaled = len(features)
+            slot = slot_of(name, column, len(features), self.detail.resolution)
+            features += slot.levels
+            if slot.scaled not in (None, slot.first):
                 features.append(f"{name} scaled")
-            slots.append(Slot(column, tuple(levels), edges, first, scaled))
+            slots.append(slot)
+        first_pair = len(features)
+        pairs, names = pairs_of(slots, first_pair, self.detail.pair_bins)
+        features += names
         derived = {
             "feature_levels": tuple(features),
             "n_features": len(features),
             "largest_squared_norm": sum(1 + (slot.scaled not in (None, slot.first)) for slot in slots),
-            "_missing": missing,
+            "_missing": MissingCells.of(self.schema.missing_values),
             "slots": tuple(slots),
             "layout": Layout(
                 n_features=len(features),
@@ -206,11 +136,12 @@ class Encoder:
                 n_levels=[len(slot.levels) for slot in slots],
                 is_number=[slot.scaled == slot.first for slot in slots],
                 scaled=[slot.scaled for slot in slots if slot.scaled is not None],
+                pairs=pairs,
             ),
-            "levels": Levels(len(features), len(slots), tuple(whole), n_bins, tuple(children), tuple(parents)),
         }
         for attribute, value in derived.items():
             object.__setattr__(self, attribute, value)
+        object.__setattr__(self, "levels", levels_of(slots, self.layout, first_pair))
 
     def rows(self, table: Table) -> NDArray[np.float32]:
         """Return the table as dense float32 rows, shape (n_rows, n_features)."""

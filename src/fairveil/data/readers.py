@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from fairveil._reading import PARQUET_SUFFIXES, check_file, parquet_files
 from fairveil._validation import check_number
 from fairveil.data.arrow_columns import as_frame, is_supported
-from fairveil.data.coded import Features
+from fairveil.data.coded import SCHEMA_ONLY, Detail, Features
 from fairveil.data.csv_records import columns_of_lines, read_lines, split_line
 from fairveil.data.encoding import Encoder, columns_of, similar_column
 from fairveil.data.files import (
@@ -127,14 +127,14 @@ def load_encoded(
     chunk_rows: int = CHUNK_ROWS,
     delimiter: str | None = None,
     encoding: str | None = None,
-    resolution: int = 1,
+    detail: Detail = SCHEMA_ONLY,
 ) -> EncodedTable:
     """Return the rows of a file that count, encoded chunk by chunk; `Encoder.labels` says which count.
 
-    Delimiter and encoding are those of the schema unless others are named; `resolution` is that of the encoder.
+    Delimiter and encoding are those of the schema unless others are named; `detail` is that of the encoder.
     """
     entries = [schema.sensitive_named(name) for name in sensitive]
-    encoder, parts = Encoder(schema, resolution), [Growing() for _ in range(5)]
+    encoder, parts = Encoder(schema, detail), [Growing() for _ in range(5)]
     kind = (delimiter or schema.file.delimiter, encoding or schema.file.encoding)
     for file in table_files(path):
         for chunk in read_chunks(file, columns_needed(schema, entries), chunk_rows, *kind):

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from fairveil._random import Key, KeyOrPath, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
+from fairveil.data.coded import Detail
 from fairveil.errors import (
     InvalidParameterError,
     ToleranceNotMetWarning,
@@ -51,7 +52,7 @@ from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import open_veils
 from fairveil.report.decision_text import MANY_UNKNOWN, unknown_groups_sentence
-from fairveil.training.recipe import Progress, Recipe, Task, no_progress, resolution_for
+from fairveil.training.recipe import Progress, Recipe, Task, detail_for, no_progress
 from fairveil.training.run import Trained, make_counting_plan, make_plan, release_outcomes, run_plan
 from fairveil.training.tuning import Tuning, run_tuned_plan, tuned_plan
 
@@ -153,8 +154,8 @@ class Method:
     knob: str | None = None
     knob_help: str = ""
     protects: str = "record"
-    default_model: str = "linear"
-    models: tuple[str, ...] = ("linear", "mlp")
+    default_model: str = "auto"
+    models: tuple[str, ...] = ("auto", "linear", "mlp")
     reads_group: bool = False
     postprocesses: bool = False
     derives_frontier: bool = False
@@ -411,10 +412,10 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         return tuned_plan(tuning, inputs.task, self.holdout)
 
     def _planned_inputs(self, arrays: Any = None, tuning: Tuning | None = None) -> InputSpec:
-        """Return the public side of the table, number columns as finely divided as training needs them."""
+        """Return the public side of the table, encoded as finely as training needs it."""
         inputs = self._input_spec(arrays)
         recipes = (self._recipe(inputs),) if tuning is None else tuning.candidates
-        return replace(inputs, resolution=resolution_for(recipes, inputs.task))
+        return replace(inputs, detail=detail_for(recipes, inputs.task))
 
     def planned_recipe(self) -> Recipe:
         """Return how a fit would train, from public facts alone."""
@@ -431,6 +432,10 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
     def planned_task(self) -> Task:
         """Return the public facts of the task that a fit would carry out."""
         return self._planned_inputs().task
+
+    def planned_detail(self) -> Detail:
+        """Return how finely a fit would encode rows."""
+        return self._planned_inputs().detail
 
     # --- predictions -------------------------------------------------------------------------------------------
 
@@ -539,7 +544,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         fitted = read_folder(Path(folder), cls.__name__)
         model = fitted["model_"] = with_module(fitted["model_"], module)
         plan, schema = fitted["plan_"], fitted["schema_"]
-        names, predicts, resolution = (fitted.pop(name) for name in ("sensitive", "predicts", "resolution"))
+        names, predicts, detail = (fitted.pop(name) for name in ("sensitive", "predicts", "detail"))
         loaded = cls(epsilon=plan.epsilon, delta=plan.delta, schema=schema, sensitive=names)
         unknown = dict.fromkeys(("final_check_", "data_reference_", "engine_", *cls.not_saved))
         for name, value in (fitted | unknown).items():
@@ -553,7 +558,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                 )
             prefitted = PrefittedClassifier.of(estimator, schema.target.classes)
         facts = (schema, tuple(schema.sensitive_named(name) for name in names or ()), plan.epsilon, plan.delta)
-        loaded.inputs_ = InputSpec(*facts, predicts, prefitted, cls.protects, resolution)
+        loaded.inputs_ = InputSpec(*facts, predicts, prefitted, cls.protects, detail)
         loaded._predictor = Predictor(loaded.inputs_, model, loaded.params_, loaded.rule_)
         if prefitted is None:
             loaded._predictor.check()

@@ -9,6 +9,7 @@ import numpy as np
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_choice, check_number
+from fairveil.data.coded import SCHEMA_ONLY, Detail
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import BasePrivateClassifier, Method
 from fairveil.methods.inputs import InputSpec
@@ -55,8 +56,10 @@ class Descent:
 
     Parameters
     ----------
-    model : {"linear", "mlp"} or TorchModel
-        What is trained: a linear model, a network of dense layers, or any torch module (``TorchModel(MyNet, shape)``).
+    model : {"auto", "linear", "mlp"} or TorchModel
+        What is trained: a linear model whose features follow from public facts ("auto": number columns at two
+        resolutions and pairs of columns, where people are enough for them), a linear model of the schema's own bins and
+        categories, a network of dense layers, or any torch module (``TorchModel(MyNet, shape)``).
     hidden : tuple of int
         Widths of the hidden layers of an "mlp".
     n_steps : int, optional
@@ -71,7 +74,7 @@ class Descent:
         How encoded rows become features: scaled by frequency, at one resolution or two.
     """
 
-    model: str | TorchModel = "linear"
+    model: str | TorchModel = "auto"
     hidden: tuple[int, ...] = (64, 64)
     n_steps: int | None = None
     sampling_rate: float | None = None
@@ -83,7 +86,7 @@ class Descent:
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, TorchModel):
-            check_choice("model", self.model, ("linear", "mlp"))
+            check_choice("model", self.model, ("auto", "linear", "mlp"))
         if self.n_steps is not None:
             check_number("n_steps", self.n_steps, whole=True)
         if self.momentum is not None and not 0 <= self.momentum < 1:
@@ -100,10 +103,10 @@ class Descent:
         model: LinearSoftmax | Perceptron | TorchModel
         if isinstance(self.model, TorchModel):
             model = self.model.for_rows(task.n_features, task.is_scaled, task.n_outputs)
-        elif self.model == "linear":
-            model = LinearSoftmax(task.n_features, task.n_outputs)
-        else:
+        elif self.model == "mlp":
             model = Perceptron(task.n_features, self.hidden, task.n_outputs)
+        else:
+            model = LinearSoftmax(task.n_features, task.n_outputs)
         return Decoupled(model, len(task.people.codes)) if task.predicts == "decoupled" else model
 
     def check(self, task: Task) -> None:
@@ -123,9 +126,11 @@ class Descent:
         train = Stage("train", tuple(releases), share, {-1: numbers.sampling_rate}, numbers.n_steps)
         return (*self.features.stages(train.precision, share, task), train)
 
-    def resolution_for(self, task: Task) -> int:
-        """Return into how many bins each bin of a number column is divided, by public facts."""
-        return 1 if isinstance(self.model, TorchModel) else self.features.resolution_for(task)
+    def detail_for(self, task: Task) -> Detail:
+        """Return how finely rows should be encoded, by public facts."""
+        if isinstance(self.model, TorchModel):
+            return SCHEMA_ONLY
+        return self.features.detail_for(task, is_open=self.model == "auto")
 
     def numbers_for(self, task: Task) -> DescentNumbers:
         """Return the numbers that training uses; those left open follow from public facts.

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +202,7 @@ def _read_to_disk(inputs: InputSpec, source: FileSource, plan: AnyPlan, seed: An
         "schema": schema.model_dump(mode="json", include=read),
         "sensitive": [entry.model_dump(mode="json") for entry in inputs.sensitive],
         "predicts": inputs.predicts,
-        "resolution": inputs.resolution,
+        "detail": asdict(inputs.detail),
         "text": kind,
         "version": __version__,
     }

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from fairveil._typing import Float64Array
-from fairveil.data.coded import dense
+from fairveil.data.coded import CodedRows, Features, dense
 from fairveil.data.encoding import Encoder
 from fairveil.data.schema import OTHER, Category, Number, close_match
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.inputs import Answer, Predictor
 from fairveil.models import Decoupled, LinearSoftmax, PrefittedProbabilities
+from fairveil.models.base import reads_codes
 from fairveil.models.rules import TiltedArgmax, label_probabilities
 from fairveil.report.decision_text import (
     LOG_ODDS,
@@ -145,7 +146,8 @@ def linear_scores(predictor: Predictor, others: Sequence[int]) -> tuple[Float64A
     """
     model, positive = predictor.model, predictor.inputs.people.positive
     base, n_models = (model.base, model.n_groups) if isinstance(model, Decoupled) else (model, 1)
-    if predictor.inputs.predicts == "joint" or not isinstance(base, LinearSoftmax):
+    has_pairs = predictor.inputs.encoder.layout.pairs is not None
+    if predictor.inputs.predicts == "joint" or not isinstance(base, LinearSoftmax) or has_pairs:
         return None
     params = predictor.params.astype(np.float64).reshape(n_models, -1)
     if isinstance(model, Decoupled):
@@ -167,7 +169,9 @@ def shape_facts(predictor: Predictor, is_bounded: bool = False) -> dict[str, Any
     people, model = predictor.inputs.people, predictor.model
     scores = linear_scores(predictor, [code for code in range(people.n_classes) if code != people.positive])
     if scores is None:
-        kind = "fitted" if isinstance(model, PrefittedProbabilities) else "mlp"
+        base = model.base if isinstance(model, Decoupled) else model
+        kind = "pairs" if isinstance(base, LinearSoftmax) else "mlp"
+        kind = "fitted" if isinstance(model, PrefittedProbabilities) else kind
         sentence = no_shapes_sentence("joint" if predictor.inputs.predicts == "joint" else kind)
         return {
             "sentence": sentence, "groups": [], "n_groups": 0, "intercepts": [], "columns": [], "n_columns": 0
@@ -290,14 +294,14 @@ def _largest_losses(
     predictor: Predictor, answer: Answer, needs: NDArray[np.bool_], columns: Sequence[ColumnValues], n: int
 ) -> tuple[NDArray[np.object_], Float64Array]:
     """Return the columns that cost each row that needs reasons the most points, and these points; both (B, n)."""
-    rows, groups = dense(answer.rows), answer.groups
-    lost = np.zeros((len(rows), len(columns)))
+    groups, lost = answer.groups, np.zeros((len(answer.groups), len(columns)))
     for code in np.unique(answer.decided[needs]):
         own = np.flatnonzero(needs & (answer.decided == code))
         scores = linear_scores(predictor, [code])
         if scores is None:
-            lost[own] = _gains_by_trial(predictor, rows[own], groups[own], columns, code)
+            lost[own] = _gains_by_trial(predictor, answer.rows[own], groups[own], columns, code)
             continue
+        rows = dense(answer.rows)
         models = np.zeros(len(own), dtype=int)
         if isinstance(predictor.model, Decoupled):
             models = rows[own, -1].astype(int)  # -1, no known group, is the last: the mean of all
@@ -319,7 +323,7 @@ def score_kind(predictor: Predictor) -> str:
 
 def _gains_by_trial(
     predictor: Predictor,
-    rows: NDArray[np.float32],
+    rows: Features,
     groups: NDArray[np.integer],
     columns: Sequence[ColumnValues],
     decided: int,
@@ -327,27 +331,44 @@ def _gains_by_trial(
     """Return how much the score gains if one column alone has its best named value, shape (n_rows, n_columns)."""
     params, positive, rule = predictor.params.astype(np.float64), predictor.inputs.people.positive, predictor.rule
 
-    def score(table: Float64Array, codes: NDArray[np.integer]) -> Float64Array:
-        outputs: Any = predictor.model.logits(params, table)  # type: ignore[arg-type]
+    def score(table: Features, codes: NDArray[np.integer]) -> Float64Array:
+        is_read = isinstance(table, CodedRows) and reads_codes(predictor.model)
+        outputs: Any = predictor.model.logits(params, table if is_read else dense(table).astype(np.float64))  # type: ignore[arg-type]
         if isinstance(rule, TiltedArgmax) and predictor.inputs.predicts == "joint":
             outputs = rule.scores(outputs, codes)
         return outputs[positive] - outputs[decided]
 
-    gains = np.zeros((len(rows), len(columns)))
-    for start in range(0, len(rows), TRIED_ROWS):
-        part = slice(start, start + TRIED_ROWS)
-        chunk, codes = rows[part].astype(np.float64), groups[part]
+    gains, n_rows = np.zeros((len(rows), len(columns))), len(rows)
+    for start in range(0, n_rows, TRIED_ROWS):
+        part = np.arange(start, min(start + TRIED_ROWS, n_rows))
+        chunk, codes = rows[part], groups[part]
         own = score(chunk, codes)
         for place, column in enumerate(columns):
-            changed, best = chunk.copy(), own
-            places, amounts = column.places[column.references], column.amounts[column.references]
-            for value in np.unique(np.linspace(0, len(places) - 1, MOST_TRIED).round().astype(int)):
-                changed[:, column.features] = 0.0
-                for feature, amount in zip(places[value], amounts[value], strict=True):
-                    changed[:, feature] += amount
+            best, n_values = own, len(column.places[column.references])
+            for value in np.unique(np.linspace(0, n_values - 1, MOST_TRIED).round().astype(int)):
+                changed = _with_value(chunk, columns, place, range(len(column.places))[column.references][value])
                 best = np.maximum(best, score(changed, codes))
             gains[part, place] = best - own
     return gains
+
+
+def _with_value(rows: Features, columns: Sequence[ColumnValues], place: int, value: int) -> Features:
+    """Return the rows with one of its values in the column at this place."""
+    column = columns[place]
+    features, amounts = column.places[value], column.amounts[value]
+    if not isinstance(rows, CodedRows):
+        changed = rows.astype(np.float64)
+        changed[:, column.features] = 0.0
+        for feature, amount in zip(features, amounts, strict=True):
+            changed[:, feature] += amount
+        return changed
+    own = rows.gathered()
+    codes, numbers = own.codes.copy(), own.numbers.copy()
+    codes[:, place] = features[0] - column.features.start
+    if column.kind in ("scale", "both"):
+        number = sum(one.kind in ("scale", "both") for one in columns[:place])
+        numbers[:, number] = amounts[1] if column.kind == "both" else amounts[0] * (codes[0, place] == 0)
+    return CodedRows(own.layout, codes, numbers)
 
 
 class Explainable:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fairveil._random import Key, uniforms_of_rows
 from fairveil._typing import Float32Array
 from fairveil._validation import check_budget
-from fairveil.data.coded import CodedRows, Features, dense
+from fairveil.data.coded import SCHEMA_ONLY, CodedRows, Detail, Features, dense
 from fairveil.data.encoding import Encoder, columns_of
 from fairveil.data.frames import PLAIN, as_pandas
 from fairveil.data.readers import Chunk, EncodedTable, columns_needed, encode_chunk, load_encoded
@@ -135,8 +135,8 @@ class InputSpec:
         A classifier fitted elsewhere; its probabilities then take the place of encoded rows.
     protects : {"record", "attribute"}
         What is secret: whole records, or the sensitive attribute alone.
-    resolution : int
-        Into how many finer bins each bin of a number column is divided.
+    detail : Detail
+        How finely numbers are divided, and whether pairs of columns have features.
     encoder : Encoder
         Turns rows into numbers by the schema.
     people : Population
@@ -152,7 +152,7 @@ class InputSpec:
     predicts: str = "label"
     prefitted: PrefittedClassifier | None = None
     protects: str = "record"
-    resolution: int = 1
+    detail: Detail = SCHEMA_ONLY
     encoder: Encoder = field(init=False, repr=False, compare=False)
     people: Population = field(init=False, repr=False, compare=False)
     task: Task = field(init=False, repr=False, compare=False)
@@ -214,7 +214,7 @@ class InputSpec:
             kind = "bins" if isinstance(column, Category) else column.encode
             n_levels += kind in ("bins", "both")
             n_scaled += kind in ("scale", "both")
-        encoder = Encoder(schema, self.resolution)
+        encoder = Encoder(schema, self.detail)
         attributes = tuple(Attribute(entry.column, entry.groups) for entry in self.sensitive)
         people = Population(attributes, target.classes, target.classes.index(target.positive))
         task = Task(
@@ -344,7 +344,7 @@ class InputSpec:
             names,
             delimiter=source.delimiter,
             encoding=source.encoding,
-            resolution=self.resolution,
+            detail=self.detail,
         )
 
     def check_reads_files(self) -> None:

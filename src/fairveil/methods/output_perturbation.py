@@ -84,6 +84,7 @@ OUTPUT_PERTURBATION = Method(
     estimator=PrivateClassifier,
     recipe=OutputPerturbation,
     bounds_gap=False,
+    default_model="linear",
     models=("linear",),
     color=8,
 )

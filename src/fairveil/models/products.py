@@ -45,7 +45,7 @@ MOST_CLASSES = 16
 def _arguments(X: CodedRows) -> tuple[Any, Any, Any, Any, Any]:
     """Return what the compiled functions read of coded rows."""
     layout = X.layout
-    return X.codes, X.index, layout.columns, X.numbers if len(layout.scaled) else None, layout.scaled_places
+    return X.codes, X.index, layout.facts, X.numbers if len(layout.scaled) else None, layout.scaled_places
 
 
 def squared_norms(X: Features, squares: Float64Array | None = None) -> Float32Array:

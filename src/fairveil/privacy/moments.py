@@ -65,22 +65,21 @@ class Moments:
         return cls(first.copy(), second, noise, noise)
 
 
-def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Float64Array:
-    """Return z = [x, 1] / norm in double precision, shape (n_rows, n_features + 1); `clips` makes every |x_j| <= 1."""
+def design_of(
+    X: NDArray[np.floating], norm: float, clips: bool = False, scales: Float64Array | None = None
+) -> Float64Array:
+    """Return z = [x, 1] / norm in double precision, shape (n_rows, n_features + 1); `clips` makes every |x_j| <= 1.
+
+    With scales it is [scales x, 1] / norm, x shortened where |z| > 1: the last entry still counts people.
+    """
     design = np.empty((len(X), X.shape[1] + 1))
     design[:, :-1] = np.clip(X, -1.0, 1.0) if clips else X
     design[:, -1] = 1.0
     design /= norm
-    return design
-
-
-def scaled_design_of(X: NDArray[np.floating], norm: float, scales: Float64Array) -> Float64Array:
-    """Return z = [scales x, 1] / norm, the features shortened where |z| > 1: the last entry still counts people."""
-    design = design_of(X, norm)
-    features = design[:, :-1]
-    features *= scales
-    squares, most = np.einsum("ij,ij->i", features, features), max(0.0, 1 - norm**-2)
-    features *= np.sqrt(most / np.maximum(squares, most + TINY))[:, None]
+    if scales is not None:
+        design[:, :-1] *= scales
+        squares, most = np.einsum("ij,ij->i", design[:, :-1], design[:, :-1]), max(0.0, 1 - norm**-2)
+        design[:, :-1] *= np.sqrt(most / np.maximum(squares, most + TINY))[:, None]
     return design
 
 

@@ -31,7 +31,7 @@ from fairveil.models.products import level_counts
 from fairveil.models.rescaled import Rescaled
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.models.rules import DecisionRule, TiltedArgmax
-from fairveil.privacy.moments import RowMoments, bounded_rows, design_of, pack, scaled_design_of, sum_rows
+from fairveil.privacy.moments import RowMoments, bounded_rows, design_of, pack, sum_rows
 from fairveil.privacy.output_perturbation import RidgeSoftmax, minimize_loss
 from fairveil.privacy.records import NOT_ONE_ANSWER, Query, Rows
 
@@ -569,8 +569,8 @@ class LogisticMoments:
     """The coefficients of the logistic loss expanded at 0, or around released `weights`, for z = [scales x, 1] / norm.
 
     At 0: u = slope (1 - 2y) and v = weight. Around weights, with p the probability of class 1: u = p - y and
-    v = 4 p (1 - p). `cells` and `tables` (n_groups, n_labels) hold where first and second moments are summed. With
-    `scales`, one for each feature, rows may be longer than the norm; their features are shortened, so that |z| = 1.
+    v = 4 p (1 - p). `cells` and `tables` (n_groups, n_labels) hold where first and second moments are summed. Features
+    of scaled rows are shortened where |z| would exceed 1.
     """
 
     norm: float
@@ -585,10 +585,7 @@ class LogisticMoments:
 
     def moments_of(self, rows: Rows) -> RowMoments:
         cells, tables = (table.take(rows.joint(2), mode="wrap") for table in (self.cells, self.tables))
-        if self.scales is None:
-            design = design_of(rows.X, self.norm, self.clips)
-        else:
-            design = scaled_design_of(rows.X, self.norm, self.scales)
+        design = design_of(rows.X, self.norm, self.clips, self.scales)
         if self.weights is None:
             slopes = self.slope * (1.0 - 2.0 * rows.y)
             return RowMoments(design, cells, tables, slopes, np.full(len(rows), self.weight))

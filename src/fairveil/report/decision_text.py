@@ -56,10 +56,11 @@ def no_reasons_sentence(name: str) -> str:
 
 
 def no_shapes_sentence(kind: str) -> str:
-    """Return why a model has no points by column; `kind` is "fitted", "mlp" or "joint"."""
+    """Return why a model has no points by column; `kind` is "fitted", "mlp", "pairs" or "joint"."""
     what = {
         "fitted": "The classifier was fitted elsewhere",
         "mlp": "The model is a neural network",
+        "pairs": "The model weighs pairs of columns (--model linear trains one that does not)",
         "joint": "The model predicts group and label together, and the rule weighs these probabilities",
     }[kind]
     return f"{what}: the score is not a sum of points by column, so there are no shapes to draw."

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairveil._typing import Float32Array, Float64Array
-from fairveil.data.coded import Levels
-from fairveil.data.encoding import check_resolution
+from fairveil.data.coded import SCHEMA_ONLY, Detail, Levels
 from fairveil.errors import InvalidParameterError
 from fairveil.models import Decoupled, LinearSoftmax, Model, Perceptron, TorchModel
 from fairveil.models.rescaled import Rescaled, Rescaling
@@ -39,9 +38,14 @@ RESOLUTION = 8
 FINE_WEIGHT = 0.5
 """Each bin is divided into so many finer ones, whose features have this weight beside the bin's own."""
 
+PAIR_BINS = 5
+PAIR_WEIGHT = 0.3
+"""Numbers are merged to so many bins in pairs of columns; a pair has this weight beside a column."""
+
 PEOPLE_PER_LEVEL, ENOUGH_PEOPLE = 25.0, 10_000
+PEOPLE_PER_PAIR_LEVEL = 8.0
 """Two resolutions take so many people for each level, 1 / epsilon times as many at a smaller epsilon, and so many in
-all. Set on public data sets: docs/defaults.md."""
+all; pairs of columns so many for each level, theirs included. Set on public data sets: docs/defaults.md."""
 
 
 RESIDUAL_SQUARE = 0.15
@@ -101,26 +105,36 @@ class FeatureDesign:
     resolution : int, optional
         Into how many finer bins each bin of a number column is divided, beside the bin itself. 1 is the schema's bins
         alone; None is 8 where public facts say that there are people enough, else 1.
+    pair_bins : int, optional
+        With features for every pair of columns, to how many bins numbers are merged in them. 0 is no pairs; None is 5
+        where public facts say that there are people enough, else 0.
     """
 
     frequency_power: float = 0.25
     resolution: int | None = None
+    pair_bins: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.frequency_power <= 1:
             raise InvalidParameterError(f"Expected 0 <= frequency_power <= 1, got {self.frequency_power!r}.")
-        if self.resolution is not None:
-            check_resolution(self.resolution)
+        Detail(1 if self.resolution is None else self.resolution, self.pair_bins or 0)
 
-    def resolution_for(self, task: Task) -> int:
-        """Return into how many bins each bin of a number column is divided, by public facts."""
-        if self.resolution is not None:
-            return self.resolution
-        if task.n_public is None or task.levels is None:
-            return 1
-        n_levels = task.levels.n_features + (RESOLUTION - 1) * task.levels.n_bins
-        is_enough = min(1.0, task.epsilon) * task.n_public >= PEOPLE_PER_LEVEL * n_levels
-        return RESOLUTION if is_enough and task.n_public >= ENOUGH_PEOPLE else 1
+    def detail_for(self, task: Task, is_open: bool = True) -> Detail:
+        """Return how finely rows should be encoded, by public facts; `task` is that of the schema's own bins.
+
+        Unless it `is_open`, only what was stated makes rows finer than the schema.
+        """
+        levels, n_public = task.levels, (task.n_public or 0) * is_open
+        if levels is None:
+            return SCHEMA_ONLY
+        signal, resolution, pair_bins = min(1.0, task.epsilon) * n_public, self.resolution, self.pair_bins
+        if resolution is None:
+            is_enough = signal >= PEOPLE_PER_LEVEL * levels.n_at(Detail(RESOLUTION)) and n_public >= ENOUGH_PEOPLE
+            resolution = RESOLUTION if is_enough else 1
+        if pair_bins is None:
+            is_enough = signal >= PEOPLE_PER_PAIR_LEVEL * levels.n_at(Detail(resolution, PAIR_BINS))
+            pair_bins = PAIR_BINS if is_enough and n_public >= ENOUGH_PEOPLE else 0
+        return Detail(resolution, pair_bins)
 
     def stages(self, precision: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return the count of levels beside stages of this precision on the subset "train", if it is needed."""
@@ -146,15 +160,16 @@ class FeatureDesign:
 
     def rescaling_for(self, task: Task, veils: Mapping[str, Veil]) -> Rescaling | None:
         """Return how features are seen, from the count of levels if it is planned; None is as they are."""
-        if task.levels is None:
+        levels = task.levels
+        if levels is None:
             return None
         if "levels" in veils:
-            counts = veils["levels"].draw().release_levels(task.levels.n_columns)
-        elif task.levels.n_parents:
-            counts = np.ones(task.levels.n_features)
+            counts = veils["levels"].draw().release_levels(levels.n_places) / veils["levels"].stage.largest_rate
+        elif levels.n_parents or levels.first_pair < levels.n_features:
+            counts = np.ones(levels.n_features)
         else:
             return None
-        return rescaling(task.levels, counts[: task.levels.n_features], self.frequency_power)
+        return rescaling(levels, counts[: levels.n_features], self.frequency_power)
 
     def _counts(self, task: Task) -> bool:
         return self.frequency_power > 0 and task.levels is not None
@@ -165,11 +180,11 @@ def settled_params(model: Model, params: Float32Array, drift: Drift) -> Float32A
 
     How far a fine weight lies from the mean of its coarse bin is multiplied by 1 - noise / square, at least 0: the
     square of that distance, averaged over classes, and what noise alone would make of it (`Drift`). Networks keep
-    their weights.
+    their weights, and so do pairs of columns: what they know is spread over many weak levels.
     """
     if isinstance(model, Decoupled):
         return np.concatenate([settled_params(model.base, own, drift) for own in params.reshape(model.n_groups, -1)])
-    if not (isinstance(model, Rescaled) and isinstance(model.base, LinearSoftmax) and len(model.rescaling.parents)):
+    if not (isinstance(model, Rescaled) and isinstance(model.base, LinearSoftmax) and len(model.rescaling.children)):
         return params
     own, children, parents = model.rescaling, model.rescaling.children, model.rescaling.parents
     weights = params[: model.width * own.n_seen].reshape(model.width, own.n_seen).astype(np.float64)
@@ -188,21 +203,28 @@ def plain_params(model: Model, params: Float32Array) -> Float32Array:
     return model.plain(params) if isinstance(model, (Rescaled, Decoupled)) else params
 
 
-def rescaling(levels: Levels, counts: Float64Array, power: float, fine_weight: float = FINE_WEIGHT) -> Rescaling:
+def rescaling(levels: Levels, counts: Float64Array, power: float) -> Rescaling:
     """Return the scales that follow from the noisy counts of all levels.
 
-    Levels of columns that every row has one of are scaled, and then all of them by one number, so that the mean squared
-    norm of these columns is 1.
+    Levels of columns that every row has one of are scaled by their frequency, fine bins and pairs besides by their
+    weight; then all of them by one number, so that the mean squared norm is that of rows without fine bins and pairs.
     """
     counts = np.maximum(counts, 0.0)
-    whole = np.array(levels.whole, dtype=np.int64)
+    whole, pairs = np.array(levels.whole, dtype=np.int64), np.arange(levels.first_pair, levels.n_features)
     children, parents = np.array(levels.children, dtype=np.int64), np.array(levels.parents, dtype=np.int64)
+    n_people = max(counts[whole].sum(), 1.0)  # times the number of columns
     coarse = np.bincount(parents, counts[children], levels.n_parents) if len(parents) else np.zeros(0)
-    scales = np.ones(levels.n_features)
-    scales[whole] = np.maximum(counts[whole], SMALLEST_COUNT) ** -power
-    scales[children] *= fine_weight
+    scales, of_frequency = np.ones(levels.n_features), np.maximum(counts, SMALLEST_COUNT) ** -power
     parent_scales = np.maximum(coarse, SMALLEST_COUNT) ** -power
-    squares = Rescaling(scales, children, parents, parent_scales, counts).squares
-    unit = math.sqrt(max(counts[whole].sum(), 1.0) / max(counts[whole] @ squares[whole], 1e-12))
-    scales[whole] *= unit
+    scales[whole] = of_frequency[whole]
+    scales[children] = 0.0
+    per_column = (counts[whole] @ scales[whole] ** 2 + coarse @ parent_scales**2) / n_people
+    scales[children] = FINE_WEIGHT * of_frequency[children]
+    if len(pairs):
+        of_pairs = counts[pairs] @ of_frequency[pairs] ** 2 / max(counts[pairs].sum(), 1.0)
+        scales[pairs] = PAIR_WEIGHT * math.sqrt(per_column / max(of_pairs, 1e-12)) * of_frequency[pairs]
+    found = Rescaling(scales, children, parents, parent_scales, counts)
+    scaled = np.concatenate([whole, pairs])
+    unit = math.sqrt(n_people / max(counts[scaled] @ found.squares[scaled], 1e-12))
+    scales[scaled] *= unit
     return Rescaling(scales, children, parents, parent_scales * unit, counts)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
 from fairveil._validation import check_budget, check_choice, check_number
-from fairveil.data.coded import Levels
+from fairveil.data.coded import SCHEMA_ONLY, Detail, Levels
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
 from fairveil.fairness.rates import Population
 from fairveil.models.base import Model
@@ -132,17 +132,17 @@ class Recipe(Protocol):
 
 
 @runtime_checkable
-class FinerRecipe(Protocol):
-    """A recipe that may divide the bins of number columns into finer ones."""
+class DetailedRecipe(Protocol):
+    """A recipe that may need rows encoded more finely than the schema says."""
 
-    def resolution_for(self, task: Task) -> int:
-        """Return into how many bins each bin is divided, by public facts; 1 leaves the schema's own."""
+    def detail_for(self, task: Task) -> Detail:
+        """Return how finely rows should be encoded, by public facts; `task` is that of the schema's own bins."""
 
 
-def resolution_for(recipes: Iterable[Recipe], task: Task) -> int:
-    """Return into how many bins these recipes divide each bin, 1 if they do not agree."""
-    wanted = {one.resolution_for(task) if isinstance(one, FinerRecipe) else 1 for one in recipes}
-    return wanted.pop() if len(wanted) == 1 else 1
+def detail_for(recipes: Iterable[Recipe], task: Task) -> Detail:
+    """Return how finely these recipes need rows encoded; the schema's own bins if they do not agree."""
+    wanted = {one.detail_for(task) if isinstance(one, DetailedRecipe) else SCHEMA_ONLY for one in recipes}
+    return wanted.pop() if len(wanted) == 1 else SCHEMA_ONLY
 
 
 @runtime_checkable

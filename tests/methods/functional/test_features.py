@@ -17,7 +17,7 @@ from fairveil.methods.functional.quadratic import NEWTON_SENSITIVITY, START_SENS
 from fairveil.methods.functional.recipe import Functional
 from fairveil.models import LinearSoftmax
 from fairveil.privacy.ledger import Ledger
-from fairveil.privacy.moments import scaled_design_of
+from fairveil.privacy.moments import design_of
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.queries import LogisticMoments
 from fairveil.privacy.records import MemoryRecords
@@ -29,7 +29,7 @@ PEOPLE = Population((Attribute("sex", ("f", "m")),), ("no", "yes"))
 N_LEVELS = (4, 3, 2)
 D = sum(N_LEVELS)
 NORM = math.sqrt(1 + len(N_LEVELS))
-LEVELS = Levels(D, len(N_LEVELS), tuple(range(D)))
+LEVELS = Levels(D, len(N_LEVELS), tuple(range(D)), (), (), D, (), N_LEVELS)
 PLAIN = FeatureDesign(frequency_power=0)
 
 
@@ -106,7 +106,7 @@ def test_moments_of_scaled_rows_equal_a_loop_over_records(weights, bound, rng):
 
 def test_rows_are_no_longer_than_the_norm_and_each_still_counts_once(rng):
     X = np.concatenate([make_records(rng, n=200).X, np.zeros((1, D)), np.full((1, D), 1e6)])
-    design = scaled_design_of(X, NORM, SCALES)
+    design = design_of(X, NORM, scales=SCALES)
     lengths = np.linalg.norm(design, axis=1)
     assert lengths.max() <= 1 + 1e-12
     assert np.allclose(design[:, -1], 1 / NORM)
@@ -164,7 +164,13 @@ def test_counted_decisions_are_those_of_the_released_model(rng):
     y = np.where(rng.random(20_000) < 0.5, numbers[:, 0] > 0, coded.y).astype(np.int16)
     records = MemoryRecords(np.concatenate([coded.X, numbers], axis=1), y, coded.groups)
     task = Task(
-        D + 2, PEOPLE, math.hypot(NORM, math.sqrt(2)), 20_000, 1000.0, 1e-5, levels=replace(LEVELS, n_features=D + 2)
+        D + 2,
+        PEOPLE,
+        math.hypot(NORM, math.sqrt(2)),
+        20_000,
+        1000.0,
+        1e-5,
+        levels=replace(LEVELS, n_features=D + 2, first_pair=D + 2),
     )
     fit = train(Functional(DemographicParity(0.05), headroom=0.0), records, task)
     logits = LinearSoftmax(D + 2, 2).logits(fit.params, records.X)
@@ -200,7 +206,8 @@ def test_nothing_is_counted_that_nobody_uses(recipe, levels, seeded, rng):
     assert np.isfinite(train(recipe, make_records(rng), task).params).all()
 
 
-def test_finer_bins_are_refused():
-    with pytest.raises(InvalidParameterError, match="one resolution"):
-        Functional(features=FeatureDesign(resolution=8))
+@pytest.mark.parametrize("finer", [{"resolution": 8}, {"pair_bins": 5}])
+def test_finer_features_are_refused(finer):
+    with pytest.raises(InvalidParameterError, match="one resolution and no pairs"):
+        Functional(features=FeatureDesign(**finer))
     assert Functional(features=FeatureDesign(resolution=1)).features.resolution == 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fairveil.data.coded import SCHEMA_ONLY, Detail
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Cap, Constraint, DemographicParity, Parity, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
@@ -26,7 +27,7 @@ from fairveil.models.base import Model, PrefittedProbabilities
 from fairveil.privacy.ledger import LedgerOrPath
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.veil import Veil
-from fairveil.training.recipe import FinerRecipe, Fit, Progress, Recipe, Task, no_progress
+from fairveil.training.recipe import DetailedRecipe, Fit, Progress, Recipe, Task, no_progress
 from fairveil.training.run import Trained, make_plan
 
 CLASS_JITTER = 0.02
@@ -115,9 +116,9 @@ class Postprocessed:
         """Return the model whose scores are used."""
         return self.base.model_for(task)
 
-    def resolution_for(self, task: Task) -> int:
-        """Return what the base says, 1 if it divides no bins."""
-        return self.base.resolution_for(task) if isinstance(self.base, FinerRecipe) else 1
+    def detail_for(self, task: Task) -> Detail:
+        """Return what the base needs."""
+        return self.base.detail_for(task) if isinstance(self.base, DetailedRecipe) else SCHEMA_ONLY
 
     def check(self, task: Task) -> None:
         """Refuse what base and solver cannot do, and rates whose denominator depends on the decisions."""

@@ -201,5 +201,6 @@ FAIRDP = Method(
     knob="norm_bound",
     knob_help="the largest norm of the last layer; small values select few people [default: 10, mlp 1.5]",
     default_model="mlp",
+    models=("linear", "mlp"),
     color=4,
 )

@@ -168,7 +168,7 @@ class Groupwise:
         """The bound M that is kept."""
         if self.norm_bound is not None:
             return self.norm_bound
-        return NORM_BOUNDS["linear" if self.descent.model == "linear" else "mlp"]
+        return NORM_BOUNDS["linear" if self.descent.model in {"auto", "linear"} else "mlp"]
 
     def model_for(self, task: Task) -> LayeredModel:
         """Return the model that is trained."""

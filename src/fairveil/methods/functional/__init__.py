@@ -189,6 +189,7 @@ FUNCTIONAL = Method(
     help="one release of moments, all tolerances from it",
     estimator=FunctionalClassifier,
     recipe=Functional,
+    default_model="linear",
     models=("linear",),
     derives_frontier=True,
     color=3,

@@ -141,7 +141,7 @@ class Functional:
         Tolerances whose models are measured on the hold-out as well, in one release, where one is kept. T of them are
         counted at sqrt(T) times the noise, and take four fifths of the hold-out's budget.
     features : FeatureDesign
-        How encoded rows become features: scaled by frequency, at one resolution. law="laplace" does not scale them.
+        How encoded rows become features: scaled by frequency, but not under law="laplace". No finer bins, no pairs.
     """
 
     constraint: Constraint | Sequence[Constraint] = ()
@@ -164,10 +164,10 @@ class Functional:
         if self.headroom is not None and not 0 <= self.headroom < math.inf:
             raise InvalidParameterError(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
         object.__setattr__(self, "announced", _tolerances(self.announced))
-        if (self.features.resolution or 1) > 1:
+        if (self.features.resolution or 1) > 1 or self.features.pair_bins:
             raise InvalidParameterError(
-                f"Expected features at one resolution for the functional mechanism, got {self.features.resolution}; "
-                "its second moments grow with the square of their number. Leave resolution out."
+                "Expected features of one resolution and no pairs for the functional mechanism, got more: its second "
+                "moments grow with the square of their number. Leave resolution and pair_bins out."
             )
         if self.law == "laplace" and self.rounds > 1:
             raise InvalidParameterError(

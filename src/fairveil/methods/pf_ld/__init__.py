@@ -111,6 +111,7 @@ PF_LD = Method(
     knob_help="the largest multiplier of a gap; small values favor accuracy, large ones fairness [default: 5]",
     protects="attribute",
     default_model="mlp",
+    models=("linear", "mlp"),
     color=5,
     suits=_protects_attribute,
     check=_check,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_number
+from fairveil.data.coded import Detail
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck, quantile
@@ -435,9 +436,9 @@ class RateConstrained:
         train = Stage("train", releases, share, {-1: rate}, n_steps)
         return (*self.descent.features.stages(train.precision, share, task), train, *last)
 
-    def resolution_for(self, task: Task) -> int:
-        """Return into how many bins each bin of a number column is divided, by public facts."""
-        return self.descent.resolution_for(task)
+    def detail_for(self, task: Task) -> Detail:
+        """Return how finely rows should be encoded, by public facts."""
+        return self.descent.detail_for(task)
 
     def train(
         self,
