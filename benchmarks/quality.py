@@ -95,8 +95,8 @@ OWN_MODELS = {"fairdp": fairveil.Groupwise().descent.model, "pfld": fairveil.Lag
 METHODS = sorted([*UNBOUNDED, *RULES, *NEWER, "raco"])
 SOLVERS = {"auto": None, "histogram": ScoreHistogram(), "steps": DualSteps(), "descent": NoisyDescent()}
 SWEPT = ("tolerance", "clip_norm", "norm_bound", "rounds", "lambda_max", "slack")
-COMPARED = ("dpsgd", "dpsgdf", "raco", *RULES)
-"""Methods whose model `--before` replaces."""
+COMPARED = ("dpsgd", "dpsgdf", "functional", "raco", *RULES)
+"""Methods whose model, or features, `--before` replaces."""
 
 FRONTIER_TOLERANCE = 0.05
 """What the one fit behind a frontier is asked for, where nothing else is said."""
@@ -185,6 +185,8 @@ class Setting:
 
     def functional(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
         how = fairveil.Functional(weighting=self.weighting, rounds=self.rounds)
+        if self.is_before:
+            how = replace(how, features=plain_descent().features)
         asked = None if self.tolerance is None else self.asked
         return fairveil.FunctionalClassifier(asked, self.epsilon, self.delta, how, schema, sensitive, ledger=Ledger())
 
