@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairveil.data.coded import SCHEMA_ONLY, CodedRows, Detail
+from fairveil.data.coded import CodedRows, Detail
 from fairveil.data.datasets import dataset_schema
 from fairveil.data.encoding import Encoder
 from fairveil.data.schema import MAX_LEVELS, Category, Number, Schema, Target

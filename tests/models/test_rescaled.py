@@ -42,11 +42,6 @@ MODELS = {
     "mlp-tanh": lambda d: Perceptron(d, (6,), 3, "tanh"),
     "mlp-no-hidden": lambda d: Perceptron(d, (), 3),
 }
-SHAPES = {
-    "coded": lambda rng, detail: coded_rows(rng, detail),
-    "dense": lambda rng, detail: coded_rows(rng, detail).dense(),
-    "anything": lambda rng, detail: rng.normal(size=(N, Encoder(SCHEMA, detail).n_features)).astype(np.float32),
-}
 EXTREMES = [math.nan, math.inf, -math.inf, 1e30, -3e38, 1e-38, 0.0]
 
 
@@ -73,6 +68,13 @@ def table(rng, n=N):
 def coded_rows(rng, detail, n=N) -> CodedRows:
     rows = Encoder(SCHEMA, detail).features(table(rng, n))
     return rows[rng.integers(0, n, n)]  # some twice, in another order than the table's
+
+
+SHAPES = {
+    "coded": coded_rows,
+    "dense": lambda rng, detail: coded_rows(rng, detail).dense(),
+    "anything": lambda rng, detail: rng.normal(size=(N, Encoder(SCHEMA, detail).n_features)).astype(np.float32),
+}
 
 
 def rescaling_for(rng, detail) -> Rescaling:
