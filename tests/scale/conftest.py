@@ -16,6 +16,7 @@ from fairveil.privacy.queries import (
     Decision,
     GradientSum,
     GroupGradientSum,
+    LevelCounts,
     LogisticMoments,
     MomentSum,
     SoftDecision,
@@ -56,6 +57,7 @@ def queries(rng):
         "by group": (GroupGradientSum(MODEL, params, CrossEntropy(), 2), 0.7, 2),
         "network": (GradientSum(NETWORK, deep, CrossEntropy()), 0.7, 2),
         "moments": (MomentSum(moments), 1.0, 2),
+        "levels": (LevelCounts(), len(LEVELS) ** 0.5, 2),
     }
 
 

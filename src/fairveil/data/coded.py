@@ -48,10 +48,12 @@ class Detail:
     pair_bins: int = 0
 
     def __post_init__(self) -> None:
-        if check_number("resolution", self.resolution, whole=True) > MOST_BINS:
-            raise InvalidParameterError(f"Expected a resolution of at most {MOST_BINS}, got {self.resolution}.")
-        if check_number("pair_bins", self.pair_bins, whole=True, at_least=0) > MOST_BINS:
-            raise InvalidParameterError(f"Expected pair_bins of at most {MOST_BINS}, got {self.pair_bins}.")
+        resolution = check_number("resolution", self.resolution, whole=True)
+        pair_bins = check_number("pair_bins", self.pair_bins, whole=True, at_least=0)
+        for name, value in {"resolution": resolution, "pair_bins": pair_bins}.items():
+            if value > MOST_BINS:
+                raise InvalidParameterError(f"Expected {name} to be at most {MOST_BINS}, got {value}.")
+            object.__setattr__(self, name, value)
 
 
 SCHEMA_ONLY = Detail()

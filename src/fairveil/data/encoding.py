@@ -28,6 +28,7 @@ from fairveil.data.schema import (
     Sensitive,
     Target,
     Where,
+    check_features,
 )
 from fairveil.data.schema_errors import close_match
 from fairveil.data.slots import Slot, levels_of, pairs_of, slot_of
@@ -121,6 +122,7 @@ class Encoder:
             if slot.scaled not in (None, slot.first):
                 features.append(f"{name} scaled")
             slots.append(slot)
+            check_features(len(features))
         first_pair = len(features)
         pairs, names = pairs_of(slots, first_pair, self.detail.pair_bins)
         features += names

@@ -341,7 +341,7 @@ class Schema(Facts):
         columns = facts.get("columns") if isinstance(facts, dict) else None
         tables = columns.values() if isinstance(columns, dict) else ()
         bins = [table.get("bins") if isinstance(table, dict) else None for table in tables]
-        _check_features(sum(number for number in bins if isinstance(number, int) and 0 < number < MAX_LEVELS))
+        check_features(sum(number for number in bins if isinstance(number, int) and 0 < number < MAX_LEVELS))
         return facts
 
     @model_validator(mode="after")
@@ -353,7 +353,7 @@ class Schema(Facts):
             else:
                 n_bins = (len(column.edges) + 1) * (column.encode != "scale")
                 n_features += n_bins + (column.encode != "bins") + 1
-        _check_features(n_features)
+        check_features(n_features)
         if not self.columns:
             raise BadStructureError("Expected at least one feature, got none; write one table [columns.NAME] for each.")
         if self.target.column in self.columns:
@@ -535,7 +535,8 @@ def _check_coding(facts: Target | Sensitive, names: Names, word: str) -> None:
         _check_distinct("values", [text for texts in facts.values.values() for text in texts])
 
 
-def _check_features(number: int) -> None:
+def check_features(number: int) -> None:
+    """Refuse more encoded features than rows may have."""
     if number > MAX_FEATURES:
         raise BadStructureError(
             f"Expected at most {MAX_FEATURES:,} encoded features in all, got {number:,}; declare fewer bins, cuts, "

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from fairveil.data.coded import Layout, Levels, Pairs
-from fairveil.data.schema import MAX_LEVELS, MISSING, Category, Number
+from fairveil.data.schema import MAX_LEVELS, MISSING, Category, Number, check_features
 from fairveil.data.values import canonical_text
 
 
@@ -91,10 +91,12 @@ def pairs_of(slots: Sequence[Slot], first: int, n_bins: int) -> tuple[Pairs | No
             n_kept = min(n_coarse, n_bins)
             own = [bin_ * n_kept // n_coarse for bin_ in _coarse_bins(slot)]
             starts = [own.index(kept) for kept in range(n_kept)]
-            names = [slot.levels[start].split(",")[0] + ", ...)" for start in starts] + [slot.levels[-1]]
+            names = [slot.levels[start].rsplit(",", 1)[0] + ", ...)" for start in starts] + [slot.levels[-1]]
             own.append(n_kept)
         merged[slot.first : slot.first + len(own)] = own
         named[place] = names
+    sizes = [len(names) for names in named.values()]
+    check_features(first + (sum(sizes) ** 2 - sum(size * size for size in sizes)) // 2)
     table: list[tuple[int, ...]] = []
     all_names: list[str] = []
     for left, right in combinations(whole, 2):

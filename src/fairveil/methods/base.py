@@ -411,7 +411,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         return tuned_plan(tuning, inputs.task, self.holdout)
 
     def planned_inputs(self, arrays: Any = None, tuning: Tuning | None = None) -> InputSpec:
-        """Return the public side of the table, as finely encoded as training needs; `arrays` and `tuning` as in a fit."""
+        """Return the public side of the table, as finely encoded as training needs (`arrays` and `tuning` of a fit)."""
         inputs = self._input_spec(arrays)
         recipes = (self._recipe(inputs),) if tuning is None else tuning.candidates
         return replace(inputs, detail=detail_for(recipes, inputs.task))
@@ -421,10 +421,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         return self._recipe(self.planned_inputs())
 
     def planned_engine(self, path: str | Path, engine: str = AUTO_ENGINE, cache: Path | None = None) -> EngineChoice:
-        """Return where a fit would keep the rows of the file at `path`, and why; no row is read.
-
-        `engine` and `cache` are as in `fit_file`.
-        """
+        """Return where a fit would keep the rows of the file at `path`, and why, as `fit_file`; no row is read."""
         inputs = self.planned_inputs()
         return choose_engine(inputs, FileSource(path, engine=engine, cache=cache), self.planned(None, inputs))
 

@@ -505,11 +505,11 @@ class Predictor:
         names = [*self.inputs.schema.columns, *(entry.column for entry in self.inputs.sensitive)]
         row = pd.DataFrame({name: pd.Series([None], dtype=object) for name in names})
         try:
-            groups, _, logits = self._groups_rows_logits(row, None)
+            groups, rows, logits = self._groups_rows_logits(row, None)
             shares = self.rule.distribution(logits, groups)
             (decision,) = self.rule.decide(logits, groups, np.zeros((2, 1))).tolist()
             is_sound = shares.shape == (1, self.inputs.people.n_classes) and 0 <= decision < shares.size
-            is_sound = is_sound and bool(np.isfinite(shares).all())
+            is_sound = is_sound and bool(np.isfinite(shares).all()) and rows.shape[1] == self.model.n_features
         except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError):
             is_sound = False
         if not is_sound:

@@ -19,6 +19,7 @@ from scipy import sparse
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.data.coded import CodedRows, Features
+from fairveil.errors import InvalidParameterError
 from fairveil.models.base import Known, ignore_float_warnings
 
 HAS_KERNELS = find_spec("fairveil._kernels") is not None and not os.environ.get("FAIRVEIL_NO_KERNELS")
@@ -49,9 +50,11 @@ def _arguments(X: CodedRows) -> tuple[Any, Any, Any, Any, Any]:
 
 
 def squared_norms(X: Features, squares: Float64Array | None = None) -> Float32Array:
-    """Return the squared Euclidean norm of each row, shape (n_rows,); feature j counts `squares[j]` times."""
+    """Return the squared norm of each row, shape (n_rows,); of coded rows, feature j may count `squares[j]` times."""
     if not isinstance(X, CodedRows):
-        return np.einsum("ij,ij->i", X, X if squares is None else X * squares.astype(X.dtype))
+        if squares is not None:
+            raise InvalidParameterError("Expected the norms of dense rows, got how often their features count.")
+        return np.einsum("ij,ij->i", X, X)
     if squares is None:
         return X.squared_norms()
     own = np.square(X.gathered().numbers, dtype=np.float64) @ squares[X.layout.scaled_places]

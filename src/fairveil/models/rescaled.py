@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array, Float64Array
-from fairveil.data.coded import Features
-from fairveil.models.base import NONE, Bound, Known
+from fairveil.data.coded import CodedRows, Features
+from fairveil.models.base import NONE, Bound, Known, ignore_float_warnings
 from fairveil.models.linear import LinearSoftmax
 from fairveil.models.mlp import Perceptron
 
@@ -40,7 +40,7 @@ class Rescaling:
     Attributes
     ----------
     squares : array of shape (n_features,)
-        How often each feature counts in the squared norm of a row.
+        How often each feature counts in the squared norm of a coded row, which has one child of a parent at most.
     """
 
     scales: Float64Array
@@ -56,7 +56,7 @@ class Rescaling:
 
     @cached_property
     def squares(self) -> Float64Array:
-        """Return how often each feature counts in the squared norm of a row."""
+        """Return how often each feature counts in the squared norm of a row that has one child of a parent at most."""
         squares = self.scales**2
         squares[self.children] += self.parent_scales[self.parents] ** 2
         return squares
@@ -70,6 +70,7 @@ class Rescaling:
         """The first child of each parent, among the children."""
         return np.searchsorted(self.parents, np.arange(len(self.parent_scales)))
 
+    @ignore_float_warnings
     def fold(self, seen: Float32Array) -> Float32Array:
         """Return weights by feature from weights by what is seen, along the last axis."""
         scales, parent_scales = self._single
@@ -80,8 +81,12 @@ class Rescaling:
             weights[..., self.children] += coarse.take(self.parents, axis=-1)
         return weights
 
-    def unfold(self, gradient: Float64Array) -> Float64Array:
-        """Return the gradient by what is seen from that by weights by feature, along the last axis."""
+    @ignore_float_warnings
+    def unfold(self, gradient: NDArray[np.floating]) -> Float64Array:
+        """Return the gradient by what is seen from that by weights by feature, along the last axis.
+
+        Of a row it returns the row as it is seen.
+        """
         n_features = len(self.scales)
         seen = np.empty((*gradient.shape[:-1], self.n_seen))
         np.multiply(gradient, self.scales, out=seen[..., :n_features])
@@ -122,7 +127,7 @@ class Rescaled:
         n_seen = self.rescaling.n_seen
         width = self.width
         weights, rest = params[: n_seen * width], params[n_seen * width :]
-        if isinstance(self.base, Perceptron):  # the first layer is (features, units)
+        if self._is_transposed:
             folded = self.rescaling.fold(weights.reshape(n_seen, width).T).T
         else:
             folded = self.rescaling.fold(weights.reshape(width, n_seen))
@@ -145,8 +150,7 @@ class Rescaled:
     ) -> Float64Array:
         """Return the sum over records of gradients by the parameters, each clipped to `bound`."""
         weights = self.plain(params) if isinstance(self.base, Perceptron) else params  # which a linear model needs not
-        own = Known(known.activations, squares=self.rescaling.squares)
-        return self._unfolded(self.base.clipped_gradient(weights, X, dlogits, bound, own))
+        return self._unfolded(self.base.clipped_gradient(weights, X, dlogits, bound, self._known(X, known)))
 
     def clipped_loss_gradient(
         self, params: Float32Array, X: Features, y: NDArray[np.int16], bound: Bound
@@ -162,7 +166,7 @@ class Rescaled:
     ) -> Float32Array:
         """Return each record's gradient norm (n_rows,); infinity where it is not a finite float32."""
         weights = self.plain(params) if isinstance(self.base, Perceptron) else params
-        return self.base.gradient_norms(weights, X, dlogits, Known(known.activations, squares=self.rescaling.squares))
+        return self.base.gradient_norms(weights, X, dlogits, self._known(X, known))
 
     @property
     def width(self) -> int:
@@ -171,10 +175,23 @@ class Rescaled:
             return self.base.hidden[0]
         return self.base.n_classes
 
+    @property
+    def _is_transposed(self) -> bool:
+        """Whether the first layer is (features, units), not (classes, features)."""
+        return isinstance(self.base, Perceptron) and bool(self.base.hidden)
+
+    @ignore_float_warnings
+    def _known(self, X: Features, known: Known) -> Known:
+        """Return what is known of a batch, with the norms of rows as they are seen in place of their own."""
+        if isinstance(X, CodedRows):
+            return Known(known.activations, squares=self.rescaling.squares)
+        seen = self.rescaling.unfold(X)  # a dense row may have several children of a parent
+        return Known(known.activations, np.sqrt(np.einsum("ij,ij->i", seen, seen)).astype(np.float32))
+
     def _unfolded(self, gradient: Float64Array) -> Float64Array:
         n_features, width = self.n_features, self.width
         weights, rest = gradient[: n_features * width], gradient[n_features * width :]
-        if isinstance(self.base, Perceptron):
+        if self._is_transposed:
             seen = self.rescaling.unfold(weights.reshape(n_features, width).T).T
         else:
             seen = self.rescaling.unfold(weights.reshape(width, n_features))

@@ -172,17 +172,17 @@ def _first_slots(n_values: int, n_slots: int) -> NDArray[np.int64]:
 
 @row_function
 class LevelCounts(Query):
-    """How many rows have each level: a row adds 1 to one level of each column, so the bound is at least their root."""
+    """How many rows have each level: a row adds 1 for each column and each pair, whose number is the bound squared."""
 
     def total(self, rows: Rows, bound: float, norm: int) -> NDArray[Any]:
         """Return the counts of a block of rows, shape (n_features,); rows that are not coded are clipped."""
         X = rows.inputs
         if isinstance(X, CodedRows):
-            if norm != 2 or X.layout.columns.shape[1] > bound**2 * PROBABILITY_SLACK:
-                raise UnplannedReleaseError("Expected no more columns of codes than the bound allows, got more.")
+            if norm != 2 or X.layout.n_places > bound**2 * PROBABILITY_SLACK:
+                raise UnplannedReleaseError("Expected no more columns and pairs than the bound allows, got more.")
             return level_counts(X)
-        factors = np.where(np.isfinite(rows.norms), bound / np.maximum(rows.norms, bound), 0.0)
-        return factors @ np.where(np.isfinite(X), X, 0.0)
+        norms, finite = rows.norms.astype(np.float64), np.where(np.isfinite(X), X, 0.0)
+        return np.where(np.isfinite(norms), bound / np.maximum(norms, bound), 0.0) @ finite.astype(np.float64)
 
 
 @row_function

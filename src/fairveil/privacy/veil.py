@@ -209,9 +209,9 @@ class Batch:
         """Return noisy counts: a record adds 1 to one count at most."""
         return self._release(query, 1.0, name, is_whole=True, is_by_group=True, rounding=1.0)
 
-    def release_levels(self, n_columns: int, name: str = "levels") -> NDArray[np.float64]:
-        """Return noisy counts of levels, shape (n_features,): a record adds 1 to one level of each column at most."""
-        return self._release(LevelCounts(), math.sqrt(n_columns), name, norm=2)
+    def release_levels(self, n_places: int, name: str = "levels") -> NDArray[np.float64]:
+        """Return noisy counts of levels, shape (n_features,): a record adds 1 to so many of them at most."""
+        return self._release(LevelCounts(), math.sqrt(n_places), name, norm=2)
 
     def release_sums(self, query: Sum, bound: float, name: str = "histogram") -> NDArray[np.float64]:
         """Return noisy sums of vectors, shape (n_cells, n_values): a record adds its vector to one cell at most.

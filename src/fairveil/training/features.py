@@ -17,6 +17,7 @@ import numpy as np
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.data.coded import SCHEMA_ONLY, Detail, Levels
+from fairveil.data.schema import MAX_FEATURES
 from fairveil.errors import InvalidParameterError
 from fairveil.models import Decoupled, LinearSoftmax, Model, Perceptron, TorchModel
 from fairveil.models.rescaled import Rescaled, Rescaling
@@ -129,11 +130,13 @@ class FeatureDesign:
             return SCHEMA_ONLY
         signal, resolution, pair_bins = min(1.0, task.epsilon) * n_public, self.resolution, self.pair_bins
         if resolution is None:
-            is_enough = signal >= PEOPLE_PER_LEVEL * levels.n_at(Detail(RESOLUTION)) and n_public >= ENOUGH_PEOPLE
-            resolution = RESOLUTION if is_enough else 1
+            n_levels = levels.n_at(Detail(RESOLUTION))
+            is_enough = signal >= PEOPLE_PER_LEVEL * n_levels and n_public >= ENOUGH_PEOPLE
+            resolution = RESOLUTION if is_enough and n_levels <= MAX_FEATURES else 1
         if pair_bins is None:
-            is_enough = signal >= PEOPLE_PER_PAIR_LEVEL * levels.n_at(Detail(resolution, PAIR_BINS))
-            pair_bins = PAIR_BINS if is_enough and n_public >= ENOUGH_PEOPLE else 0
+            n_levels = levels.n_at(Detail(resolution, PAIR_BINS))
+            is_enough = signal >= PEOPLE_PER_PAIR_LEVEL * n_levels and n_public >= ENOUGH_PEOPLE
+            pair_bins = PAIR_BINS if is_enough and n_levels <= MAX_FEATURES else 0
         return Detail(resolution, pair_bins)
 
     def stages(self, precision: float, share: float, task: Task) -> tuple[Stage, ...]:
