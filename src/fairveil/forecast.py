@@ -119,7 +119,7 @@ def holdout_share(tolerance: float, n_rows: float, n_groups: int, epsilon: float
 
 
 POOR_SIGNAL, FAIR_SIGNAL = 50.0, 100.0
-"""Below the first signal, private models kept 40 % at most of what a fair model gains over the best constant, and were
+"""Below the first signal, private rules kept less than half of what a fair model gains over the best constant, and were
 often worse than the constant; up to the second, one third to three quarters. Measured: docs/defaults.md."""
 
 
