@@ -156,7 +156,9 @@ class Postprocessed:
         if task.n_public is None or not task.is_private:
             return TYPICAL_SHARE
         signal = task.epsilon * task.n_public / math.sqrt(self.model_for(task.coarse).n_params)
-        return min(LARGEST_SHARE, max(self.solver.smallest_budget_share, LARGEST_SHARE * signal / ENOUGH_SIGNAL))
+        few = (self.solver.people_per_group * len(task.people.codes) / (task.epsilon * task.n_public)) ** 2
+        least = self.solver.smallest_budget_share
+        return min(LARGEST_SHARE, max(least, few, LARGEST_SHARE * signal / ENOUGH_SIGNAL))
 
     def train(
         self,
