@@ -20,7 +20,7 @@ from fairveil.cli import main
 from fairveil.data.datasets import dataset_schema, load_dataset
 from fairveil.data.schema import Schema
 
-N_ROWS = 2000
+N_ROWS = 4000
 WAYS = {
     "aware": ("--aware", "--tolerance", "0.2"),
     "unaware": ("--unaware", "--tolerance", "0.2"),

@@ -64,8 +64,8 @@ SCHEMAS = {
     "cuts unsorted": (lambda: edited("schema.toml", r"cuts = \[(.+?), (.+?),", r"cuts = [\2, \1,"), "cuts"),
     "cuts outside": (lambda: edited("schema.toml", r"cuts = \[.+?,", "cuts = [-1e9,"), "inside the bounds"),
     "one class": (lambda: edited("schema.toml", r"classes = .*", 'classes = [">50K"]'), "classes"),
-    "size zero": (lambda: edited("schema.toml", "n_public = 2000", "n_public = 0"), "n_public"),
-    "size is text": (lambda: edited("schema.toml", "n_public = 2000", 'n_public = "many"'), "n_public"),
+    "size zero": (lambda: edited("schema.toml", "n_public = 4000", "n_public = 0"), "n_public"),
+    "size is text": (lambda: edited("schema.toml", "n_public = 4000", 'n_public = "many"'), "n_public"),
     "target is a feature": (lambda: edited("schema.toml", '"income"', '"age"'), "not to be a feature"),
     "private draft": (
         lambda: edited("schema.toml", r"\n\[target\]", "private_draft = true\n[target]"),
