@@ -417,7 +417,7 @@ FORGED_DETAILS = [
 @pytest.mark.parametrize("detail", FORGED_DETAILS, ids=lambda detail: str(detail)[:40])
 def test_a_forged_detail_is_refused_in_one_sentence(detailed, tmp_path, detail):
     """Too fine, too coarse, or no detail at all: a model has one number of features, and that must fit."""
-    with pytest.raises(BadStructureError, match="^Expected [^\n]*$"):
+    with pytest.raises(BadStructureError, match=r"^Expected [^\n]*$"):
         FairClassifier.load(forged_detail(detailed, tmp_path, detail))
 
 

@@ -47,7 +47,7 @@ TABLES = {
         "models/torch_gradients.py",
     ),
 }
-LIMITS = {"sees records": 2_200}
+LIMITS = {"sees records": 2_250}
 
 
 def lines_of(file: str) -> int:

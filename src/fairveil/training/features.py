@@ -150,7 +150,10 @@ class FeatureDesign:
         return (Stage("levels", (Release("levels", "gaussian", noise),), share, {-1: rate}, subset="train"),)
 
     def trained_model(self, model: Model, task: Task, veils: Mapping[str, Veil]) -> Model:
-        """Return the model that is trained for this one: on rescaled features, where rows have levels."""
+        """Return what is trained in place of `model`: on rescaled features, where rows of the `task` have levels.
+
+        The `veils` release the counts of levels.
+        """
         if task.levels is None or isinstance(model, TorchModel):
             return model
         if isinstance(model, Decoupled):
