@@ -64,6 +64,7 @@ from _yardsticks import Yardsticks, aware_answer, has_optimum, tells_labels_apar
 from fairveil import (
     Descent,
     DualSteps,
+    FeatureDesign,
     FlipTraining,
     Ledger,
     NoisyDescent,
@@ -94,8 +95,8 @@ OWN_MODELS = {"fairdp": fairveil.Groupwise().descent.model, "pfld": fairveil.Lag
 METHODS = sorted([*UNBOUNDED, *RULES, *NEWER, "raco"])
 SOLVERS = {"auto": None, "histogram": ScoreHistogram(), "steps": DualSteps(), "descent": NoisyDescent()}
 SWEPT = ("tolerance", "clip_norm", "norm_bound", "rounds", "lambda_max", "slack")
-COMPARED = ("dpsgd", "dpsgdf", "raco", *RULES)
-"""Methods whose model `--before` replaces."""
+COMPARED = ("dpsgd", "dpsgdf", "functional", "raco", *RULES)
+"""Methods whose model, or features, `--before` replaces."""
 
 FRONTIER_TOLERANCE = 0.05
 """What the one fit behind a frontier is asked for, where nothing else is said."""
@@ -105,15 +106,8 @@ NAMES = {"adult": "adult", "credit_default": "credit-card"}
 
 
 def plain_descent() -> Descent:
-    """Return the plain linear model that `--before` compares with.
-
-    TO FINISH AFTER THE MERGE of FeatureDesign: import it above and keep the last statement alone. Until then the linear
-    model is the plain one, and stands in for it.
-    """
-    if "FeatureDesign" not in fairveil.__all__:
-        return Descent(model="linear")
-    design = vars(fairveil)["FeatureDesign"](frequency_power=0, resolution=1)
-    return Descent(model="linear", features=design)
+    """Return the plain linear model that `--before` compares with: the schema's own bins, every level alike."""
+    return Descent(model="linear", features=FeatureDesign(frequency_power=0))
 
 
 def bench_of(options: argparse.Namespace) -> Bench:
@@ -191,6 +185,8 @@ class Setting:
 
     def functional(self, schema: Schema, sensitive: list[str]) -> PrivateClassifier:
         how = fairveil.Functional(weighting=self.weighting, rounds=self.rounds)
+        if self.is_before:
+            how = replace(how, features=plain_descent().features)
         asked = None if self.tolerance is None else self.asked
         return fairveil.FunctionalClassifier(asked, self.epsilon, self.delta, how, schema, sensitive, ledger=Ledger())
 

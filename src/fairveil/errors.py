@@ -15,7 +15,7 @@
     ├── WorkerLostError            a worker ended, or failed, and the run stopped; the debit stays on the ledger
     └── UnsupportedEventError      the accountant does not know this event and does not guess (also TypeError)
 
-    SmallTableWarning                a warning: the tolerance will probably not be certified (also UserWarning)
+    SmallTableWarning                a warning: too few people for the tolerance or a model (also UserWarning)
     ToleranceNotMetWarning           a warning: the released rule breaks a requested bound (also UserWarning)
     UnpricedSearchWarning            a warning: after a search, no total can be stated (also UserWarning)
     UnknownGroupWarning              a warning: predict met groups that the schema does not name (also UserWarning)
@@ -114,7 +114,7 @@ class UnpricedSearchWarning(UserWarning):
 
 
 class SmallTableWarning(UserWarning):
-    """By its public size, the table is probably too small to certify what is requested; nothing was spent yet."""
+    """By its public size, a table is probably too small for what is requested or to train on; nothing was spent yet."""
 
 
 class ToleranceNotMetWarning(UserWarning):

@@ -139,7 +139,7 @@ class FairClassifier(SearchAwareEstimator):
     def fit(self, X: Any, y: Any, sensitive_features: Any = None, progress: Progress = no_progress) -> "FairClassifier":
         """Train, fit the rule and count its outcomes on the hold-out; the ledger is debited before any row is used.
 
-        Before anything is spent, a `SmallTableWarning` says if the tolerance will probably not be certified.
+        Before anything is spent, a `SmallTableWarning` says if the table is probably too small for it.
 
         Parameters
         ----------

@@ -1,9 +1,12 @@
-"""What can probably be certified, by public numbers alone: how many people to hold out, how far below a limit to aim.
+"""What can probably be certified or learned, by public numbers alone: how many people to hold out, how far to aim.
 
 A claim at confidence 95 % needs a measured gap that lies 1.645 standard errors of the held-out people below the limit.
 The measured gap differs from the gap that the rule was trained for, because both the people trained on and those held
 out are a sample. So training aims lower, and the more people are held out, the less it has to; but whoever is held out
 is not trained on. `holdout_share` weighs the two before any data is read.
+
+How much a private model learns depends on the signal epsilon x people / sqrt(parameters): noise on each of the
+parameters of a linear model adds up, and is divided by the number of people.
 """
 
 import math
@@ -113,3 +116,40 @@ def holdout_share(tolerance: float, n_rows: float, n_groups: int, epsilon: float
     if max(chances.values()) < LEAST_CHANCE:
         return DEFAULT_SHARE
     return max(chances, key=lambda share: chances[share] - CHANCE_PER_SHARE * share)
+
+
+POOR_SIGNAL, FAIR_SIGNAL = 50.0, 100.0
+"""Below the first signal, private rules kept less than half of what a fair model gains over the best constant, and were
+often worse than the constant; up to the second, one third to three quarters. Measured: docs/defaults.md."""
+
+
+def learning_signal(n_people: float, n_params: int, epsilon: float) -> float:
+    """Return epsilon x people / sqrt(parameters): how clearly a linear model is learned.
+
+    Parameters
+    ----------
+    n_people : float
+        The public number of people trained on.
+    n_params : int
+        The parameters of the linear model on the schema's own bins, intercepts included.
+    epsilon : float
+
+    Examples
+    --------
+    >>> round(learning_signal(750, 225, 1.0), 1), round(learning_signal(36_000, 225, 0.5))
+    (50.0, 1200)
+    """
+    return epsilon * n_people / math.sqrt(n_params)
+
+
+def people_to_learn(signal: float, n_params: int, epsilon: float, holdout: float = 0.0) -> int:
+    """Return how many people a table needs for this signal, to two digits and rounded up; a share is held out.
+
+    Examples
+    --------
+    >>> people_to_learn(50.0, 225, 1.0), people_to_learn(50.0, 225, 0.5, holdout=0.15)
+    (750, 1800)
+    """
+    needed = signal * math.sqrt(n_params) / (epsilon * (1 - holdout))
+    unit = 10.0 ** max(0, math.floor(math.log10(needed)) - 1)
+    return round(math.ceil(needed / unit * (1 - 1e-12)) * unit)

@@ -11,6 +11,7 @@ import numpy as np
 from fairveil._validation import check_budget, check_choice
 from fairveil.certificates import Certificate
 from fairveil.data.coded import SCHEMA_ONLY, Detail
+from fairveil.data.encoding import Encoder
 from fairveil.data.schema import Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
@@ -18,16 +19,22 @@ from fairveil.fairness.rates import Population
 from fairveil.fairness.rule_parser import Rule
 from fairveil.forecast import (
     DEFAULT_SHARE,
+    FAIR_SIGNAL,
     LIKELY,
+    POOR_SIGNAL,
     certification_chance,
     headroom_for,
     holdout_share,
+    learning_signal,
     likely_tolerance,
+    people_to_learn,
 )
 from fairveil.methods.base import Method
 from fairveil.methods.registry import AUTO, METHODS, method_named
+from fairveil.models import LinearSoftmax
+from fairveil.models.torch_module import TorchModel
 from fairveil.privacy.ledger import LedgerOrPath
-from fairveil.report.headlines import small_table_caution
+from fairveil.report.headlines import small_table_caution, weak_model_caution
 from fairveil.training.tuning import Tuning, accuracy_under_bounds
 
 PROTECTS = ("record", "attribute")
@@ -52,7 +59,8 @@ class FitRequest:
     certification_chance : float or None
         How probable it is that the tolerance will be certified; None if that cannot be predicted from public facts.
     caution : str or None
-        A sentence if it is not probable: users see it before anything is spent.
+        Sentences if it is not probable, or if so few people probably teach a private model little: users see them
+        before anything is spent.
     """
 
     constraints: tuple[Constraint, ...]
@@ -107,7 +115,7 @@ class FitRequest:
         object.__setattr__(self, "method", name if isinstance(name, Method) else method_named(name))
         self._check()
         # the share to hold out, and how probable a certificate is, by public facts alone
-        found, chance, caution = self.compared(), None, None
+        found, chance, cautions = self.compared(), None, []
         if holdout == AUTO:
             holdout = DEFAULT_SHARE
             if found is not None:
@@ -116,7 +124,9 @@ class FitRequest:
             facts = (holdout, *found[1:], self.epsilon, self.delta)
             chance = certification_chance(found[0].tolerance, *facts)
             if chance < LIKELY:
-                caution = small_table_caution(found[0].tolerance, chance, likely_tolerance(*facts))
+                cautions.append(small_table_caution(found[0].tolerance, chance, likely_tolerance(*facts)))
+        weak = self.weak_model(holdout)
+        caution = " ".join([*cautions, *([] if weak is None else [weak])]) or None
         derived = {"holdout": holdout, "headroom": headroom_for(holdout), "certification_chance": chance}
         for field_name, value in (derived | {"caution": caution}).items():
             object.__setattr__(self, field_name, value)
@@ -186,7 +196,29 @@ class FitRequest:
         """Return how finely rows will be encoded."""
         if self.schema is None or self.estimator is not None:
             return SCHEMA_ONLY
-        return self.method.make_estimator(self).planned_detail()
+        return self.method.make_estimator(self).planned_inputs().detail
+
+    def weak_model(self, holdout: float) -> str | None:
+        """Return a sentence if so few people probably teach a private model little; None if not, or if unpredictable.
+
+        Predicted is a linear model on the schema's own bins under a bound. Not predicted are models without a bound and
+        tables of scaled numbers alone, which learn from fewer people, own torch modules, and attribute-level privacy.
+        """
+        schema, epsilon = self.prepared_schema(), self.epsilon
+        if schema is None or not schema.n_public or not math.isfinite(epsilon) or self.protects != "record":
+            return None
+        if self.estimator is not None or not self.method.bounds_gap or _trains_torch(self.training):
+            return None
+        encoder = Encoder(schema)
+        if not encoder.levels.whole:
+            return None
+        n_params = LinearSoftmax(encoder.n_features, len(schema.target.classes)).n_params
+        signal = learning_signal((1 - holdout) * schema.n_public, n_params, epsilon)
+        if signal >= FAIR_SIGNAL:
+            return None
+        is_poor = signal < POOR_SIGNAL
+        needed = people_to_learn(POOR_SIGNAL if is_poor else FAIR_SIGNAL, n_params, epsilon, holdout)
+        return weak_model_caution(schema.n_public, epsilon, needed, is_poor=is_poor)
 
     def prepared_schema(self) -> Schema | None:
         """Return the schema with the groups declared, and without the sensitive columns if decisions are unaware."""
@@ -214,6 +246,12 @@ class FitRequest:
         if score is accuracy_under_bounds:
             score = partial(accuracy_under_bounds, constraint=self.constraints if self.method.bounds_gap else ())
         return replace(candidates, candidates=recipes, score=score)
+
+
+def _trains_torch(training: Any) -> bool:
+    """Say whether a recipe, or one that it contains, trains a torch module."""
+    parts = [getattr(training, name, None) for name in ("model", "descent", "base")]
+    return isinstance(parts[0], TorchModel) or any(_trains_torch(part) for part in parts[1:] if part is not None)
 
 
 @dataclass(frozen=True)

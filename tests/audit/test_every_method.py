@@ -41,9 +41,9 @@ def subject_for(epsilon=EPSILON, **parameters):
     request = clf.request()
     estimator = request.method.make_estimator(request)
     if clf.tune is None:
-        return Subject(estimator.planned(), (estimator.planned_recipe(),), estimator.planned_task())
+        return Subject(estimator.planned(), (estimator.planned_recipe(),), estimator.planned_inputs().task)
     tuning = request.tuning(clf.tune)
-    return Subject(estimator.planned(tuning), tuning.candidates, estimator.planned_task())
+    return Subject(estimator.planned(tuning), tuning.candidates, estimator.planned_inputs(None, tuning).task)
 
 
 def method_subject(name):

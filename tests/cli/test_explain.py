@@ -59,8 +59,8 @@ def test_the_plan_is_enough_to_recompute_epsilon(folder, facts, say, options):
         # A pure part is stated at delta 0; at a positive delta it costs a little less.
         assert at_delta <= part["epsilon"] * 1.001
         assert part["delta"] == 0 or at_delta == pytest.approx(part["epsilon"], rel=1e-3)
-    shares = [part["share"] for part in stated["plan"] if part["share"] < 1]
-    assert sum(shares) == pytest.approx(1 if shares else 0)
+    shares = {part.get("piece", part["part"]): part["share"] for part in stated["plan"] if part["share"] < 1}
+    assert sum(shares.values()) == pytest.approx(1 if shares else 0)
 
 
 def test_training_follows_the_plan_that_was_explained(folder, say):
@@ -73,7 +73,8 @@ def test_training_follows_the_plan_that_was_explained(folder, say):
 
 def test_the_words_say_noise_rates_steps_neighbours_and_limits(say):
     said = say("explain", "adult", *PLAIN)
-    part = json.loads(say("explain", "adult", *PLAIN, "--json").out)["plan"][0]
+    plan = json.loads(say("explain", "adult", *PLAIN, "--json").out)["plan"]
+    (part,) = (one for one in plan if one["part"] == "train")
     assert (said.code, said.err) == (0, "")
     assert "No row was read" in said.out
     assert f"{part['n_steps']} Poisson draws (rate all: {part['sampling_rates']['all']:g})" in said.out

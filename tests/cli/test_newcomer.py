@@ -142,7 +142,7 @@ def next_words(text: str) -> list[str]:
 
 def is_calm(said):
     """Nothing but the caution that a public size is small for the request goes to the standard error."""
-    return said.code == 0 and re.fullmatch("(caution: By its public size[^\n]*\n)?", said.err)
+    return said.code == 0 and re.fullmatch("(caution: (By its public size|With [0-9,]+ people)[^\n]*\n)?", said.err)
 
 
 @pytest.mark.parametrize("step", STEPS)

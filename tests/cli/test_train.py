@@ -115,13 +115,25 @@ def test_a_small_table_is_cautioned_before_it_is_paid(folder, say):
     explained = json.loads(say("explain", *options, "--json").out)
     (sentence,) = explained["cautions"]
     assert sentence.startswith("By its public size, the table is probably too small for what is requested")
+    assert " With 2,000 people at epsilon 1 and this schema, expect to lose about half" in sentence
     assert f"  caution    {sentence}" in say("explain", *options).out
     said = say("train", *options, "--out", "results")
     assert said.err.startswith(f"caution: {sentence}")
     assert f"  caution    {sentence}" in said.out
     assert sentence in summary_in(folder / "results")["cautions"]
-    loose = json.loads(say("explain", *options[:-1], "0.5", "--json").out)
+    loose = json.loads(say("explain", *options[:-1], "0.5", "--epsilon", 2, "--json").out)
     assert loose["cautions"] == []
+
+
+def test_how_little_so_few_people_teach_is_said_before_it_is_paid(folder, say):
+    options = ("people.csv", "--schema", "schema.toml", "--aware", "--tolerance", "0", "--n-public")
+    (sentence,) = json.loads(say("explain", *options, 150, "--json").out)["cautions"]
+    assert sentence.startswith("With 150 people at epsilon 1 and this schema, a private model that keeps")
+    assert f"  caution    {sentence}" in say("explain", *options, 150).out
+    said = say("train", *options, 150, "--out", "results")
+    assert said.err == f"caution: {sentence}\n"
+    assert sentence in summary_in(folder / "results")["cautions"]
+    assert json.loads(say("explain", *options, 5000, "--json").out)["cautions"] == []
 
 
 def test_explain_points_to_the_check_that_only_the_data_holder_may_see(folder, say):

@@ -32,6 +32,9 @@ N_ROWS = 613
 CANARIES = ("zqcell", "zqlabel", "zqgroup", "zqperson", "zqbroken", "7741950273", "8675309")
 """Planted among cells, labels, groups, ids, malformed lines and numbers."""
 
+CAUTIONS = ("caution: By its public size", "caution: With ")
+"""How the sentences begin that a training writes on stderr: a table is small for a certificate, or for a model."""
+
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that steer a terminal."""
 
@@ -135,7 +138,7 @@ def complaints(case: Case, outcome: Outcome) -> list[str]:
         found.append(f"exit code {outcome.code}")
     if outcome.code:
         found += _refusal(case, outcome)
-    elif outcome.err and case.words[0] != "frontier" and not outcome.err.startswith("caution: By its public size"):
+    elif outcome.err and case.words[0] != "frontier" and not outcome.err.startswith(CAUTIONS):
         # a sweep says on stderr how many points it will train, a training that its public size is small
         found.append(f"exit code 0 and on stderr: {outcome.err[:200]!r}")
     found += _bad_numbers(case, outcome)

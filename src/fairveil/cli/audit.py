@@ -92,7 +92,7 @@ def subject_of_method(name: str, epsilon: float, delta: float) -> Subject:
     )
     request = clf.request()
     estimator = request.method.make_estimator(request)
-    return Subject(estimator.planned(), (estimator.planned_recipe(),), estimator.planned_task())
+    return Subject(estimator.planned(), (estimator.planned_recipe(),), estimator.planned_inputs().task)
 
 
 def subject_of_folder(folder: Path) -> Subject:

@@ -21,7 +21,6 @@ from threadpoolctl import threadpool_limits
 from fairveil._random import Key, KeyOrPath, public_coins, reproducible_coins, secret_coins
 from fairveil._validation import check_budget, check_choice
 from fairveil.accounting.composition import epsilon_of
-from fairveil.data.coded import Detail
 from fairveil.errors import (
     InvalidParameterError,
     ToleranceNotMetWarning,
@@ -52,7 +51,7 @@ from fairveil.privacy.plan import Plan
 from fairveil.privacy.selection import TunedPlan
 from fairveil.privacy.veil import open_veils
 from fairveil.report.decision_text import MANY_UNKNOWN, unknown_groups_sentence
-from fairveil.training.recipe import Progress, Recipe, Task, detail_for, no_progress
+from fairveil.training.recipe import Progress, Recipe, detail_for, no_progress
 from fairveil.training.run import Trained, make_counting_plan, make_plan, release_outcomes, run_plan
 from fairveil.training.tuning import Tuning, run_tuned_plan, tuned_plan
 
@@ -349,7 +348,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         started, arrays = time.perf_counter(), None
         if self.schema is None and math.isinf(self.epsilon) and isinstance(source, TableSource):
             source, arrays = self._checked_arrays(source)
-        inputs = self._planned_inputs(arrays, tuning)
+        inputs = self.planned_inputs(arrays, tuning)
         plan = self.planned(tuning, inputs)
         ledger = open_ledger(self.ledger, plan.is_private, depth)
         if self._is_candidate and plan.is_private:
@@ -402,7 +401,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
 
     def planned(self, tuning: Tuning | None = None, inputs: InputSpec | None = None) -> AnyPlan:
         """Return the plan that a fit would follow, from public facts alone; `inputs` are those of the table."""
-        inputs = self._planned_inputs(None, tuning) if inputs is None else inputs
+        inputs = self.planned_inputs(None, tuning) if inputs is None else inputs
         if tuning is None:
             return make_plan(self._recipe(inputs), inputs.task, self.holdout)
         if inputs.task.hides_attribute:
@@ -411,28 +410,20 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
             )
         return tuned_plan(tuning, inputs.task, self.holdout)
 
-    def _planned_inputs(self, arrays: Any = None, tuning: Tuning | None = None) -> InputSpec:
-        """Return the public side of the table, encoded as finely as training needs it."""
+    def planned_inputs(self, arrays: Any = None, tuning: Tuning | None = None) -> InputSpec:
+        """Return the public side of the table, as finely encoded as training needs (`arrays` and `tuning` of a fit)."""
         inputs = self._input_spec(arrays)
         recipes = (self._recipe(inputs),) if tuning is None else tuning.candidates
         return replace(inputs, detail=detail_for(recipes, inputs.task))
 
     def planned_recipe(self) -> Recipe:
         """Return how a fit would train, from public facts alone."""
-        return self._recipe(self._planned_inputs())
+        return self._recipe(self.planned_inputs())
 
     def planned_engine(self, path: str | Path, engine: str = AUTO_ENGINE, cache: Path | None = None) -> EngineChoice:
         """Return where and why a fit would keep the rows of `path`, unread; `engine`, `cache` are as in `fit_file`."""
-        inputs = self._planned_inputs()
+        inputs = self.planned_inputs()
         return choose_engine(inputs, FileSource(path, engine=engine, cache=cache), self.planned(None, inputs))
-
-    def planned_task(self) -> Task:
-        """Return the public facts of the task that a fit would carry out."""
-        return self._planned_inputs().task
-
-    def planned_detail(self) -> Detail:
-        """Return how finely a fit would encode rows."""
-        return self._planned_inputs().detail
 
     # --- predictions -------------------------------------------------------------------------------------------
 

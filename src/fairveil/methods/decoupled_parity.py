@@ -104,6 +104,7 @@ class RateFlips:
     """
 
     smallest_budget_share: ClassVar[float] = 0.05
+    people_per_group: ClassVar[float] = 0.0
 
     group_sizes: tuple[int, int] | None = None
     group_epsilons: tuple[float, float] = (1.0, 1.0)

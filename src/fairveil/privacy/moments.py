@@ -65,6 +65,24 @@ class Moments:
         return cls(first.copy(), second, noise, noise)
 
 
+def design_of(
+    X: NDArray[np.floating], norm: float, clips: bool = False, scales: Float64Array | None = None
+) -> Float64Array:
+    """Return z = [x, 1] / norm in double precision, shape (n_rows, n_features + 1); `clips` makes every |x_j| <= 1.
+
+    With scales it is [scales x, 1] / norm, x shortened where |z| > 1: the last entry still counts people.
+    """
+    design = np.empty((len(X), X.shape[1] + 1))
+    design[:, :-1] = np.clip(X, -1.0, 1.0) if clips else X
+    design[:, -1] = 1.0
+    design /= norm
+    if scales is not None:
+        design[:, :-1] *= scales
+        squares, most = np.einsum("ij,ij->i", design[:, :-1], design[:, :-1]), max(0.0, 1 - norm**-2)
+        design[:, :-1] *= np.sqrt(most / np.maximum(squares, most + TINY))[:, None]
+    return design
+
+
 def pack(first: Float64Array, second: Float64Array, norm: int) -> Float64Array:
     """Return first moments and the triangles of second moments as one flat vector, to which noise is added."""
     upper, factors = _triangle(first.shape[1], norm)

@@ -31,7 +31,7 @@ from fairveil.models.products import level_counts
 from fairveil.models.rescaled import Rescaled
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
 from fairveil.models.rules import DecisionRule, TiltedArgmax
-from fairveil.privacy.moments import RowMoments, bounded_rows, pack, sum_rows
+from fairveil.privacy.moments import RowMoments, bounded_rows, design_of, pack, sum_rows
 from fairveil.privacy.output_perturbation import RidgeSoftmax, minimize_loss
 from fairveil.privacy.records import NOT_ONE_ANSWER, Query, Rows
 
@@ -564,21 +564,13 @@ class DecisionPrice:
 Objective = CrossEntropy | Lagrangian | DecisionPrice
 
 
-def design_of(X: NDArray[np.floating], norm: float, clips: bool = False) -> Float64Array:
-    """Return z = [x, 1] / norm in double precision, shape (n_rows, n_features + 1); `clips` makes every |x_j| <= 1."""
-    design = np.empty((len(X), X.shape[1] + 1))
-    design[:, :-1] = np.clip(X, -1.0, 1.0) if clips else X
-    design[:, -1] = 1.0
-    design /= norm
-    return design
-
-
 @row_function
 class LogisticMoments:
-    """The coefficients of the logistic loss expanded at 0, or around released `weights`, for z = [x, 1] / norm.
+    """The coefficients of the logistic loss expanded at 0, or around released `weights`, for z = [scales x, 1] / norm.
 
     At 0: u = slope (1 - 2y) and v = weight. Around weights, with p the probability of class 1: u = p - y and
-    v = 4 p (1 - p). `cells` and `tables` (n_groups, n_labels) hold where first and second moments are summed.
+    v = 4 p (1 - p). `cells` and `tables` (n_groups, n_labels) hold where first and second moments are summed. Features
+    of scaled rows are shortened where |z| would exceed 1.
     """
 
     norm: float
@@ -589,10 +581,11 @@ class LogisticMoments:
     slope: float = 1.0
     weight: float = 1.0
     clips: bool = False
+    scales: Float64Array | None = None
 
     def moments_of(self, rows: Rows) -> RowMoments:
         cells, tables = (table.take(rows.joint(2), mode="wrap") for table in (self.cells, self.tables))
-        design = design_of(rows.X, self.norm, self.clips)
+        design = design_of(rows.X, self.norm, self.clips, self.scales)
         if self.weights is None:
             slopes = self.slope * (1.0 - 2.0 * rows.y)
             return RowMoments(design, cells, tables, slopes, np.full(len(rows), self.weight))

@@ -64,6 +64,23 @@ def small_table_caution(tolerance: float, chance: float, likely: float | None) -
     )
 
 
+def weak_model_caution(n_people: float, epsilon: float, needed: int, *, is_poor: bool) -> str:
+    """Return the caution, before anything is spent, that a private model probably learns little from so few people."""
+    weak = (
+        "expect to lose about half of what a model gains over always giving the most frequent answer, and more where "
+        "one class is rare"
+    )
+    if is_poor:
+        weak = (
+            "a private model that keeps a tolerance is often no better than always giving the most frequent answer, "
+            "above all where one class is rare"
+        )
+    return (
+        f"With {n_people:,.0f} people at epsilon {epsilon:g} and this schema, {weak}. About {needed:,} people, a "
+        "larger epsilon, or fewer and coarser columns would help."
+    )
+
+
 def same_decision_caution(decision: str, share: float) -> str:
     """Return the caution that a rule is nearly a constant."""
     return (

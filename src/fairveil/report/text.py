@@ -312,6 +312,7 @@ def explanation(facts: Facts, command: str = "fit", engine: str = "") -> str:
         f"What {command} would do. No row was read for this.",
         f"  decisions  {reading(facts)}",
         f"  method     {facts['method']}, {facts['model']} model",
+        *(f"  features   {words}" for words in feature_words(facts)),
         *(f"  bound      {bound}" for bound in shown),
     ]
     if expected is not None:
@@ -334,6 +335,18 @@ def explanation(facts: Facts, command: str = "fit", engine: str = "") -> str:
     for stage in facts["plan"]:
         lines += _stage_lines(stage)
     return "\n".join([*lines, *cover_lines(facts)])
+
+
+def feature_words(facts: Facts) -> list[str]:
+    """Return one sentence on features that the schema does not list, or none."""
+    detail, words = facts["features"], []
+    if detail["resolution"] > 1:
+        words.append(f"each bin of a number divided into {detail['resolution']} as well")
+    if detail["pair_bins"]:
+        words.append("pairs of columns")
+    if any(stage["part"] == "levels" for stage in facts["plan"]):
+        words.append("levels weighed by how frequent they are, from one noisy count (levels, below)")
+    return ["; ".join(words)] if words else []
 
 
 def _stage_lines(stage: Facts) -> list[str]:

@@ -150,9 +150,9 @@ class FeatureDesign:
         return (Stage("levels", (Release("levels", "gaussian", noise),), share, {-1: rate}, subset="train"),)
 
     def trained_model(self, model: Model, task: Task, veils: Mapping[str, Veil]) -> Model:
-        """Return what is trained in place of `model`: on rescaled features, where rows of the `task` have levels.
+        """Return the model that is trained in the place of `model`: on rescaled features, where the `task` has levels.
 
-        The `veils` release the counts of levels.
+        `veils` has one for the stage of `stages`, if there is one; its counts are released here.
         """
         if task.levels is None or isinstance(model, TorchModel):
             return model
@@ -161,14 +161,21 @@ class FeatureDesign:
             return Decoupled(base, model.n_groups)  # type: ignore[arg-type]
         if not isinstance(model, (LinearSoftmax, Perceptron)):
             return model
+        own = self.rescaling_for(task, veils)
+        return model if own is None else Rescaled(model, own)
+
+    def rescaling_for(self, task: Task, veils: Mapping[str, Veil]) -> Rescaling | None:
+        """Return how features are seen, from the count of levels if it is planned; None is as they are."""
         levels = task.levels
+        if levels is None:
+            return None
         if "levels" in veils:
             counts = veils["levels"].draw().release_levels(levels.n_places) / veils["levels"].stage.largest_rate
         elif levels.n_parents or levels.first_pair < levels.n_features:
             counts = np.ones(levels.n_features)
         else:
-            return model
-        return Rescaled(model, rescaling(levels, counts[: levels.n_features], self.frequency_power))
+            return None
+        return rescaling(levels, counts[: levels.n_features], self.frequency_power)
 
     def _counts(self, task: Task) -> bool:
         return self.frequency_power > 0 and task.levels is not None

@@ -156,7 +156,9 @@ class Postprocessed:
         if task.n_public is None or not task.is_private:
             return TYPICAL_SHARE
         signal = task.epsilon * task.n_public / math.sqrt(self.model_for(task.coarse).n_params)
-        return min(LARGEST_SHARE, max(self.solver.smallest_budget_share, LARGEST_SHARE * signal / ENOUGH_SIGNAL))
+        few = (self.solver.people_per_group * len(task.people.codes) / (task.epsilon * task.n_public)) ** 2
+        least = self.solver.smallest_budget_share
+        return min(LARGEST_SHARE, max(least, few, LARGEST_SHARE * signal / ENOUGH_SIGNAL))
 
     def train(
         self,
@@ -374,7 +376,7 @@ class ParityPostprocessor(BasePostprocessor):
 
     def expected_gap(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> ExpectedGap:
         """Return what can be said in advance about the gap of a rule, from public `group_sizes` and likely `rates`."""
-        inputs = self._planned_inputs()
+        inputs = self.planned_inputs()
         plan = make_plan(self._recipe(inputs), inputs.task, self.holdout)
         return ExpectedGap.of_plan(plan, np.asarray(group_sizes, dtype=float), rates, inputs.people)
 

@@ -55,6 +55,7 @@ class DualSteps:
     """
 
     smallest_budget_share: ClassVar[float] = 0.1
+    people_per_group: ClassVar[float] = 0.0
 
     n_steps: int = 150
     sampling_rate: float | None = None

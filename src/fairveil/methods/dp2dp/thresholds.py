@@ -104,10 +104,13 @@ class RuleSolver(Protocol):
     """A way to fit a rule: frozen public choices.
 
     `smallest_budget_share` is the least share of the precision that it does well with on the training rows: steps on
-    multipliers need the rates of every class and group, a score histogram needs thresholds alone.
+    multipliers need the rates of every class and group, a score histogram needs thresholds alone. The share is also at
+    least (`people_per_group` x groups / (epsilon x size))^2, up to the largest one: noise on a count is then a bounded
+    part of a group of average size.
     """
 
     smallest_budget_share: ClassVar[float]
+    people_per_group: ClassVar[float]
 
     def check(self, task: Task, bounds: HistogramConstraints) -> None:
         """Refuse what this solver cannot do."""
@@ -329,6 +332,11 @@ def _mixture(
     return RandomizedThresholds(table[0], table[1], start.jitter)
 
 
+PEOPLE_PER_GROUP = 320.0
+"""Where groups have few people, noise on thresholds costs more than noise on the model. With this many, all counts of a
+rule together say to about an eightieth of a group of average size how many are decided. Set on public data sets:
+docs/defaults.md."""
+
 SHARES = {"histogram": 0.15, "counts 1": 0.2, "counts 2": 0.25, "counts 3": 0.32, "released": 0.08}
 """How the precision (1 / noise^2) is shared out; the last count only reports."""
 
@@ -349,6 +357,7 @@ class ScoreHistogram:
     """
 
     smallest_budget_share: ClassVar[float] = 0.05
+    people_per_group: ClassVar[float] = PEOPLE_PER_GROUP
 
     in_bins: bool = False
 

@@ -109,11 +109,11 @@ class ScorePath:
         first = self.weights_at(MIDDLE)
         return first, self.move - self.tilt * first
 
-    def query(self, cells: NDArray[np.int64], places: NDArray[np.int64], norm: float, clips: bool) -> Count:
+    def query(self, cells: NDArray[np.int64], places: NDArray[np.int64], known: CellSums, clips: bool) -> Count:
         """Return the query for both scores of each record, in bins that are merged into `places` (cells, bins)."""
-        first, second = self.binned
-        scores = Bin(Score(first, norm, clips), SCORES[1:-1] * self.unit)
-        moves = Bin(Score(second, norm, clips, self.centers[cells]), MOVES[1:-1] * self.width)
+        first, second = map(known.unscaled, self.binned)
+        scores = Bin(Score(first, known.norm, clips), SCORES[1:-1] * self.unit)
+        moves = Bin(Score(second, known.norm, clips, self.centers[cells]), MOVES[1:-1] * self.width)
         return Count(cells, len(places), BinPair(scores, moves), places)
 
     def weights_at(self, shift: float) -> Float64Array:
@@ -424,7 +424,8 @@ class ReleasedStatistics:
         requested = self.limits if limits is None else np.broadcast_to(limits, self.limits.shape)
         path, outlook = self._known_of(regularization)
         at = choose(outlook, path, self.rates, np.asarray(requested, float), self.headroom, self.known)
-        params = margin_params(self.model, path.weights_at(at.shift), at.threshold, self.known.norm)
+        weights = self.known.unscaled(path.weights_at(at.shift))
+        params = margin_params(self.model, weights, at.threshold, self.known.norm)
         return DerivedModel(params, at.shift, at.threshold, at.accuracy, at.gap, at.gap_error, outlook.is_counted)
 
     def _known_of(self, regularization: float | None) -> tuple[ScorePath, DecisionCounts]:
@@ -441,6 +442,6 @@ def line_of(quadratic: Quadratic, rates: CellRates, known: CellSums) -> ScorePat
 
 
 def margin_params(model: LinearSoftmax, weights: Float64Array, threshold: float, norm: float) -> Float32Array:
-    """Return the parameters whose margin is w.z - threshold, half of it in each class."""
+    """Return the parameters whose margin is w.[x, 1] / norm - threshold, half of it in each class."""
     slopes, offset = weights[:-1] / norm, weights[-1] / norm - threshold
     return model.pack(np.stack([-slopes / 2, slopes / 2]), np.array([-offset / 2, offset / 2]))

@@ -158,11 +158,13 @@ class CellSums:
     squares : array of shape (d, d)
         The sum of z z^T over everyone who is counted.
     norm : float
-        z = [x, 1] / norm, so that the last coordinate counts people.
+        z = [scales x, 1] / norm, so that the last coordinate counts people.
     size_noise : float
         The standard deviation of the noise on the size of a cell.
     minimum : float
         The smallest number of people that a rate is divided by.
+    scales : array of shape (d - 1,), optional
+        Those of features; None is 1 for all.
     """
 
     sums: Float64Array
@@ -170,6 +172,11 @@ class CellSums:
     norm: float
     size_noise: float
     minimum: float
+    scales: Float64Array | None = None
+
+    def unscaled(self, weights: Float64Array) -> Float64Array:
+        """Return the weights of [x, 1] / norm whose scores are those of these weights of z."""
+        return weights if self.scales is None else weights * np.append(self.scales, 1.0)
 
     @cached_property
     def means(self) -> Float64Array:
@@ -279,7 +286,7 @@ def known_from(moments: Moments, start: LogisticMoments, layout: CellLayout, siz
     sums = moments.first * (1 - 2 * layout.labels)[:, None] / start.slope
     squares = moments.second.sum(axis=0) / start.weight
     noise = moments.first_noise / start.slope * start.norm
-    return CellSums(sums, squares, start.norm, noise, minimum_size(size))
+    return CellSums(sums, squares, start.norm, noise, minimum_size(size), start.scales)
 
 
 def _by_table(first: Float64Array, cell_tables: NDArray[np.int64], n_tables: int) -> Float64Array:

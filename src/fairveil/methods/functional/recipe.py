@@ -12,7 +12,7 @@ together cost what one does at sqrt(T) times the noise, where T runs would cost 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,7 @@ from fairveil.privacy.queries import (
     all_cells,
 )
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
+from fairveil.training.features import FeatureDesign
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
 NAME = "announced"
@@ -139,6 +140,8 @@ class Functional:
     announced : tuple of float
         Tolerances whose models are measured on the hold-out as well, in one release, where one is kept. T of them are
         counted at sqrt(T) times the noise, and take four fifths of the hold-out's budget.
+    features : FeatureDesign
+        How encoded rows become features: scaled by frequency, but not under law="laplace". No finer bins, no pairs.
     """
 
     constraint: Constraint | Sequence[Constraint] = ()
@@ -149,6 +152,7 @@ class Functional:
     headroom: float | None = None
     threshold_share: float | None = None
     announced: tuple[float, ...] = ()
+    features: FeatureDesign = field(default_factory=FeatureDesign)
 
     def __post_init__(self) -> None:
         check_choice("weighting", self.weighting, ("people", "groups"))
@@ -160,6 +164,11 @@ class Functional:
         if self.headroom is not None and not 0 <= self.headroom < math.inf:
             raise InvalidParameterError(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
         object.__setattr__(self, "announced", _tolerances(self.announced))
+        if (self.features.resolution or 1) > 1 or self.features.pair_bins:
+            raise InvalidParameterError(
+                "Expected features of one resolution and no pairs for the functional mechanism, got more: its second "
+                "moments grow with the square of their number. Leave resolution and pair_bins out."
+            )
         if self.law == "laplace" and self.rounds > 1:
             raise InvalidParameterError(
                 f"Expected one round with law='laplace', got {self.rounds}; use law='gaussian' for more."
@@ -211,18 +220,23 @@ class Functional:
             constrain(self.constraint, task.people)
 
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
-        """Return the moments of every round and, under a constraint, the counts on the line, of the same people."""
+        """Return the count of levels, the moments of every round and, under a constraint, the counts on the line."""
         counts = (self.threshold_share or THRESHOLD_SHARE) if self._is_bound else 0.0
         each = noise_multiplier * math.sqrt(self.rounds / (1 - counts) / noise_distribution(self.law).spread)
         moments = tuple(Release(_name(step), self.law, each) for step in range(1, self.rounds + 1))
         train = Stage("train", moments, share)
         if not counts:
-            return (train,)
+            return (*self._level_stages(train.precision, share, task), train)
         counted = [
             Release(name, "gaussian", noise_multiplier / math.sqrt(counts * part))
             for name, part in COUNT_SHARES.items()
         ]
-        return (train, Stage("rule", tuple(counted), share, subset="train"))
+        rule = Stage("rule", tuple(counted), share, subset="train")
+        return (*self._level_stages(train.precision + rule.precision, share, task), train, rule)
+
+    def _level_stages(self, precision: float, share: float, task: Task) -> tuple[Stage, ...]:
+        """Return the count of levels beside stages of this precision; the scale of the paper has none."""
+        return () if self.law == "laplace" else self.features.stages(precision, share, task)
 
     def train(
         self,
@@ -241,7 +255,8 @@ class Functional:
         """
         bounds = constrain(self.constraint, task.people) if self._is_bound else None
         layout, batch = self.layout_for(task, bounds), veils["train"].draw()
-        start = self._start_for(task, layout)
+        rescaling = self.features.rescaling_for(task, veils)
+        start = self._start_for(task, layout, None if rescaling is None else rescaling.scales)
         for step in progress(range(1, self.rounds + 1)):
             if step == 1:
                 moments = batch.release_moments(start, self.bound_for(task), _name(step))
@@ -253,13 +268,13 @@ class Functional:
             else:
                 shape = (layout.n_tables, layout.n_tables, task.n_features + 1)
                 center = quadratic.minimizer
-                around = LogisticMoments(start.norm, shape, layout.tables, layout.tables, center)
+                around = LogisticMoments(start.norm, shape, layout.tables, layout.tables, center, scales=start.scales)
                 moments = batch.release_moments(around, NEWTON_SENSITIVITY, _name(step))
                 quadratic = Quadratic.around(moments, shares, center)
             quadratic = quadratic.regularized(self.regularization)
         model = self.model_for(task)
         if bounds is None:
-            return Fit(margin_params(model, quadratic.minimizer, 0.0, start.norm))
+            return Fit(margin_params(model, known.unscaled(quadratic.minimizer), 0.0, start.norm))
         rates = CellRates.of(bounds, layout.coarse, layout.labels)
         path = line_of(quadratic, rates, known)
         headroom, normal = 1.0 if self.headroom is None else self.headroom, DecisionCounts.normal(path, known)
@@ -284,12 +299,15 @@ class Functional:
         """Return what one record may add to the first release, in the norm of its law."""
         return laplace_bound(task.n_features + 1) if self.law == "laplace" else START_SENSITIVITY
 
-    def _start_for(self, task: Task, layout: CellLayout) -> LogisticMoments:
+    def _start_for(self, task: Task, layout: CellLayout, scales: Float64Array | None) -> LogisticMoments:
         """Return the expansion at 0, in the scale of the paper under its law."""
         shape = (len(layout.labels), layout.n_tables, task.n_features + 1)
         if self.law == "laplace":
             return LogisticMoments(1.0, shape, layout.cells, layout.tables, slope=0.5, weight=0.125, clips=True)
-        return LogisticMoments(task.input_norm, shape, layout.cells, layout.tables)
+        norm = task.input_norm
+        if scales is not None and not task.is_private:  # then no row needs to be shortened
+            norm *= max(1.0, float(scales.max()))
+        return LogisticMoments(norm, shape, layout.cells, layout.tables, scales=scales)
 
     def layout_for(self, task: Task, bounds: HistogramConstraints | None) -> CellLayout:
         """Return cells no finer than bounds and weighting need: each one adds noise to the pooled slope."""
@@ -330,7 +348,7 @@ class PathCounts:
         path, known = statistics.path, statistics.known
         noise = self.stage.noise_multipliers["scores"]
         places = merged_bins(path, known, noise)
-        query = path.query(self.layout.cells, places, known.norm, clips)
+        query = path.query(self.layout.cells, places, known, clips)
         histogram = self.batch.release_counts(query, "scores")
         belief = BinPosterior.before(path, known).updated_by_histogram(histogram, places, noise)
         for name in ("counts 1", "counts 2"):

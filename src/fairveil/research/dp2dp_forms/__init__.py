@@ -62,6 +62,7 @@ class NoisyDescent:
     """
 
     smallest_budget_share: ClassVar[float] = 0.1
+    people_per_group: ClassVar[float] = 0.0
 
     n_steps: int = 100
     batch_size: int = 128
