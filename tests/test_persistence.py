@@ -23,12 +23,14 @@ from fairveil import (
     Descent,
     EqualizedOdds,
     FairClassifier,
+    FeatureDesign,
     Key,
     Ledger,
     PrecisionParity,
     Rule,
     make_biased_mixture,
 )
+from fairveil.data.coded import SCHEMA_ONLY, Detail
 from fairveil.errors import BadStructureError, FairveilError, InvalidParameterError, SealedLedgerError
 from fairveil.persistence import FORMAT, _checksum, model_digest
 from fairveil.training.tuning import Tuning
@@ -359,6 +361,70 @@ def test_other_formats_are_named(kept, tmp_path, number, words, has_checksum):
     (folder / "model.json").write_text(json.dumps(facts))
     with pytest.raises(BadStructureError, match=f"format {FORMAT}, got format {number} .*{words}"):
         FairClassifier.load(folder)
+
+
+DETAILED = Descent(n_steps=5, features=FeatureDesign(resolution=4, pair_bins=3))
+
+
+@pytest.fixture(scope="module")
+def detailed(tmp_path_factory, people, few):
+    """A folder of a model with fine bins and pairs, the classifier, and the rows."""
+    folder = tmp_path_factory.mktemp("detailed") / "model"
+    clf = fair(people, method="dpsgd", training=DETAILED).fit(*few)
+    clf.save(folder)
+    return folder, few[0], clf
+
+
+def forged_detail(detailed, tmp_path, detail):
+    """Return a copy of the folder with another detail, signed anew; without any if it is an ellipsis."""
+    folder = copied(detailed, tmp_path)
+    facts = json.loads((folder / "model.json").read_text())
+    put(facts, ("detail",), detail)
+    facts["checksum"] = _checksum({name: fact for name, fact in facts.items() if name != "checksum"})
+    (folder / "model.json").write_text(json.dumps(facts))
+    return folder
+
+
+def test_fine_bins_and_pairs_come_back(detailed):
+    folder, X, clf = detailed
+    assert json.loads((folder / "model.json").read_text())["detail"] == {"resolution": 4, "pair_bins": 3}
+    again = FairClassifier.load(folder, key=clf.key_)
+    assert again.estimator_.inputs_.detail == clf.estimator_.inputs_.detail == Detail(4, 3)
+    assert np.array_equal(again.predict(X), clf.predict(X))
+    assert np.array_equal(again.predict_proba(X), clf.predict_proba(X))
+    assert again.reasons(X.head(20)).equals(clf.reasons(X.head(20)))
+
+
+def test_a_folder_without_detail_has_the_bins_of_the_schema(people, few, tmp_path):
+    """As an earlier version saved it."""
+    clf = fair(people, method="dpsgd", training=Descent(model="linear", n_steps=5)).fit(*few)
+    clf.save(tmp_path / "model")
+    folder = forged_detail((tmp_path / "model", *few), tmp_path, ...)
+    again = FairClassifier.load(folder, key=clf.key_)
+    assert again.estimator_.inputs_.detail == SCHEMA_ONLY
+    assert np.array_equal(again.predict_proba(few[0]), clf.predict_proba(few[0]))
+
+
+FORGED_DETAILS = [
+    ..., {}, None, [], "fine", 8, {"resolution": 10**9}, {"resolution": 65}, {"resolution": -4}, {"resolution": 0},
+    {"resolution": "4"}, {"resolution": 4.5}, {"resolution": 1e300}, {"resolution": 10**400}, {"resolution": None},
+    {"resolution": True}, {"resolution": [4]}, {"pair_bins": 10**9}, {"pair_bins": -1}, {"pair_bins": "3"},
+    {"pair_bins": 2.5}, {"resolution": 4}, {"resolution": 64, "pair_bins": 64}, {"resolution": 5, "pair_bins": 3},
+    {"resolution": 4, "pair_bins": 2}, {"resolution": 1, "pair_bins": 3}, {"resolution": 4, "pair_bins": 3, "more": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("detail", FORGED_DETAILS, ids=lambda detail: str(detail)[:40])
+def test_a_forged_detail_is_refused_in_one_sentence(detailed, tmp_path, detail):
+    """Too fine, too coarse, or no detail at all: a model has one number of features, and that must fit."""
+    with pytest.raises(BadStructureError, match=r"^Expected [^\n]*$"):
+        FairClassifier.load(forged_detail(detailed, tmp_path, detail))
+
+
+def test_a_detail_in_other_words_is_the_same(detailed, tmp_path):
+    folder = forged_detail(detailed, tmp_path, {"pair_bins": 3.0, "resolution": 4.0})
+    again = FairClassifier.load(folder, key=detailed[2].key_)
+    assert np.array_equal(again.predict(detailed[1]), detailed[2].predict(detailed[1]))
 
 
 class Trap:

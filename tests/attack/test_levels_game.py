@@ -84,7 +84,7 @@ def subject(epsilon=8.0):
     """The plan of a private classifier of few steps, with its recipe."""
     training = Descent(n_steps=2, sampling_rate=1.0, features=FeatureDesign(resolution=2, pair_bins=2))
     clf = PrivateClassifier(epsilon=epsilon, schema=dataset_schema("heart"), training=training, ledger=Ledger())
-    return Subject(clf.planned(), (clf.planned_recipe(),), clf.planned_task())
+    return Subject(clf.planned(), (clf.planned_recipe(),), clf.planned_inputs().task)
 
 
 def test_the_plan_of_a_classifier_counts_levels_and_keeps_its_claim():

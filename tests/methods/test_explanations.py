@@ -12,6 +12,7 @@ from fairveil import (
     DemographicParity,
     Descent,
     FairClassifier,
+    FeatureDesign,
     ParityPostprocessor,
     PrivateClassifier,
     RandomizedParityPostprocessor,
@@ -21,7 +22,13 @@ from fairveil import (
 from fairveil.data.schema import Category, Number, Sensitive, Target
 from fairveil.errors import InvalidParameterError, UnknownGroupWarning
 from fairveil.methods.dp2dp import ParityTraining
-from fairveil.methods.explanations import MOST_COLUMNS, MOST_LEVELS, shape_facts
+from fairveil.methods.explanations import (
+    MOST_COLUMNS,
+    MOST_LEVELS,
+    column_values,
+    explain_decisions,
+    shape_facts,
+)
 from fairveil.methods.pf_ld import LagrangianClassifier
 
 N_ROWS = 2000
@@ -201,6 +208,55 @@ def test_no_single_named_value_of_a_column_gains_more_than_is_stated(mixed, mode
         )
         assert np.abs(np.maximum(gains, 0) - stated[column])[denied].max() < 1e-5
     assert denied.sum() > 50
+
+
+FINE = {"fine": (4, 0), "pairs": (1, 3), "fine and pairs": (4, 3)}
+
+
+@pytest.mark.parametrize("detail", FINE)
+def test_reasons_of_fine_bins_and_pairs_are_those_of_trials(mixed, detail):
+    """Change the cell in the table, encode, score: for every named value of every column."""
+    X, y, schema = two_classes(mixed)
+    resolution, pair_bins = FINE[detail]
+    training = Descent(features=FeatureDesign(resolution=resolution, pair_bins=pair_bins))
+    clf = PrivateClassifier(schema=schema, epsilon=math.inf, training=training).fit(X, y)
+    encoder, few = clf.inputs_.encoder, X.head(300)
+    assert (encoder.detail.resolution, encoder.detail.pair_bins) == FINE[detail]
+    reasons, before = clf.reasons(few, n=4), log_odds(clf, few)
+    denied = (reasons["prediction"] == "no").to_numpy()
+    stated = pd.DataFrame(0.0, index=few.index, columns=list(schema.columns))
+    for place in range(1, 5):
+        for column in stated:
+            own = reasons[f"reason_{place}"] == column
+            stated.loc[own, column] = reasons.loc[own, f"points_{place}"]
+    tried = {"town": ["a", "b", "c"], "score": [-3, -1.5, 0, 1.5, 3]}
+    for column, bounds in {"age": (18, 80), "both": (-3, 3)}.items():
+        cuts = encoder.slots[list(schema.columns).index(column)].edges
+        tried[column] = [bounds[0], *cuts, *(np.nextafter(cut, -100) for cut in cuts), bounds[1]]
+    for column, values in tried.items():
+        gains = [log_odds(clf, few.astype(object).assign(**{column: value})) - before for value in values]
+        assert np.abs(np.maximum(np.max(gains, axis=0), 0) - stated[column])[denied].max() < 1e-5
+    assert denied.sum() > 50
+    if pair_bins:
+        with pytest.raises(InvalidParameterError, match="Expected a linear model, whose score is a sum of points"):
+            clf.shapes()
+        facts = shape_facts(clf._predictor)
+        assert facts["sentence"].startswith("The model weighs pairs of columns") and not facts["columns"]
+        return
+    shapes = clf.shapes().set_index(["column", "level"])["points"]
+    assert len(shapes["age"]) == 4 * 3 + 1 and len(shapes["both"]) == 2 * 4 * 3 + 1
+    rest = shapes["intercept"].sum() + sum(shapes[name, "missing"] for name in ("age", "town", "score"))
+    bare = few.head(1).assign(age=np.nan, town=None, score=np.nan)
+    for number, level in ((-3, "[-3, -2.5) at -3"), (0.5, "[0.5, 1) at 0.5"), (3, "[2.5, 3] at 3")):
+        assert log_odds(clf, bare.assign(both=number))[0] == pytest.approx(rest + shapes["both", level], abs=1e-6)
+
+
+def test_unlisted_categories_are_counted_where_rows_have_pairs(mixed):
+    X, y, schema = two_classes(mixed)
+    training = Descent(n_steps=5, features=FeatureDesign(pair_bins=3))
+    clf = PrivateClassifier(schema=schema, training=training, epsilon=math.inf).fit(X, y)
+    found = explain_decisions(clf._predictor, clf.classes_, X, 1, column_values(clf.inputs_.encoder))
+    assert found.unknown_categories["town"] == int((X["town"] == "d").sum()) > 0
 
 
 def test_an_unaware_rule_gets_reasons_in_its_own_score(people):

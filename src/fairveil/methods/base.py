@@ -421,7 +421,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         return self._recipe(self.planned_inputs())
 
     def planned_engine(self, path: str | Path, engine: str = AUTO_ENGINE, cache: Path | None = None) -> EngineChoice:
-        """Return where a fit would keep the rows of the file at `path`, and why, as `fit_file`; no row is read."""
+        """Return where and why a fit would keep the rows of `path`, unread; `engine`, `cache` are as in `fit_file`."""
         inputs = self.planned_inputs()
         return choose_engine(inputs, FileSource(path, engine=engine, cache=cache), self.planned(None, inputs))
 

@@ -103,7 +103,7 @@ def column_values(encoder: Encoder, typical: Mapping[str, Any] | None = None) ->
             )
         levels, numbers, number = np.arange(n_levels), np.zeros(n_levels), 0.0
         if isinstance(column, Number) and slot.scaled is not None:
-            labels, levels, numbers = _scaled_values(column, labels)
+            labels, levels, numbers = _scaled_values(column, slot.edges, labels)
             n_named, number = len(labels) - 1, float(next(scaled))
         levels, numbers = np.append(levels, code), np.append(numbers, number)
         places = np.stack([slot.first + levels, np.full(len(levels), slot.first)], axis=1)
@@ -119,7 +119,9 @@ def column_values(encoder: Encoder, typical: Mapping[str, Any] | None = None) ->
     return tuple(columns)
 
 
-def _scaled_values(column: Number, labels: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[Any], Float64Array]:
+def _scaled_values(
+    column: Number, edges: Sequence[float], labels: tuple[str, ...]
+) -> tuple[tuple[str, ...], NDArray[Any], Float64Array]:
     """Return names, levels and scaled numbers that stand for a scaled column; the last one is "missing".
 
     Between cuts the score is a straight line, so the two ends of each bin say all.
@@ -129,7 +131,7 @@ def _scaled_values(column: Number, labels: tuple[str, ...]) -> tuple[tuple[str, 
         ends = shown = np.linspace(low, high, N_NUMBERS)
         names, levels = [f"{number:.6g}" for number in shown], np.zeros(N_NUMBERS, dtype=int)
     else:
-        bins = list(pairwise((low, *column.edges, high)))
+        bins = list(pairwise((low, *edges, high)))
         levels, shown = np.repeat(np.arange(len(bins)), 2), np.ravel(bins)
         # an end is the number just below the cut, which itself belongs to the bin above
         ends = np.ravel([(start, np.nextafter(end, start) if end < high else high) for start, end in bins])
@@ -282,11 +284,14 @@ def explain_decisions(
         )
         for place in range(n):
             table[f"reason_{place + 1}"], table[f"points_{place + 1}"] = names[:, place], points[:, place]
-    unlisted = {}
-    for name, slot in zip(inputs.schema.columns, inputs.encoder.slots, strict=True):
+    unlisted, rows = {}, answer.rows
+    for place, (name, slot) in enumerate(zip(inputs.schema.columns, inputs.encoder.slots, strict=True)):
         if inputs.prefitted is None and isinstance(slot.column, Category) and OTHER not in slot.column.categories:
-            other = slot.first + slot.column.levels.index(OTHER)
-            unlisted[name] = int(np.count_nonzero(dense(answer.rows)[:, other]))
+            other = slot.column.levels.index(OTHER)
+            own = (
+                rows.gathered().codes[:, place] == other if isinstance(rows, CodedRows) else rows[:, slot.first + other]
+            )
+            unlisted[name] = int(np.count_nonzero(own))
     return Explained(table, None if stranger is None else int(stranger.sum()), unlisted)
 
 
