@@ -11,8 +11,7 @@ import numpy as np
 from fairveil._validation import check_budget, check_choice
 from fairveil.certificates import Certificate
 from fairveil.data.coded import SCHEMA_ONLY, Detail
-from fairveil.data.encoding import Encoder
-from fairveil.data.schema import Schema
+from fairveil.data.schema import SCALED_ALONE, Schema
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 from fairveil.fairness.rates import Population
@@ -209,10 +208,10 @@ class FitRequest:
             return None
         if self.estimator is not None or not self.method.bounds_gap or _trains_torch(self.training):
             return None
-        encoder = Encoder(schema)
-        if not encoder.levels.whole:
+        if all(column.n_features == SCALED_ALONE for column in schema.columns.values()):
             return None
-        n_params = LinearSoftmax(encoder.n_features, len(schema.target.classes)).n_params
+        n_features = sum(column.n_features for column in schema.columns.values())
+        n_params = LinearSoftmax(n_features, len(schema.target.classes)).n_params
         signal = learning_signal((1 - holdout) * schema.n_public, n_params, epsilon)
         if signal >= FAIR_SIGNAL:
             return None

@@ -21,9 +21,9 @@ METHODS = {
     "parity": (*PARITY, "--aware"),
 }
 PARTS = {
-    "dp2dp aware": ["train", "rule", "holdout"],
-    "dp2dp unaware": ["train", "rule", "check", "holdout"],
-    "parity": ["train", "rule", "holdout"],
+    "dp2dp aware": ["levels", "train", "rule", "holdout"],
+    "dp2dp unaware": ["levels", "train", "rule", "check", "holdout"],
+    "parity": ["levels", "train", "rule", "holdout"],
 }
 CLASSES = {"<=50K", ">50K"}
 

@@ -72,7 +72,7 @@ def test_functional_keeps_a_tolerance(folder, people, say):
     assert say(*FUNCTIONAL).code == 0
     summary = summary_in(folder / "results")
     assert (summary["method"], summary["tolerance"], summary["noise_statements"]) == ("functional", 0.1, [])
-    assert [part["part"] for part in summary["plan"]][:2] == ["train", "rule"]
+    assert [part["part"] for part in summary["plan"]][:3] == ["levels", "train", "rule"]
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,12 @@ def test_a_run_writes_rule_summary_and_trace(folder, people, say):
         [],
     )
     assert 3.96 < summary["epsilon_spent"] <= 4.0
-    assert [part["part"] for part in summary["plan"]] == ["train", "look", "holdout"]
+    assert [part["part"] for part in summary["plan"]] == ["levels", "train", "look", "holdout"]
     assert [sorted(bound) for bound in summary["bounds"]] == [["bound", "high", "holds", "limit", "low", "value"]] * 2
     assert all(bound["holds"] in {"yes", "no", "unknown"} for bound in summary["bounds"])
     trace = pd.read_csv(folder / "results" / "constraint_trace.csv")
     assert list(trace.columns) == ["step", "bound", "value", "low", "high", "limit", "multiplier"]
-    assert len(trace) == 2 * summary["plan"][0]["n_steps"]
+    assert len(trace) == 2 * summary["plan"][1]["n_steps"]
     assert set(trace["bound"]) == {bound["bound"] for bound in summary["bounds"]}
     rule = RateConstrainedClassifier.load(folder / "results" / "model")
     assert "sex" not in rule.schema_.columns
@@ -161,16 +161,16 @@ def test_explain_prints_every_part_with_law_and_noise(folder, say, contents):
     said = say("explain", *options)
     assert (said.code, said.err) == (0, "")
     plan = json.loads(say("explain", *options, "--json").out)["plan"]
-    assert [part["part"] for part in plan] == ["train", "look", "holdout"]
+    assert [part["part"] for part in plan] == ["levels", "train", "look", "holdout"]
     shares = [f"a secret random {100 * part['share']:g} % of the units" for part in plan]
-    shares[1] = "the same units as train"
+    shares[0] = shares[2] = "the same units as train"
     for part, share in zip(plan, shares, strict=True):
         assert f"  stage      {part['part']}: {share}" in said.out
         for release in part["releases"]:
             noise = f"{release['law']} noise, {release['noise_multiplier']:.6g} x sensitivity"
             assert f"releases {release['name']}: {noise}" in said.out
-    assert [release["name"] for release in plan[0]["releases"]] == ["histogram", "gradient"]
-    assert {release["name"] for release in plan[1]["releases"]} == {
+    assert [release["name"] for release in plan[1]["releases"]] == ["histogram", "gradient"]
+    assert {release["name"] for release in plan[2]["releases"]} == {
         "decisions",
         "margins",
         "released",
@@ -190,7 +190,7 @@ def test_the_plan_is_enough_to_recompute_epsilon(folder, say):
         batch = releases[0] if len(releases) == 1 else Joint(releases)
         step = PoissonSampled(part["sampling_rates"]["all"], batch)
         charges.append(Charge(Repeated(step, part["n_steps"]), "coins", part.get("piece", part["part"])))
-    assert [charge.part for charge in charges] == ["train", "train", "holdout"]
+    assert [charge.part for charge in charges] == ["train", "train", "train", "holdout"]
     assert epsilon_of(charges, stated["delta"]) == pytest.approx(stated["epsilon_spent"], rel=1e-3)
     assert 0.99 < stated["epsilon_spent"] <= 1.0
 

@@ -87,7 +87,7 @@ OPTIONS = {
     "tolerance": (("--tolerance", "0.02"), "--tolerance"),
     "unknown method": (("--method", "magic"), "'dpsgd', 'dpsgdf', 'output'"),
     "unknown constraint": (("--constraint", "magic"), "'demographic_parity'"),
-    "unknown model": (("--model", "magic"), 'model (with method "dpsgd") to be one of linear, mlp'),
+    "unknown model": (("--model", "magic"), 'model (with method "dpsgd") to be one of auto, linear, mlp'),
     "unknown option": (("--magic",), "--magic"),
     "mlp by output perturbation": (("--method", "output", "--model", "mlp"), "one of linear;"),
     "another target": (("--target", "age"), '"income"'),

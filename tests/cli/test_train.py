@@ -15,7 +15,7 @@ KEYS = {
     "method", "model", "constraint", "tolerance", "epsilon", "delta", "epsilon_spent", "epsilon_spent_total",
     "neighbours", "epsilon_replace_one", "protects", "unit", "aware", "n_public",
     "smallest_tolerance_that_holds", "accuracy", "gap", "private_evaluation", "seconds", "version",
-    "plan", "confidence", "against", "rules", "asked", "bounds",
+    "plan", "features", "confidence", "against", "rules", "asked", "bounds",
     "cautions", "noise_statements", "sensitive", "comparisons",
     "data", "target", "classes", "positive", "created", "command", "files", "ratio",
     "groups", "certificate", "holdout", "expected_tolerance", "certification_chance", "aims_at_zero",
@@ -201,7 +201,7 @@ def test_without_a_declared_size_a_noisy_one_is_bought(folder, facts, say):
     assert say(*TRAIN).code == 0
     summary = summary_in(folder / "results")
     assert summary["n_public"] is None
-    assert [part["part"] for part in summary["plan"]] == ["size", "train", "holdout"]
+    assert [part["part"] for part in summary["plan"]] == ["size", "levels", "train", "holdout"]
     assert summary["epsilon_spent"] <= 1.0
 
 

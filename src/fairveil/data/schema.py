@@ -44,6 +44,7 @@ IGNORE = "ignore"
 
 DEFAULT_BINS = 10
 DEFAULT_MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "None")
+SCALED_ALONE = 2  # features of a number that is scaled and not cut: the number, and "missing"
 MAX_LEVELS = 2**16  # codes take two bytes at most
 MAX_FEATURES = 2**20
 """Encoded features of all columns together: a row of so many numbers takes 4 MiB."""
@@ -144,6 +145,11 @@ class Number(Facts):
             return tuple(float(f"{edge:.12g}") for edge in np.linspace(*self.bounds, self.bins + 1)[1:-1])
         return self.cuts or ()
 
+    @property
+    def n_features(self) -> int:
+        """How many features the column has when it is encoded: bins, "missing", and the scaled number."""
+        return SCALED_ALONE if self.encode == "scale" else len(self.edges) + 2 + (self.encode == "both")
+
 
 class Category(Facts):
     """A column of codes or texts with a public list of values, its `categories`.
@@ -166,6 +172,11 @@ class Category(Facts):
     def levels(self) -> tuple[str, ...]:
         """The categories in order, then "other" and "missing"."""
         return self.categories + tuple(name for name in (OTHER, MISSING) if name not in self.categories)
+
+    @property
+    def n_features(self) -> int:
+        """How many features the column has when it is encoded: its levels."""
+        return len(self.levels)
 
 
 class Target(Facts):

@@ -155,7 +155,7 @@ def test_adult_at_epsilon_one_is_private_fair_and_good(people):
     assert clf.ledger_.epsilon(1e-5) <= 1.0
     (entry,) = clf.ledger_.entries
     assert entry.purpose == "fit of ParityPostprocessor"
-    assert [part.name for part in clf.plan_.stages] == ["train", "rule"]
+    assert [part.name for part in clf.plan_.stages] == ["levels", "train", "rule"]
     assert clf.final_check_.bounds[0].limit == 0.0
     assert clf.constraint_trace_ is None
     assert isinstance(clf.rule_, RandomizedThresholds) and clf.key_ is None
@@ -275,7 +275,8 @@ def test_other_solvers_for_two_classes(seeded, people, solver):
 def test_a_part_of_its_own_for_the_rule(people):
     clf = parity(people, training=ParityTraining(rule_fraction=0.2), holdout=0.1).fit(people.X, people.y)
     shares = {part.name: (part.subset, round(part.share, 6)) for part in clf.plan_.stages}
-    assert shares == {"train": ("train", 0.72), "rule": ("rule", 0.18), "holdout": ("holdout", 0.1)}
+    train = ("train", 0.72)
+    assert shares == {"levels": train, "train": train, "rule": ("rule", 0.18), "holdout": ("holdout", 0.1)}
     assert 0.98 < clf.epsilon_spent_ <= 1.0
     assert clf.ledger_.epsilon(1e-5) <= 1.0
     assert gap_of(clf, people.X) < 0.05
