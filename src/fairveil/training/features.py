@@ -181,6 +181,15 @@ class FeatureDesign:
         return self.frequency_power > 0 and task.levels is not None
 
 
+def check_plain_features(features: FeatureDesign) -> None:
+    """Refuse a design of features where a method trains on the schema's own features."""
+    if features != FeatureDesign():
+        raise InvalidParameterError(
+            "Expected a descent without a design of features, because this method trains on the schema's own, got "
+            f"{features!r}; leave features= out."
+        )
+
+
 def settled_params(model: Model, params: Float32Array, drift: Drift) -> Float32Array:
     """Return parameters whose fine bins differ from their coarse one only as far as noise does not explain it.
 

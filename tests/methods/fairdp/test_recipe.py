@@ -25,6 +25,7 @@ from fairveil.privacy.plan import Plan
 from fairveil.privacy.queries import CrossEntropy
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
+from fairveil.training.features import FeatureDesign
 
 PRIVATE = replace(TASK, epsilon=1.0)
 FEW = Descent(n_steps=10, sampling_rate=1.0, clip_norm=0.5, learning_rate=0.1)
@@ -441,6 +442,7 @@ def test_the_last_step_is_described_in_public_numbers(rng, seeded):
         ({"divisors": "person"}, "divisors"),
         ({"released": "all"}, "released"),
         ({"descent": Descent(group_clipping=True)}, "group clipping"),
+        ({"descent": Descent(features=FeatureDesign(resolution=8))}, "design of features"),
     ],
 )
 def test_choices_that_make_no_sense_are_refused(choices, words):

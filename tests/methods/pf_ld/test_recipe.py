@@ -35,6 +35,7 @@ from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import Batch, Veil, open_veils
+from fairveil.training.features import FeatureDesign
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan, run_plan
 
@@ -436,7 +437,7 @@ BAD_NUMBERS = [
     ("lambda_max", (0.0, math.nan, math.inf)), ("n_counts", (0, 2.5)), ("slack", (-0.1, 1.5, math.nan)),
     ("primal", ("both",)),
     ("primal_bound", (-1, "public")), ("dual_bound", (0,)),
-    ("descent", (Descent(clip_norm=1.0), Descent(group_clipping=True))),
+    ("descent", (Descent(clip_norm=1.0), Descent(group_clipping=True), Descent(features=FeatureDesign(0.0)))),
 ]  # fmt: skip
 
 

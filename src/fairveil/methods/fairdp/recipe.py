@@ -34,6 +34,7 @@ from fairveil.models.optimizers import GUESSABLE_STEPS
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, CrossEntropy, all_cells
 from fairveil.privacy.veil import ROUNDING, Batch, Veil
+from fairveil.training.features import check_plain_features
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
 N_STEPS = 600
@@ -157,6 +158,7 @@ class Groupwise:
             object.__setattr__(self, "group_sizes", _sizes(self.group_sizes))
         if self.descent.group_clipping:
             raise InvalidParameterError("Expected a descent without group clipping, got one with it; leave it out.")
+        check_plain_features(self.descent.features)
 
     @property
     def length(self) -> int:

@@ -32,6 +32,7 @@ from fairveil.models.losses import logits_pull, soft_decision_pull
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.veil import Veil
+from fairveil.training.features import check_plain_features
 from fairveil.training.multipliers import DualAscent, Multipliers
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
@@ -133,6 +134,7 @@ class LagrangianDual:
                 "Expected a descent without clipping, because the loss is public here, got one with it; primal_bound "
                 "is what bounds the groups' gradients."
             )
+        check_plain_features(self.descent.features)
 
     def model_for(self, task: Task) -> Model:
         """Return the model that is trained."""
