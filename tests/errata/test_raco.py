@@ -93,8 +93,8 @@ def test_the_printed_figure_for_replacing(capsys, monkeypatch, tmp_path):
     with pytest.raises(SystemExit):
         main()
     stated = json.loads(capsys.readouterr().out)
-    assert f"{stated['epsilon_spent']:.4f}" == "0.9999"
-    assert stated["epsilon_replace_one"] == near(2.1324, 4)
+    assert f"{stated['epsilon_spent']:.4f}" == "1.0000"
+    assert stated["epsilon_replace_one"] == near(2.1345, 4)
 
 
 def test_the_amplification_of_the_proof_leaves_out_a_factor():

@@ -15,6 +15,7 @@ from fairveil import (
     DemographicParity,
     Descent,
     FalseNegativeRateCap,
+    FeatureDesign,
     RateConstrained,
     RateConstrainedClassifier,
     load_dataset,
@@ -39,7 +40,9 @@ def train(adult, seed, constraint, epsilon=math.inf, clip_norm=None, final_check
     Headroom only with the look, which is what users get; without it the bare rule of the ascent shows.
     """
     options = {"headroom": float(final_check), **options}
-    training = RateConstrained(descent=Descent(clip_norm=clip_norm), final_check=final_check, **options)
+    # the paper's model sees every level alike
+    descent = Descent(model="linear", clip_norm=clip_norm, features=FeatureDesign(frequency_power=0))
+    training = RateConstrained(descent=descent, final_check=final_check, **options)
     schema = adult.schema.without("sex")
     classifier = RateConstrainedClassifier(
         constraint, epsilon, training=training, schema=schema, sensitive="sex", random_state=seed

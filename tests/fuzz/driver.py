@@ -183,6 +183,8 @@ def _refusal(case: Case, outcome: Outcome) -> list[str]:
     sentence = outcome.err
     if case.words[:1] == ("frontier",):  # which says first how many points it will train
         sentence = re.sub(r"\A.*from the same people\.[^\n]*\n", "", sentence)
+    if sentence.startswith(CAUTIONS):  # said before anything is spent, and so before what is refused later
+        sentence = sentence.partition("\n")[2]
     if "--json" in case.words and sentence.startswith("{"):
         sentence = "fairveil: " + str(json.loads(sentence)["error"]) + "\n"
     is_one = sentence.startswith("fairveil: ") and sentence.count("\n") == 1 and sentence.endswith(".\n")

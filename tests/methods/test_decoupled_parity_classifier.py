@@ -97,7 +97,7 @@ def test_adult_at_epsilon_one_is_private_and_fair(people, fitted):
     assert fitted.ledger_.epsilon(1e-5) <= 1.0
     (entry,) = fitted.ledger_.entries
     assert entry.purpose == "fit of RandomizedParityPostprocessor"
-    assert [part.name for part in fitted.plan_.stages] == ["train", "rule"]
+    assert [part.name for part in fitted.plan_.stages] == ["levels", "train", "rule"]
     assert isinstance(fitted.rule_, RandomizedThresholds)
     assert "training and rule" in fitted.coverage_
 
@@ -138,7 +138,7 @@ def test_one_model_for_each_group_costs_no_more(people):
 def test_a_part_of_its_own_for_the_rule(people):
     clf = flipping(people, training=FlipTraining(rule_fraction=0.2)).fit(people.X, people.y).use_key(KEY)
     subsets = {part.name: (part.subset, round(part.share, 6)) for part in clf.plan_.stages}
-    assert subsets == {"train": ("train", 0.8), "rule": ("rule", 0.2)}
+    assert subsets == {"levels": ("train", 0.8), "train": ("train", 0.8), "rule": ("rule", 0.2)}
     assert 0.98 < clf.epsilon_spent_ <= 1.0
     assert gap_of(clf, people.X) < 0.05
 

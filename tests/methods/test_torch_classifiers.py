@@ -179,7 +179,7 @@ def test_the_front_door_saves_and_loads_and_the_command_line_refuses(people, tmp
             lambda: Descent(model=TorchModel(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), (2, 2))),
             "36 features",
         ),
-        (lambda: Descent(model="cnn"), "one of linear, mlp"),
+        (lambda: Descent(model="cnn"), "one of auto, linear, mlp"),
         (lambda: descent(clip_norm=math.inf), "finite clip_norm"),
     ],
 )

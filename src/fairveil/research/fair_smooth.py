@@ -13,6 +13,7 @@ from scipy.special import erfinv
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_number
+from fairveil.data.coded import SCHEMA_ONLY, Detail
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import BasePrivateClassifier
 from fairveil.methods.dp_sgd import Descent
@@ -32,7 +33,7 @@ from fairveil.models.rules import Argmax, RandomizedByKey
 from fairveil.privacy.ledger import LedgerOrPath
 from fairveil.privacy.plan import Stage
 from fairveil.privacy.veil import Veil
-from fairveil.training.recipe import Fit, Progress, Recipe, Task, no_progress
+from fairveil.training.recipe import DetailedRecipe, Fit, Progress, Recipe, Task, no_progress
 
 LAYERS = ("last", "all")
 SURE = 1e-15
@@ -190,6 +191,10 @@ class Smoothed:
         how = self.smoothing
         std = 1.0 if how.std is None else how.std
         return SmoothedModel(check_layered(self.base.model_for(task)), std, how.layers, how.n_draws)
+
+    def detail_for(self, task: Task) -> Detail:
+        """Return what the base needs."""
+        return self.base.detail_for(task) if isinstance(self.base, DetailedRecipe) else SCHEMA_ONLY
 
     def check(self, task: Task) -> None:
         """Refuse models of other than two classes, and what the base refuses."""
