@@ -8,6 +8,8 @@ export OPENBLAS_NUM_THREADS ?= 1
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 # the real data sets, which are not ours to ship; without them their tests are skipped
 export FAIRVEIL_DATA ?= $(wildcard $(CURDIR)/../shared/data)
+# figures that others published, to stand beside ours; without them only ours are shown
+export FAIRVEIL_REFERENCE ?= $(wildcard $(CURDIR)/../shared/reference)
 # where the browser tests keep their screenshots
 export FAIRVEIL_ARTEFACTS ?= $(CURDIR)/build/artefacts
 

@@ -15,6 +15,7 @@ project_copyright = "the fairveil contributors, Apache-2.0"
 
 extensions = [
     "command_line",
+    "curves",
     "myst_parser",
     "numpydoc",
     "offline",

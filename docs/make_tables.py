@@ -1,6 +1,8 @@
-"""Write the tables of README.md and docs/research/benchmarks.md from docs/research/figures/*.csv.
+"""Write the tables of README.md and of the research pages from docs/research/figures/*.csv.
 
-A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``. Change the CSV file, then run
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; a NAME that begins with reproduce/ is a file that
+a script of benchmarks/reproduce wrote, and is shown with all of its columns, its caveats and its command. Change the
+CSV file, then run
 
     python docs/make_tables.py
 """
@@ -11,7 +13,11 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 FIGURES = DOCS / "research" / "figures"
-PAGES = (DOCS.parent / "README.md", DOCS / "research" / "benchmarks.md")
+PAGES = (
+    DOCS.parent / "README.md",
+    DOCS / "research" / "benchmarks.md",
+    *sorted((DOCS / "research" / "papers").glob("*.md")),
+)
 
 MEAN_AND_INTERVAL = {
     "accuracy": "{accuracy} ({accuracy_low}&nbsp;to&nbsp;{accuracy_high})",
@@ -96,15 +102,28 @@ def written(columns: dict[str, str], rows: list[dict[str, str]]) -> str:
 
 def table(name: str) -> str:
     """Return the table of this name."""
+    if name.startswith("reproduce/"):
+        return reproduced(name)
     if name != "readme":
         return written(COLUMNS[name], rows_of(name))
     found = {(row["data"], row["tolerance"]): row for row in rows_of("scores") if row["epsilon"] == "1"}
     return written(README_COLUMNS, [found[key] | {"data": label} for key, label in README_ROWS.items()])
 
 
+def reproduced(name: str) -> str:
+    """Return a table that stands beside the paper's, with its caveats and the command that printed it."""
+    lines = (FIGURES / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    above = [line.removeprefix("# ").partition(": ")[::2] for line in lines if line.startswith("# ")]
+    rows = list(csv.DictReader(lines[len(above) :]))
+    shown = written({column.replace("_", " "): f"{{{column}}}" for column in rows[0]}, rows)
+    caveats = " ".join(text for key, text in above if key == "caveat")
+    command = dict(above)["command"]
+    return "\n\n".join(part for part in (shown, caveats, f"`{command}`") if part)
+
+
 def page_with_tables(text: str) -> str:
     """Return a page with all of its tables written anew."""
-    pattern = r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)"
+    pattern = r"(<!-- table: ([\w/]+) -->\n).*?(\n<!-- end -->)"
     return re.sub(pattern, lambda found: found[1] + "\n" + table(found[2]) + "\n" + found[3], text, flags=re.DOTALL)
 
 

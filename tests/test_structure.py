@@ -52,7 +52,7 @@ LAZY = {"cli._terminal"}
 """Modules that load others where there is a terminal; commands are loaded by name when they are called."""
 
 MOST_LINES_PER_FILE, MOST_LINES_PER_BODY = 600, 50
-MOST_FILES, MOST_LINES = 160, 37_000  # 155 and 35,500 before rescaled features and pairs of columns
+MOST_FILES, MOST_LINES = 190, 43_500  # 160 and 37,000 before DP-FERMI, the baselines and the bench
 LONGEST_TEST_NAME = 70
 MOST_PARAMETERS = 9  # beside what an estimator wraps, bounds and tunes
 
