@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))  # for `_harness` and other modules that benchmarks share
 FULL, SMALL = ROOT / "docs" / "research" / "figures" / "reproduce", ROOT / "build" / "reproduce"
 
 OURS, PUBLISHED = "ours", "published"
