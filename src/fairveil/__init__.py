@@ -18,6 +18,7 @@ Packages, each of which imports only from those above it::
     request.py summary.py fair_classifier.py
     report/        summary -> text and HTML
     display.py     plots of certificates and frontiers
+    bench/         many fits on the same rows -> frontiers, paired tests, tables
     cli/           one file per command
 
 docs/assurance/trusted-base.md lists the code that must be trusted for a privacy guarantee to hold.
