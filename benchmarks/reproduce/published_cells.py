@@ -23,9 +23,11 @@ from itertools import product
 
 import numpy as np
 
+from _results import OURS, PUBLISHED, Curves, Result, Run, Table, main  # makes the modules of benchmarks/ importable
+
+# isort: split
 import _pf_ld
 from _harness import FIRST_SEED, Answer, Bench, Splits, read_bench
-from _results import OURS, PUBLISHED, Curves, Result, Run, Table, main
 from fairveil import DemographicParity, FairClassifier, Ledger
 from fairveil.data.datasets import dataset_schema
 from fairveil.errors import SmallTableWarning, ToleranceNotMetWarning
