@@ -15,7 +15,7 @@ GROUPS = {
     ),
     "Privacy": ("epsilon", "epsilons", "delta", "unit", "protects", "ledger"),
     "Fairness": ("sensitive", "cuts", "aware", "constraint", "tolerance", "tolerances", "against", "rule"),
-    "Model": ("subject", "method", "methods", "model", "key"),
+    "Model": ("subject", "method", "methods", "model", "setting", "key"),
     "Evidence": (
         "holdout", "confidence", "repeats", "adaptive", "summary", "yes", "by", "owner", "purpose", "card", "reasons",
         "typical", "no_ledger",
@@ -146,6 +146,13 @@ class TrainOptions:
         Path, typer.Option(help="Folder for model/, summary.json and report.html; replaces earlier ones.")
     ] = Path("fairveil-results")
     as_json: Json = False
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Set a field of the method's recipe: descent.n_steps=600. Repeatable; an unknown name lists all.",
+        ),
+    ] = None
     knobs: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -159,5 +166,5 @@ class Grid:
     methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "auto"
 
 
-PER_POINT = ("epsilon", "tolerance", "rule", "method", "protects", "knobs", "out")
+PER_POINT = ("epsilon", "tolerance", "rule", "method", "protects", "setting", "knobs", "out")
 """Options of `train` that `frontier` does not have: it varies them, or cannot."""

@@ -44,6 +44,7 @@ from fairveil.fairness.rule_parser import Rule
 from fairveil.methods.base import Method
 from fairveil.methods.engines import cache_beside
 from fairveil.methods.registry import AUTO, METHODS
+from fairveil.methods.settings import parsed_settings, with_settings
 from fairveil.privacy.ledger import Ledger, units_of
 from fairveil.report.card import model_card
 from fairveil.report.page import report_page
@@ -108,8 +109,9 @@ def prepare_run(options: TrainOptions, command: str = "") -> Run:
             raise InvalidParameterError(
                 f"Expected --{name.replace('_', '-')} with {owners} only, got it with {method.name}; leave it out."
             )
-    if options.model is not None or knob is not None:
-        clf.training = method.make_training(options.model, knob)
+    if options.model is not None or knob is not None or options.setting:
+        training = method.make_training(options.model, knob)
+        clf.training = with_settings(training, parsed_settings(options.setting or ()))
         clf.request()
     return Run(options, source, clf, method, command)
 
