@@ -25,7 +25,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
-from _boosting import class_chances
+from fairveil.research.boosting import class_chances
 from _harness import FIRST_SEED, Splits, numbers, read_bench, rounded
 from baselines import NOTIONS, TrainingRows, statistics_of
 from fairveil.data.datasets import dataset_schema

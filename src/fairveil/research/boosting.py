@@ -24,9 +24,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import KFold
 
-from fairveil import Schema
+from fairveil.data.schema import MISSING, Category, Schema
 from fairveil.data.encoding import Encoder, MissingCells, numbers_of
-from fairveil.data.schema import MISSING, Category
 
 MOST_CATEGORIES = 254
 """A category with more levels is read as a number, because scikit-learn's trees have at most 255 bins."""
