@@ -174,8 +174,8 @@ def wilcoxon(differences: Sequence[float]) -> PairedTest:
     """Return Wilcoxon's signed-rank test, exact where no ranks are tied; fewer than six splits cannot reach 5 %."""
     found = np.asarray(differences, dtype=float)
     if len(found) < 2 or not found.any():
-        return PairedTest(mean_of(found), None if len(found) < 2 else 1.0, len(found))
-    return PairedTest(mean_of(found), float(stats.wilcoxon(found).pvalue), len(found))
+        return PairedTest(mean_of(found.tolist()), None if len(found) < 2 else 1.0, len(found))
+    return PairedTest(mean_of(found.tolist()), float(stats.wilcoxon(found).pvalue), len(found))
 
 
 def holm(ps: Sequence[float]) -> list[float]:

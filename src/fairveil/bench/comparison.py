@@ -80,12 +80,13 @@ def shown(epsilon: float | None) -> float | str | None:
 
 def cells_of(results: Sequence[Mapping[str, Any]]) -> list[Cell]:
     """Return the runs by what is common to several seeds."""
-    found: dict[tuple[Any, ...], dict[int, Mapping[str, Any]]] = defaultdict(dict)
+    found: dict[tuple[str, str, str, str, float | None, float | None], dict[int, Mapping[str, Any]]]
+    found = defaultdict(dict)
     for one in results:
         epsilon = math.inf if one["epsilon"] == "inf" else one["epsilon"]
         key = (one["data"]["name"], one["constraint"], one["label"], one["contender"], epsilon, one["tolerance"])
         found[key][one["seed"]] = one
-    return [Cell(*key, runs=runs) for key, runs in found.items()]
+    return [Cell(*key, runs) for key, runs in found.items()]
 
 
 def compare(grid: Grid, results: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,11 +168,8 @@ def _row(cell: Cell) -> dict[str, Any]:
 
 def _headline(cell: Cell, cells: Sequence[Cell]) -> dict[str, Any]:
     """Return a private contender beside the most accurate one that is not private and has the same bound, or none."""
-    rivals = [
-        one
-        for one in cells
-        if not one.is_private and (one.data, one.constraint, one.tolerance) == (cell.data, cell.constraint, cell.tolerance)
-    ]
+    place = (cell.data, cell.constraint, cell.tolerance)
+    rivals = [one for one in cells if not one.is_private and (one.data, one.constraint, one.tolerance) == place]
     best = max(rivals, key=lambda one: one.mean("accuracy").value or 0.0, default=None)
     optimum = None if best is None else {"label": best.label, **{name: best.mean(name).to_dict() for name in FIGURES}}
     return _row(cell) | {"optimum": optimum}
@@ -216,7 +214,8 @@ def _curves(cells: Sequence[Cell]) -> Iterator[Curve]:
 
 def _panels(grid: Grid, cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
     """Return, for each epsilon, the points and frontiers of all contenders; those without a budget stand in each."""
-    epsilons = sorted({one.epsilon for one in cells if one.epsilon is not None}) or [None]
+    found = sorted({one.epsilon for one in cells if one.epsilon is not None})
+    epsilons: list[float | None] = [*found] if found else [None]
     reference = _constant(cells)
     for epsilon in epsilons:
         curves = list(_curves([one for one in cells if one.epsilon in {epsilon, None}]))

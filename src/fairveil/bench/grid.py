@@ -324,7 +324,7 @@ def _entrant(entry: Any) -> Entrant:
     contender, settings = contender_named(own["name"]), own.get("settings", {})
     if not isinstance(settings, Mapping):
         raise InvalidParameterError(f"Expected settings = {{ NAME = VALUE }} for {own['name']}, got {settings!r}.")
-    knobs = _numbers("knobs", own.get("knobs", []), lambda one: math.isfinite(one))
+    knobs = _numbers("knobs", own.get("knobs", []), math.isfinite)
     if knobs and not contender.has_knob:
         raise InvalidParameterError(f"Expected no knobs for {own['name']}, which has none; leave them out.")
     method = METHODS.get(own["name"])

@@ -39,11 +39,12 @@ NEEDED = (
     "gaps", "baseline", "test", "family", "n_seeds", "train_share", "delta", "data", "versions", "headline", "cells",
     "panels", "tests",
 )  # fmt: skip
-SVG_SIZE = (860, 380)
+SVG_SIZE = (860, 424)
 """Pixels of a figure by itself."""
 
 Facts = Mapping[str, Any]
-Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+Row = tuple[str, ...]
+Table = tuple[Row, list[Row]]
 """The names of columns, and rows of text."""
 
 
@@ -76,6 +77,10 @@ def with_half(interval: Facts) -> str:
     return text if one.ends is None else f"{text} ± {fixed((one.ends[1] - one.ends[0]) / 2)}"
 
 
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
 def _tolerance(value: float | None) -> str:
     return "none" if value is None else compact(value)
 
@@ -84,15 +89,15 @@ def headline_table(facts: Facts) -> Table:
     """Return every private contender beside the optimum that is not private."""
     header = ("data", "constraint", "method", "epsilon", "tolerance", "accuracy", "gap",
               "not private: accuracy", "gap", "by")  # fmt: skip
-    rows = []
+    rows: list[Row] = []
     for one in facts["headline"]:
         best = one["optimum"]
         beside = (DASH, DASH, DASH)
         if best is not None:
             beside = (fixed(best["accuracy"]["value"]), fixed(best["gap"]["value"]), best["label"])
         rows.append(
-            (one["data"], one["constraint"], one["label"], epsilon_words(one["epsilon"]), _tolerance(one["tolerance"]),
-             with_half(one["accuracy"]), with_half(one["gap"]), *beside)
+            (one["data"], _spaced(one["constraint"]), one["label"], epsilon_words(one["epsilon"]),
+             _tolerance(one["tolerance"]), with_half(one["accuracy"]), with_half(one["gap"]), *beside)
         )  # fmt: skip
     return header, rows
 
@@ -100,8 +105,8 @@ def headline_table(facts: Facts) -> Table:
 def area_table(facts: Facts) -> Table:
     """Return dominated areas and the best accuracy at each gap."""
     at = tuple(f"accuracy at gap <= {compact(one)}" for one in facts["gaps"])
-    rows = [
-        (panel["data"], panel["constraint"], epsilon_words(panel["epsilon"] if curve["is_private"] else None),
+    rows: list[Row] = [
+        (panel["data"], _spaced(panel["constraint"]), epsilon_words(panel["epsilon"] if curve["is_private"] else None),
          curve["label"], str(len(curve["points"])), with_half(curve["area"]), *map(with_half, curve["accuracy_at"]))
         for panel in facts["panels"] for curve in panel["curves"]
     ]  # fmt: skip
@@ -113,9 +118,9 @@ def tests_table(facts: Facts) -> Table:
     """Return the paired tests."""
     header = ("data", "constraint", "epsilon", "tolerance", "method", "minus", "figure", "difference", "splits", "p",
               "p, Holm")  # fmt: skip
-    rows = [
-        (one["data"], one["constraint"], epsilon_words(one["epsilon"]), _tolerance(one["tolerance"]), one["label"],
-         one["baseline"], one["figure"], with_half(one["difference"]), str(one["n"]), _p(one["p"]), _p(one["p_holm"]))
+    rows: list[Row] = [
+        (one["data"], _spaced(one["constraint"]), epsilon_words(one["epsilon"]), _tolerance(one["tolerance"]),
+         one["label"], one["baseline"], one["figure"], with_half(one["difference"]), str(one["n"]), _p(one["p"]), _p(one["p_holm"]))
         for one in facts["tests"]
     ]  # fmt: skip
     return header, rows
@@ -258,7 +263,7 @@ def _reach(gap: Facts) -> float:
 
 
 def _chart(place: int, heading: str, panel: Facts, series: Mapping[str, Series], x: Scale, y: Scale) -> Markup:
-    marks = []
+    marks: list[Point] = []
     for curve in panel["curves"]:
         for one in sorted(curve["points"], key=lambda point: point["gap"]["value"] or 0.0):
             accuracy, gap = measurement(one["accuracy"]), measurement(one["gap"])
@@ -360,7 +365,7 @@ def _runs_table(results: Sequence[Facts]) -> Table:
     names = list(dict.fromkeys(name for one in results for name in one["figures"]))
     facts = ("constraint", "label", "contender", "epsilon", "tolerance", "seed", "epsilon_spent", "protects", "n_train",
              "n_test", "seconds", "command")  # fmt: skip
-    rows = [
+    rows: list[Row] = [
         (one["id"], one["data"]["name"], *(_text(one[name]) for name in facts),
          *(_text(one["figures"].get(name)) for name in names), one["versions"]["fairveil"])
         for one in results

@@ -155,9 +155,9 @@ class Table:
 
     def public(self, train_share: float) -> Schema:
         """Return the schema that a contender gets: how many units are expected to train is public."""
-        is_of_persons = self.data.unit == "person" and self.persons is not None
-        n_units = len(np.unique(self.persons)) if is_of_persons else len(self.y)
-        id_column = self.schema.id_column if is_of_persons else None
+        n_units, id_column = len(self.y), None
+        if self.data.unit == "person" and self.persons is not None:
+            n_units, id_column = len(np.unique(self.persons)), self.schema.id_column
         schema = self.schema.model_copy(update={"n_public": round(train_share * n_units), "id_column": id_column})
         if self.data.aware:
             return schema
@@ -199,4 +199,3 @@ def constraint_of(name: str, tolerance: float | None) -> Constraint:
     """Return a constraint by its name; without a tolerance, the one that measures it."""
     made: Constraint = CONSTRAINT_TYPES[name](0.0 if tolerance is None else tolerance)
     return made
-

@@ -148,7 +148,9 @@ def bench_in(out: Path) -> Iterator[None]:
         (out / RUNS).mkdir(parents=True, exist_ok=True)
         lock = os.open(out / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as problem:
-        raise BadStructureError(f"Expected a folder to write to in {out}, got {problem.strerror}; use another.") from None
+        raise BadStructureError(
+            f"Expected a folder to write to in {out}, got {problem.strerror}; use another."
+        ) from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

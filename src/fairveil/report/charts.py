@@ -577,8 +577,9 @@ def _point_mark(point: Point, spot: tuple[str, float], offset: Offset, can_pick:
         parts.append(
             tag("text", point.short, x=place, y=height + offset[1], dx=offset[0], class_="beside", aria_hidden="true")
         )
+    role = {"role": "button", "aria_pressed": "false"} if can_pick else {"role": "img"}
     return tag(
-        "g", *parts, class_=f"{name} pale" if point.is_pale else name, tabindex=0,
-        **({"role": "button", "aria_pressed": "false"} if can_pick else {"role": "img"}), aria_label=point.label or UNKNOWN, data_index=point.index,
+        "g", *parts, class_=f"{name} pale" if point.is_pale else name, tabindex=0, **role,
+        aria_label=point.label or UNKNOWN, data_index=point.index,
         **_data(point.x, "gap_"), **_data(point.y, "accuracy_"),
     )  # fmt: skip

@@ -24,8 +24,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import KFold
 
-from fairveil.data.schema import MISSING, Category, Schema
 from fairveil.data.encoding import Encoder, MissingCells, numbers_of
+from fairveil.data.schema import MISSING, Category, Schema
 
 MOST_CATEGORIES = 254
 """A category with more levels is read as a number, because scikit-learn's trees have at most 255 bins."""
@@ -49,6 +49,7 @@ class RawTable:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, schema: Schema) -> "RawTable":
+        """Read a table by its schema."""
         encoder, missing = Encoder(schema), MissingCells.of(schema.missing_values)
         codes = encoder.codes(frame)
         columns, is_category = [], []
