@@ -129,14 +129,17 @@ def answer_by_method(name: str, problem: Problem) -> Answer:
     method, constraint = METHODS.get(name), problem.constraint
     if method is not None and not method.bounds_gap and not isinstance(constraint, Parity):
         constraint = DemographicParity()  # a cap is only measured
+    schema, aware = problem.schema, problem.aware
+    if method is not None and method.protects != "record" and aware:  # never reads the attribute that is secret
+        schema, aware = schema.without(*(one for one in problem.sensitive if one in schema.columns)), False
     clf = FairClassifier(
         constraint,
         problem.epsilon,
         problem.delta,
         sensitive=list(problem.sensitive),
-        aware=problem.aware,
+        aware=aware,
         method=name,
-        schema=problem.schema,
+        schema=schema,
         holdout=0.0,
         ledger=Ledger(problem.folder / LEDGER),
         protects="record" if method is None else method.protects,

@@ -324,6 +324,7 @@ def _entrant(entry: Any) -> Entrant:
     contender, settings = contender_named(own["name"]), own.get("settings", {})
     if not isinstance(settings, Mapping):
         raise InvalidParameterError(f"Expected settings = {{ NAME = VALUE }} for {own['name']}, got {settings!r}.")
+    settings = dict(_flat(settings))
     knobs = _numbers("knobs", own.get("knobs", []), math.isfinite)
     if knobs and not contender.has_knob:
         raise InvalidParameterError(f"Expected no knobs for {own['name']}, which has none; leave them out.")
@@ -332,7 +333,16 @@ def _entrant(entry: Any) -> Entrant:
         with_settings(method.make_training(own.get("model"), knobs[0] if knobs else None), settings)
     elif contender.name != AUTO and (settings or "model" in own):
         raise InvalidParameterError(f"Expected no model and no settings for {own['name']}, which has none.")
-    return Entrant(own["name"], own.get("label", own["name"]), own.get("model"), knobs, dict(settings))
+    return Entrant(own["name"], own.get("label", own["name"]), own.get("model"), knobs, settings)
+
+
+def _flat(settings: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
+    """Return settings with dots in their names: TOML reads `descent.n_steps = 5` as a table in a table."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{start}{name}.")
+        else:
+            yield f"{start}{name}", value
 
 
 def _flag(name: str, value: Any) -> bool:

@@ -120,7 +120,8 @@ def tests_table(facts: Facts) -> Table:
               "p, Holm")  # fmt: skip
     rows: list[Row] = [
         (one["data"], _spaced(one["constraint"]), epsilon_words(one["epsilon"]), _tolerance(one["tolerance"]),
-         one["label"], one["baseline"], one["figure"], with_half(one["difference"]), str(one["n"]), _p(one["p"]), _p(one["p_holm"]))
+         one["label"], one["baseline"], one["figure"], with_half(one["difference"]), str(one["n"]), _p(one["p"]),
+         _p(one["p_holm"]))
         for one in facts["tests"]
     ]  # fmt: skip
     return header, rows

@@ -4,7 +4,6 @@ The figures are exact counts: they are for rows that anybody may read, and cost 
 """
 
 import hashlib
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -179,14 +178,13 @@ class Table:
         return found
 
     def largest(self, constraint: Constraint, decisions: NDArray[np.int64], rows: NDArray[np.int64]) -> float | None:
-        """Return the largest left side of a constraint's bounds: for a parity, the gap."""
+        """Return the largest left side of bounds on rates of somebody: for a parity, the gap; None if there is none."""
         bounds = constrain(constraint, self.people)
         cells = bounds.cells[self.groups[rows], self.y[rows]]
         counts = np.zeros((bounds.n_cells, bounds.n_classes))
         np.add.at(counts, (cells[cells >= 0], decisions[cells >= 0]), 1)
-        values = bounds.values(counts)
-        largest = float(np.max(values)) if len(values) else math.nan
-        return largest if math.isfinite(largest) else None
+        has_people = bounds.estimate(counts).smallest_denominators > 0
+        return float(bounds.values(counts)[has_people].max()) if has_people.any() else None
 
 
 @lru_cache(maxsize=1)
