@@ -13,7 +13,7 @@ export FAIRVEIL_REFERENCE ?= $(wildcard $(CURDIR)/../shared/reference)
 # where the browser tests keep their screenshots
 export FAIRVEIL_ARTEFACTS ?= $(CURDIR)/build/artefacts
 
-.PHONY: demo test test-fast check docs speed kills fuzz audit clean
+.PHONY: demo test test-fast check docs speed kills fuzz audit rivals clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/fairveil train adult --aware --epsilon 1 --delta 1e-5 --tolerance 0.03 --out fairveil-demo
@@ -61,8 +61,14 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e ".[dev,torch,ray]"
+	$(PIP) -e ".[dev,torch,ray,rivals]"
 	touch $@
+
+# synthetic tables as rivals in `fairveil bench`: dpmm pins versions that fairveil cannot use, so it has its own folder
+rivals: $(VENV)/dev.stamp
+	test -x .venv-dpmm/bin/python || $(PYTHON) -m venv .venv-dpmm
+	.venv-dpmm/bin/pip install --quiet --disable-pip-version-check dpmm==0.1.9
+	@echo "export FAIRVEIL_DPMM_PYTHON=$(CURDIR)/.venv-dpmm/bin/python"
 
 $(VENV)/docs.stamp: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -70,4 +76,4 @@ $(VENV)/docs.stamp: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) fairveil-demo fairveil-examples build dist docs/auto
+	rm -rf $(VENV) .venv-dpmm fairveil-demo fairveil-examples build dist docs/auto

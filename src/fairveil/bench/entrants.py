@@ -1,12 +1,13 @@
 """Everything that a grid may name: methods of the registry, yardsticks, rivals. Loading this module registers them."""
 
 from fairveil.bench.contenders import Contender, contenders, register
+from fairveil.bench.rivals import RIVALS
 from fairveil.bench.yardsticks import YARDSTICKS
 from fairveil.data.schema_errors import close_match
 from fairveil.errors import InvalidParameterError
 
-OTHERS = (*YARDSTICKS,)
-"""Contenders beside the methods of the registry; those of other packages are added here."""
+OTHERS = (*YARDSTICKS, *RIVALS)
+"""Contenders beside the methods of the registry."""
 
 register(*OTHERS)
 

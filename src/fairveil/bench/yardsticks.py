@@ -103,9 +103,9 @@ def unbounded_answer(labels: Learn, problem: Problem) -> Answer:
     return _answer(problem, chances.argmax(axis=1), chances[:, arrays.people.positive])
 
 
-def fair_answer(labels: Learn, pairs: Learn, problem: Problem) -> Answer:
-    """Return decisions by the best rule under the bound on the training rows."""
-    arrays = Arrays.of(problem)
+def fair_answer(labels: Learn, pairs: Learn, problem: Problem, arrays: Arrays | None = None) -> Answer:
+    """Return decisions by the best rule under the bound on the training rows; those of `arrays`, if there are any."""
+    arrays = Arrays.of(problem) if arrays is None else arrays
     bounds = constrain(problem.constraint, arrays.people)
     below = bounds.below.reshape(len(bounds.below), bounds.n_cells, bounds.n_classes)
     if not np.all(below == below[:, :, :1]):
