@@ -159,17 +159,17 @@ def synthetic(mechanism: str, problem: Problem) -> Answer:
         train=np.arange(n_rows),
         test=np.arange(n_rows, len(both)),
     )
-    labels_given = labels_of(table, arrays.y, people.n_classes)
-    groups_given = groups_given_label(table, arrays.groups, arrays.y, people.n_groups, people.n_classes)
+    label_chances = labels_of(table, arrays.y, people.n_classes)
+    group_chances = groups_given_label(table, arrays.groups, arrays.y, people.n_groups, people.n_classes)
 
     def labels(problem: Problem, arrays: Arrays) -> Chances:
-        return crossed(labels_given, arrays.train, arrays.test)
+        return crossed(label_chances, arrays.train, arrays.test)
 
     def pairs(problem: Problem, arrays: Arrays) -> Chances:
-        def both_given(known: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
-            return labels_given(known, others)[:, None] * groups_given(known, others)
+        def pair_chances(known: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
+            return label_chances(known, others)[:, None] * group_chances(known, others)
 
-        return crossed(both_given, arrays.train, arrays.test)
+        return crossed(pair_chances, arrays.train, arrays.test)
 
     answer = fair_answer(labels, pairs, problem, arrays)
     return replace(answer, epsilon=problem.epsilon, protects="record")
