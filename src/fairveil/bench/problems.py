@@ -110,7 +110,7 @@ class Table:
 
     @classmethod
     def of(cls, data: Data) -> "Table":
-        """Read a table; rows without a label, or without the person that is asked about, are left out."""
+        """Read a table; rows without a label, or without a known person, are left out."""
         schema, path = data.public(), data.path
         if not path.exists():
             raise BadStructureError(f"Expected a table in {path}, got none; check its path in the grid.")
