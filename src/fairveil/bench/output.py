@@ -179,14 +179,19 @@ def method_lines(facts: Facts) -> list[str]:
 
 def markdown(facts: Facts) -> str:
     """Return a comparison as Markdown."""
-    parts = ["# fairveil bench", "", f"`{facts['command']}`, fairveil {facts['version']}, {facts['created']}", ""]
+    parts = [
+        "# fairveil bench",
+        "",
+        f"`{_cell(facts['command'])}`, fairveil {facts['version']}, {facts['created']}",
+        "",
+    ]
     for title, table in (
         ("Methods beside the optimum that is not private", headline_table(facts)),
         ("Dominated area and accuracy at a gap", area_table(facts)),
         ("Paired tests", tests_table(facts)),
     ):
         parts += [f"## {title}", "", *_markdown_rows(table), ""]
-    parts += ["## How it was measured", "", *(f"* {one}" for one in method_lines(facts)), ""]
+    parts += ["## How it was measured", "", *(f"* {_cell(one)}" for one in method_lines(facts)), ""]
     if facts["failures"]:
         parts += ["## Runs that failed", "", *(f"* `{_cell(one['id'])}`: {_cell(one['error'])}" for one in
                                                facts["failures"]), ""]  # fmt: skip

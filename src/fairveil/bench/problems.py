@@ -110,7 +110,7 @@ class Table:
 
     @classmethod
     def of(cls, data: Data) -> "Table":
-        """Read a table; rows without a label, or without the person that is asked about, are left out."""
+        """Read a table; rows without a label, or without a known person, are left out."""
         schema, path = data.public(), data.path
         if not path.exists():
             raise BadStructureError(f"Expected a table in {path}, got none; check its path in the grid.")
@@ -183,7 +183,9 @@ class Table:
         cells = bounds.cells[self.groups[rows], self.y[rows]]
         counts = np.zeros((bounds.n_cells, bounds.n_classes))
         np.add.at(counts, (cells[cells >= 0], decisions[cells >= 0]), 1)
-        has_people = bounds.estimate(counts).smallest_denominators > 0
+        # the rate of nobody is unknown, and so is what compares with it
+        is_empty = bounds.below @ counts.ravel() == 0
+        has_people = ~((bounds.weights != 0) & is_empty).any(axis=1)
         return float(bounds.values(counts)[has_people].max()) if has_people.any() else None
 
 

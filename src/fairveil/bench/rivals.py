@@ -34,7 +34,7 @@ from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.fairness.constraints import Parity
 from fairveil.methods.dp2dp import ParityPostprocessor
 from fairveil.privacy.ledger import Ledger
-from fairveil.research.boosting import RawTable, crossed, groups_given_label, labels_of
+from fairveil.research.boosting import RawTable, crossed, groups_by_label, labels_of
 
 EXTRA = "rivals"
 
@@ -160,7 +160,7 @@ def synthetic(mechanism: str, problem: Problem) -> Answer:
         test=np.arange(n_rows, len(both)),
     )
     label_chances = labels_of(table, arrays.y, people.n_classes)
-    group_chances = groups_given_label(table, arrays.groups, arrays.y, people.n_groups, people.n_classes)
+    group_chances = groups_by_label(table, arrays.groups, arrays.y, people.n_groups, people.n_classes)
 
     def labels(problem: Problem, arrays: Arrays) -> Chances:
         return crossed(label_chances, arrays.train, arrays.test)

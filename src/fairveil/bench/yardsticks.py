@@ -21,7 +21,7 @@ from fairveil.data.encoding import Encoder
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import constrain
 from fairveil.fairness.rates import Attribute, Population
-from fairveil.research.boosting import RawTable, class_chances, crossed, groups_given_label, labels_of
+from fairveil.research.boosting import RawTable, class_chances, crossed, groups_by_label, labels_of
 from fairveil.research.fair_rules import RuleSearch, chances_of_hidden, chances_of_known, drawn, law
 
 Chances = tuple[Float64Array, Float64Array]
@@ -88,7 +88,7 @@ def boosted_pairs(problem: Problem, arrays: Arrays) -> Chances:
     """Return P(group, label | x) by boosted trees: of labels, times of groups when the label is known."""
     table, people = RawTable.of(arrays.frame, problem.schema), arrays.people
     labels = labels_of(table, arrays.y, people.n_classes)
-    groups = groups_given_label(table, arrays.groups, arrays.y, people.n_groups, people.n_classes)
+    groups = groups_by_label(table, arrays.groups, arrays.y, people.n_groups, people.n_classes)
     both = lambda known, others: labels(known, others)[:, None] * groups(known, others)  # noqa: E731
     return crossed(both, arrays.train, arrays.test)
 
