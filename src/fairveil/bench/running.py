@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ from fairveil.scale.ray_records import connect
 RUNS, LOCK = "runs", "bench.lock"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "dp-accounting")
 """Whose versions are recorded with each run, beside those of fairveil and Python."""
+OPTIONAL = ("fairlearn", "torch", "opacus")
+"""The same, where they are installed: rivals may use them."""
 
 ENDED = "The process of this run ended without an answer, twice; there may be too little memory for it"
 Result = dict[str, Any]
@@ -104,7 +106,11 @@ def _figures(table: Table, problem: Problem, test: Any, answer: Answer) -> Resul
 def versions() -> dict[str, str]:
     """Return the versions that figures may depend on."""
     found = {"fairveil": __version__, "python": sys.version.split()[0]}
-    return found | {name: importlib.metadata.version(name) for name in PACKAGES}
+    found |= {name: importlib.metadata.version(name) for name in PACKAGES}
+    for name in OPTIONAL:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 # --- all runs ---------------------------------------------------------------------------------------------------------
