@@ -159,8 +159,8 @@ def method_lines(facts: Facts) -> list[str]:
         f"Intervals have {level(facts['confidence'])} confidence by themselves and come from splits and noise "
         "together, by leaving out one split at a time; they do not count that splits share rows.",
         f"A dominated area is the mean, over gaps from 0 to {compact(facts['reference_gap'])}, of how far the best "
-        "mean accuracy at that gap is above the best constant decision. Areas, frontiers and the accuracy at a gap "
-        "choose among points by test figures, which flatters whoever has many points.",
+        "mean accuracy at that gap is above deciding for everybody what is most frequent in training. Areas, "
+        "frontiers and the accuracy at a gap choose among points by test figures, which flatters those with many.",
         f"Differences from {facts['baseline']} on common splits: {facts['test']}, with {facts['family']}.",
     ]
     for one in facts["data"]:
@@ -168,7 +168,8 @@ def method_lines(facts: Facts) -> list[str]:
         lines.append(
             f"{one['name']}: groups by {', '.join(one['sensitive'])}, which decisions {reads} read; splits by "
             f"{one['split']}, privacy of each {one['unit']}; about {one['n_train']} rows train and {one['n_test']} "
-            f"test; the best constant decision is right in {fixed(one['constant_accuracy'])}. Source: {one['source']}."
+            f"test; deciding what is most frequent is right in {fixed(one['constant_accuracy'])}. "
+            f"Source: {one['source']}."
         )
     several = [name for name, found in facts["versions"].items() if len(found) > 1]
     if several:

@@ -24,6 +24,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fairveil import __version__
@@ -44,13 +46,14 @@ OPTIONAL = ("fairlearn", "torch", "opacus")
 
 ENDED = "The process of this run ended without an answer, twice; there may be too little memory for it"
 Result = dict[str, Any]
+Rows = NDArray[np.int64]
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------
 
 
-def problem_of(run: Run, table: Table, folder: Path) -> tuple[Problem, Any]:
-    """Return the problem of a run, and the rows that it is tested on."""
+def problem_of(run: Run, table: Table, folder: Path) -> tuple[Problem, Rows, Rows]:
+    """Return the problem of a run, and the rows of its training and its test."""
     train, test = table.split(run.seed, run.train_share)
     schema = table.public(run.train_share)
     problem = Problem(
@@ -66,7 +69,7 @@ def problem_of(run: Run, table: Table, folder: Path) -> tuple[Problem, Any]:
         folder=folder,
         options=run.options,
     )
-    return problem, test
+    return problem, train, test
 
 
 def result_of(run: Run, folder: Path) -> Result:
@@ -77,10 +80,10 @@ def result_of(run: Run, folder: Path) -> Result:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the figures say it
             table = table_of(run.data)
-            problem, test = problem_of(run, table, folder)
+            problem, train, test = problem_of(run, table, folder)
             answer = contender_named(run.contender).answer(problem)
         seconds = time.perf_counter() - started
-        found |= _figures(table, problem, test, answer) | {"seconds": seconds}
+        found |= _figures(table, problem, train, test, answer) | {"seconds": seconds}
     except FairveilError as problem:
         found["error"] = str(problem)
     except Exception as problem:  # one run must not stop the others
@@ -89,8 +92,9 @@ def result_of(run: Run, folder: Path) -> Result:
     return found
 
 
-def _figures(table: Table, problem: Problem, test: Any, answer: Answer) -> Result:
+def _figures(table: Table, problem: Problem, train: Rows, test: Rows, answer: Answer) -> Result:
     figures = table.figures(answer, test, problem.constraint)
+    figures["constant_accuracy"] = table.constant_accuracy(train, test)
     ledger = problem.folder / LEDGER
     return {
         "figures": {name: None if value is None else float(value) for name, value in figures.items()},
