@@ -2,11 +2,14 @@
 
 import math
 import shutil
+import tomllib
 
 import pytest
 
+from _support.source import ROOT, code_blocks
 from fairveil.bench.contenders import CONTENDERS, Contender, contenders, register
 from fairveil.bench.grid import read_grid
+from fairveil.data.datasets import dataset_path
 from fairveil.errors import FairveilError, InvalidParameterError
 from fairveil.methods.registry import METHODS
 
@@ -143,3 +146,25 @@ def test_a_name_means_one_contender():
         with pytest.raises(InvalidParameterError, match=name):
             register(Contender(name, "", lambda problem: None))
     assert CONTENDERS["logistic"].title.startswith("logistic regression")
+
+
+def test_the_grids_of_the_repository_can_be_read():
+    paths = sorted((ROOT / "benchmarks" / "grids").glob("*.toml"))
+    assert [path.stem for path in paths] == ["frontier", "persons", "quick"]
+    for path in paths:
+        try:
+            dataset_path("parkinsons")
+        except FairveilError:
+            if path.stem == "persons":
+                continue
+        assert len(list(read_grid(path).runs())) > 50
+
+
+def test_the_grids_of_the_guide_are_grids(tmp_path):
+    quick, persons = code_blocks(ROOT / "docs" / "how-to" / "compare-methods.md", "toml")
+    assert tomllib.loads(quick) == tomllib.loads((ROOT / "benchmarks" / "grids" / "quick.toml").read_text())
+    path = tmp_path / "grid.toml"
+    path.write_text(persons.replace('source = "parkinsons"', 'source = "adult"').replace('"person"', '"row"', 1))
+    path.write_text(path.read_text().replace('unit = "person"', 'unit = "record"'))
+    grid = read_grid(path)
+    assert grid.entrants[1].settings == {"base.n_steps": 600} and grid.baseline == "dp2dp"

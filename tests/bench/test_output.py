@@ -115,6 +115,12 @@ def test_all_files_are_written_together(compared, tmp_path):
     assert len(rows) == len(results) and {float(row["accuracy"]) for row in rows} == {
         one["figures"]["accuracy"] for one in results
     }
+    with (tmp_path / "headline.csv").open() as file:
+        first = next(csv.DictReader(file))
+    assert float(first["accuracy_low"]) < float(first["accuracy"]) < float(first["accuracy_high"])
+    assert first["optimum"] == "fair-logistic"
+    for name, column in (("areas.csv", "accuracy_at_0.05"), ("tests.csv", "difference_high")):
+        assert column in (tmp_path / name).read_text().splitlines()[0].split(",")
     figures = sorted((tmp_path / "figures").iterdir())
     assert [one.suffix for one in figures] == [".svg", ".svg"]
     write_outputs(tmp_path, facts, results)

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from _support.bench_workers import die_for_dpsgd
 from fairveil.bench import running
 from fairveil.bench.contenders import Contender
 from fairveil.bench.grid import read_grid
@@ -122,13 +123,6 @@ def test_a_worker_that_dies_takes_only_its_run(write_grid, tmp_path, monkeypatch
         results = list(perform(runs, tmp_path, "command", 1))
     assert [one["contender"] for one in results if "figures" in one] == ["logistic"]
     assert [one["error"] for one in results if "error" in one] == [f"{running.ENDED}."]
-
-
-def die_for_dpsgd(run, folder):
-    """What a worker does when the kernel ends it."""
-    if run.contender == "dpsgd":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return result_in(run, folder)
 
 
 def test_two_benches_never_share_a_folder(tmp_path):

@@ -45,13 +45,14 @@ def jackknife(
     Examples
     --------
     >>> values = np.array([1.0, 2.0, 4.0])
-    >>> jackknife(lambda seeds: values[seeds].mean(), 3).value.__round__(3)
+    >>> round(jackknife(lambda seeds: values[seeds].mean(), 3).value, 3)
     2.333
     """
     everything = np.arange(n)
     value = statistic(everything) if n else None
     if value is None or n < 2:
         return Estimate(value)
+    value = float(value)
     without = [statistic(np.delete(everything, place)) for place in range(n)]
     known = np.array([one for one in without if one is not None], dtype=float)
     if len(known) < n:

@@ -139,7 +139,7 @@ def _about_data(grid: Grid, name: str, cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _constant(cells: Sequence[Cell]) -> float:
-    """Return the accuracy of the best constant decision, the mean over all splits."""
+    """Return the accuracy of deciding for everybody what is most frequent in training, the mean over all splits."""
     by_seed = {seed: run["figures"]["constant_accuracy"] for cell in cells for seed, run in cell.runs.items()}
     return float(np.mean(list(by_seed.values())))
 

@@ -168,7 +168,6 @@ class Table:
         codes = {name: code for code, name in enumerate(self.schema.target.classes)}
         decisions = np.array([codes[str(name)] for name in answer.decisions])
         found: dict[str, float | None] = {"accuracy": float(np.mean(decisions == y))}
-        found["constant_accuracy"] = float(np.bincount(y).max() / len(y))
         found["gap"] = self.largest(constraint, decisions, rows)
         found |= {name: self.largest(CONSTRAINT_TYPES[name](0.0), decisions, rows) for name in MEASURED}
         is_positive = y == positive
@@ -176,6 +175,10 @@ class Table:
             found["roc_auc"] = float(roc_auc_score(is_positive, answer.scores))
             found["auc_pr"] = float(average_precision_score(is_positive, answer.scores))
         return found
+
+    def constant_accuracy(self, train: NDArray[np.int64], test: NDArray[np.int64]) -> float:
+        """Return the accuracy on test rows of deciding for everybody what is most frequent among training rows."""
+        return float(np.mean(self.y[test] == np.bincount(self.y[train]).argmax()))
 
     def largest(self, constraint: Constraint, decisions: NDArray[np.int64], rows: NDArray[np.int64]) -> float | None:
         """Return the largest left side of bounds on rates of somebody: for a parity, the gap; None if there is none."""

@@ -19,11 +19,13 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fairveil import __version__
@@ -39,16 +41,19 @@ from fairveil.scale.ray_records import connect
 RUNS, LOCK = "runs", "bench.lock"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "dp-accounting")
 """Whose versions are recorded with each run, beside those of fairveil and Python."""
+OPTIONAL = ("fairlearn", "torch", "opacus")
+"""The same, where they are installed: rivals may use them."""
 
 ENDED = "The process of this run ended without an answer, twice; there may be too little memory for it"
 Result = dict[str, Any]
+Rows = NDArray[np.int64]
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------
 
 
-def problem_of(run: Run, table: Table, folder: Path) -> tuple[Problem, Any]:
-    """Return the problem of a run, and the rows that it is tested on."""
+def problem_of(run: Run, table: Table, folder: Path) -> tuple[Problem, Rows, Rows]:
+    """Return the problem of a run, and the rows of its training and its test."""
     train, test = table.split(run.seed, run.train_share)
     schema = table.public(run.train_share)
     problem = Problem(
@@ -64,7 +69,7 @@ def problem_of(run: Run, table: Table, folder: Path) -> tuple[Problem, Any]:
         folder=folder,
         options=run.options,
     )
-    return problem, test
+    return problem, train, test
 
 
 def result_of(run: Run, folder: Path) -> Result:
@@ -75,10 +80,10 @@ def result_of(run: Run, folder: Path) -> Result:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the figures say it
             table = table_of(run.data)
-            problem, test = problem_of(run, table, folder)
+            problem, train, test = problem_of(run, table, folder)
             answer = contender_named(run.contender).answer(problem)
         seconds = time.perf_counter() - started
-        found |= _figures(table, problem, test, answer) | {"seconds": seconds}
+        found |= _figures(table, problem, train, test, answer) | {"seconds": seconds}
     except FairveilError as problem:
         found["error"] = str(problem)
     except Exception as problem:  # one run must not stop the others
@@ -87,8 +92,9 @@ def result_of(run: Run, folder: Path) -> Result:
     return found
 
 
-def _figures(table: Table, problem: Problem, test: Any, answer: Answer) -> Result:
+def _figures(table: Table, problem: Problem, train: Rows, test: Rows, answer: Answer) -> Result:
     figures = table.figures(answer, test, problem.constraint)
+    figures["constant_accuracy"] = table.constant_accuracy(train, test)
     ledger = problem.folder / LEDGER
     return {
         "figures": {name: None if value is None else float(value) for name, value in figures.items()},
@@ -104,7 +110,11 @@ def _figures(table: Table, problem: Problem, test: Any, answer: Answer) -> Resul
 def versions() -> dict[str, str]:
     """Return the versions that figures may depend on."""
     found = {"fairveil": __version__, "python": sys.version.split()[0]}
-    return found | {name: importlib.metadata.version(name) for name in PACKAGES}
+    found |= {name: importlib.metadata.version(name) for name in PACKAGES}
+    for name in OPTIONAL:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 # --- all runs ---------------------------------------------------------------------------------------------------------

@@ -57,7 +57,11 @@ def bench(grid: Path, out: Path, workers: int | None, engine: str, address: str 
             raise InvalidParameterError(f"Expected at least one run that succeeds, got none of {len(runs)}: {reason}")
         facts = _facts(wanted, runs, whole, failures, command)
         written = write_outputs(out, facts, whole)
-    say(as_json, _plain(facts) | {"written": [str(out / name) for name in written]}, _text(facts, out, len(left)))
+    say(
+        as_json,
+        _plain(facts) | {"written": [str(out / name) for name in written]},
+        _text(facts, out, len(left) - len(failures)),
+    )
 
 
 def _shown(work: Iterator[dict[str, Any]], n: int, as_json: bool) -> Iterator[dict[str, Any]]:
