@@ -79,7 +79,7 @@ def test_synthesis_needs_its_own_environment(mechanism, problem, monkeypatch):
 STAND_IN = """#!{python}
 import sys
 import pandas as pd
-_, script, mechanism, train, domain, answer, epsilon, delta, n_rows = sys.argv
+_, isolated, script, mechanism, train, domain, answer, epsilon, delta, n_rows = sys.argv
 if mechanism == "aim":
     sys.exit("no table today")
 pd.read_csv(train).sample(int(n_rows), replace=True, random_state=0).to_csv(answer, index=False)

@@ -34,7 +34,7 @@ from fairveil.errors import BadStructureError, InvalidParameterError
 from fairveil.fairness.constraints import Parity
 from fairveil.methods.dp2dp import ParityPostprocessor
 from fairveil.privacy.ledger import Ledger
-from fairveil.research.boosting import RawTable, crossed, groups_by_label, labels_of
+from fairveil.research.boosting import MOST_CATEGORIES, RawTable, crossed, groups_by_label, labels_of
 
 EXTRA = "rivals"
 
@@ -150,7 +150,8 @@ def synthetic(mechanism: str, problem: Problem) -> Answer:
     drawn = _synthesized(mechanism, problem, real, n_rows)
     encoder, people = Encoder(problem.schema), real.people
     both = np.vstack([drawn.drop(columns=[GROUP, TARGET]).to_numpy(), encoder.codes(problem.test)])
-    is_category = tuple(isinstance(column, Category) for column in problem.schema.columns.values())
+    columns = problem.schema.columns.values()
+    is_category = tuple(isinstance(one, Category) and len(one.levels) <= MOST_CATEGORIES for one in columns)
     table = RawTable(both.astype(float), is_category)
     arrays = replace(
         real,
@@ -190,7 +191,8 @@ def _synthesized(mechanism: str, problem: Problem, real: Arrays, n_rows: int) ->
     train, answer, domain = (problem.folder / name for name in ("train.csv", "synthetic.csv", "domain.json"))
     codes.to_csv(train, index=False)
     pd.Series(sizes, codes.columns).to_json(domain)
-    words = [interpreter, SYNTHESIS, mechanism, train, domain, answer, str(problem.epsilon), str(problem.delta)]
+    # -I: neither this environment's path nor the modules beside the script are there
+    words = [interpreter, "-I", SYNTHESIS, mechanism, train, domain, answer, str(problem.epsilon), str(problem.delta)]
     done = subprocess.run([*map(str, words), str(n_rows)], capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -283,10 +285,10 @@ def oxonfair(problem: Problem, model: _Chances, X: Any, y: Any, groups: Any, oth
     from oxonfair import group_metrics as metrics
 
     bounded = {
-        "demographic_parity": metrics.demographic_parity,
+        "demographic_parity": metrics.pos_pred_rate.max_diff,  # its demographic_parity is a mean over pairs of groups
         "equalized_odds": metrics.equalized_odds_max,
-        "true_positive_rate_parity": metrics.equal_opportunity,
-        "false_positive_rate_parity": metrics.predictive_equality,
+        "true_positive_rate_parity": metrics.true_pos_rate.max_diff,
+        "false_positive_rate_parity": metrics.false_pos_rate.max_diff,  # its predictive_equality compares false negatives
     }
     name = _name_of(problem)
     if name not in bounded:
@@ -298,7 +300,10 @@ def oxonfair(problem: Problem, model: _Chances, X: Any, y: Any, groups: Any, oth
 
 
 def fairlearn_reductions(problem: Problem) -> Answer:
-    """Return what fairlearn's ExponentiatedGradient says, over logistic regression (Agarwal et al. 2018)."""
+    """Return what fairlearn's ExponentiatedGradient says, over logistic regression (Agarwal et al. 2018).
+
+    It bounds how far a group is from all rows together, so two groups can be up to twice the tolerance apart.
+    """
     from fairlearn import reductions
 
     moments = {

@@ -41,7 +41,7 @@ from fairveil.scale.ray_records import connect
 RUNS, LOCK = "runs", "bench.lock"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "dp-accounting")
 """Whose versions are recorded with each run, beside those of fairveil and Python."""
-OPTIONAL = ("fairlearn", "torch", "opacus")
+OPTIONAL = ("fairlearn", "torch", "opacus", "interpret-core", "oxonfair", "error-parity")
 """The same, where they are installed: rivals may use them."""
 
 ENDED = "The process of this run ended without an answer, twice; there may be too little memory for it"
