@@ -12,7 +12,7 @@ from fairveil.bench.contenders import Problem
 from fairveil.bench.rivals import INTERPRETER, RIVALS
 from fairveil.data.schema import Schema
 from fairveil.errors import BadStructureError, InvalidParameterError
-from fairveil.fairness.constraints import DemographicParity, FalseNegativeRateCap
+from fairveil.fairness.constraints import DemographicParity, FalseNegativeRateCap, FalsePositiveRateParity
 
 from .conftest import SCHEMA, small_frame
 
@@ -48,6 +48,19 @@ def test_a_rival_answers_every_test_row_within_its_budget(name, problem):
         is_b, is_yes = problem.test["group"] == "b", answer.decisions == "yes"
         # the plain model selects b .45 more often; rules fitted on 180 rows leave a gap of .16 at most
         assert abs(is_yes[is_b].mean() - is_yes[~is_b].mean()) < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of other packages
+@pytest.mark.parametrize("name", ["fairlearn-thresholds", "oxonfair", "error-parity"])
+def test_rows_in_no_group_get_the_decision_of_the_plain_model(name, problem):
+    pytest.importorskip(PACKAGES[name])
+    test = problem.test.reset_index(drop=True)
+    test.loc[:50, "group"] = None
+    answer = NAMES[name].answer(Problem(**{**vars(problem), "test": test}))
+    plain = np.where(answer.scores[:51] > 0.5, "yes", "no")
+    assert len(answer.decisions) == len(test) and set(plain) == {"no", "yes"}
+    assert list(answer.decisions[:51]) == list(plain)
 
 
 @pytest.mark.parametrize("name", ["fairlearn-thresholds", "oxonfair", "error-parity"])
@@ -104,6 +117,20 @@ def test_a_synthetic_table_is_all_that_the_trees_and_the_rule_see(aware, problem
     assert (answer.epsilon, answer.protects) == (2.0, "record")
     assert np.mean(answer.decisions == problem.test["y"]) > 0.6  # the constant: .58
     assert abs(is_yes[is_b].mean() - is_yes[~is_b].mean()) < 0.25
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of other packages
+def test_oxonfair_bounds_false_positive_rates(problem):
+    pytest.importorskip("oxonfair")
+    test, is_b = problem.test, (problem.test["group"] == "b").to_numpy()
+    answer = NAMES["oxonfair"].answer(Problem(**{**vars(problem), "constraint": FalsePositiveRateParity(0.02)}))
+    is_no = (test["y"] == "no").to_numpy()
+
+    def gap(decisions):
+        return abs(np.mean(decisions[is_no & is_b] == "yes") - np.mean(decisions[is_no & ~is_b] == "yes"))
+
+    assert gap(answer.decisions) < gap(np.where(answer.scores > 0.5, "yes", "no")) - 0.1
 
 
 def test_an_error_of_the_synthesis_is_one_sentence(problem, stand_in):

@@ -229,25 +229,28 @@ Rule = Callable[[Problem, _Chances, NDArray[Any], NDArray[Any], NDArray[Any], ND
 
 
 def with_rule(rule: Rule, problem: Problem) -> Answer:
-    """Return what boosted trees with this rule say; the trees are fitted on four fifths, the rule on the rest."""
+    """Return what boosted trees with this rule say: trees are fitted on four fifths, the rule on the other fifth."""
     arrays = Arrays.of(problem)
     _check_two_classes(arrays)
     if not problem.aware:
         raise InvalidParameterError("Expected aware = true, because this rule reads the group, got false.")
     is_positive = (arrays.y == arrays.people.positive).astype(int)
     known = arrays.train[np.isin(arrays.groups[arrays.train], arrays.people.codes)]
-    fitted, held = train_test_split(
+    _, held = train_test_split(
         known, test_size=VALIDATION_SHARE, random_state=problem.seed, stratify=is_positive[known]
     )
+    fitted = np.setdiff1d(arrays.train, held)
     table = RawTable.of(arrays.frame, problem.schema)
     chances = labels_of(table, is_positive, 2)(fitted, np.arange(len(is_positive)))[:, 1]
     groups = np.searchsorted(arrays.people.codes, arrays.groups)  # numbered from 0, as these packages expect
-    decided = rule(
-        problem, _Chances(chances), held[:, None], is_positive[held], groups[held], arrays.test[:, None],
-        groups[arrays.test],
-    )  # fmt: skip
+    decided = (chances[arrays.test] > 0.5).astype(int)  # of rows in no group, which these packages do not expect
+    is_known = np.isin(arrays.groups[arrays.test], arrays.people.codes)
+    others = arrays.test[is_known]
+    decided[is_known] = rule(
+        problem, _Chances(chances), held[:, None], is_positive[held], groups[held], others[:, None], groups[others]
+    )
     names, positive = np.array(problem.schema.target.classes), arrays.people.positive
-    chosen = np.where(np.asarray(decided).astype(int) == 1, positive, 1 - positive)
+    chosen = np.where(decided == 1, positive, 1 - positive)
     return Answer(names[chosen], chances[arrays.test], math.inf, "nothing")
 
 
