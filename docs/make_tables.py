@@ -1,8 +1,8 @@
 """Write the tables of README.md and of the research pages from docs/research/figures/*.csv.
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; a NAME that begins with reproduce/ is a file that
-a script of benchmarks/reproduce wrote, and is shown with all of its columns, its caveats and its command. Change the
-CSV file, then run
+a script of benchmarks/reproduce wrote, and one that begins with bench/ of benchmarks/bench_tables.py. They are shown
+with all of their columns, their caveats and their command. Change the CSV file, then run
 
     python docs/make_tables.py
 """
@@ -15,7 +15,9 @@ DOCS = Path(__file__).resolve().parent
 FIGURES = DOCS / "research" / "figures"
 PAGES = (
     DOCS.parent / "README.md",
+    DOCS / "how-to" / "choose-a-method.md",
     DOCS / "research" / "benchmarks.md",
+    DOCS / "research" / "rivals.md",
     *sorted((DOCS / "research" / "papers").glob("*.md")),
 )
 
@@ -102,7 +104,7 @@ def written(columns: dict[str, str], rows: list[dict[str, str]]) -> str:
 
 def table(name: str) -> str:
     """Return the table of this name."""
-    if name.startswith("reproduce/"):
+    if name.startswith(("reproduce/", "bench/")):
         return reproduced(name)
     if name != "readme":
         return written(COLUMNS[name], rows_of(name))

@@ -119,18 +119,20 @@ def test_a_synthetic_table_is_all_that_the_trees_and_the_rule_see(aware, problem
     assert abs(is_yes[is_b].mean() - is_yes[~is_b].mean()) < 0.25
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of other packages
 def test_oxonfair_bounds_false_positive_rates(problem):
     pytest.importorskip("oxonfair")
-    test, is_b = problem.test, (problem.test["group"] == "b").to_numpy()
-    answer = NAMES["oxonfair"].answer(Problem(**{**vars(problem), "constraint": FalsePositiveRateParity(0.02)}))
-    is_no = (test["y"] == "no").to_numpy()
-
-    def gap(decisions):
-        return abs(np.mean(decisions[is_no & is_b] == "yes") - np.mean(decisions[is_no & ~is_b] == "yes"))
-
-    assert gap(answer.decisions) < gap(np.where(answer.scores > 0.5, "yes", "no")) - 0.1
+    rng = np.random.default_rng(17)
+    y, groups = rng.integers(0, 2, 6000), rng.integers(0, 2, 6000)
+    centers = np.where(y == 1, 0.7, np.where(groups == 1, 0.5, 0.3))  # groups differ among negatives alone
+    model = rivals._Chances(np.clip(rng.normal(centers, 0.15), 0, 1))
+    known, others = np.arange(3000), np.arange(3000, 6000)
+    bounded = Problem(**{**vars(problem), "constraint": FalsePositiveRateParity(0.02)})
+    decided = rivals.oxonfair(
+        bounded, model, known[:, None], y[known], groups[known], others[:, None], groups[others]
+    ).astype(int)  # fmt: skip
+    rates = [decided[(y[others] == 0) & (groups[others] == group)].mean() for group in (0, 1)]
+    assert abs(rates[0] - rates[1]) < 0.1  # .41 without a bound, .37 under one on false negatives
 
 
 def test_an_error_of_the_synthesis_is_one_sentence(problem, stand_in):

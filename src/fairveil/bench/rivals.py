@@ -291,7 +291,7 @@ def oxonfair(problem: Problem, model: _Chances, X: Any, y: Any, groups: Any, oth
         "demographic_parity": metrics.pos_pred_rate.max_diff,  # its demographic_parity is a mean over pairs of groups
         "equalized_odds": metrics.equalized_odds_max,
         "true_positive_rate_parity": metrics.true_pos_rate.max_diff,
-        "false_positive_rate_parity": metrics.false_pos_rate.max_diff,  # its predictive_equality compares false negatives
+        "false_positive_rate_parity": metrics.false_pos_rate.max_diff,  # its predictive_equality is of false negatives
     }
     name = _name_of(problem)
     if name not in bounded:
