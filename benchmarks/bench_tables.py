@@ -18,10 +18,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from reproduce._results import Table, save
-
 from fairveil.bench.analysis import Estimate, mean_of
 from fairveil.bench.entrants import contender_named
+from reproduce._results import Table, save
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "docs" / "research" / "figures"
@@ -32,6 +31,11 @@ DATA = {
     "bank": "bank, age 60",
     "compas": "COMPAS, race",
 }
+CAVEATS = (
+    "Rows that hide nothing are not private. Each private row hides one row of the table, by the account of its own "
+    "package.",
+    "Means over splits, plus or minus half the width of the 95 % interval, which does not count that splits share rows.",
+)
 Row = Mapping[str, str]
 
 
@@ -173,8 +177,8 @@ def main() -> None:
     runs = rows_of(bench / "rivals" / "runs.csv")
     synthetic = rows_of(bench / "synthetic" / "runs.csv")
     results = {
-        "rivals": [rivals_table("rivals", "Rivals of other packages", runs, []), unbounded_table(runs)],
-        "synthetic": [rivals_table("synthetic_tables", "Synthetic tables", synthetic, [])],
+        "rivals": [rivals_table("rivals", "Rivals of other packages", runs, CAVEATS), unbounded_table(runs)],
+        "synthetic": [rivals_table("synthetic_tables", "Synthetic tables", synthetic, CAVEATS[1:])],
         "choose": [choices_table(bench / "frontier", bench / "choose", FIGURES)],
     }
     for grid, tables in results.items():
