@@ -4,6 +4,7 @@ Each table follows from folders that a bench wrote, and is a small CSV file in d
 
     fairveil bench benchmarks/grids/rivals.toml --out build/bench/rivals
     fairveil bench benchmarks/grids/synthetic.toml --out build/bench/synthetic
+    fairveil bench benchmarks/grids/aim.toml --out build/bench/aim
     fairveil bench benchmarks/grids/frontier.toml --out build/bench/frontier
     fairveil bench benchmarks/grids/choose.toml --out build/bench/choose
     python benchmarks/bench_tables.py
@@ -173,16 +174,17 @@ def named(label: str) -> str:
 def main() -> None:
     """Write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bench", type=Path, default=ROOT / "build" / "bench", help="the folder of the four benches")
+    parser.add_argument("--bench", type=Path, default=ROOT / "build" / "bench", help="the folder of the five benches")
     parser.add_argument("--out", type=Path, default=FIGURES / "bench", help="where to write")
     options = parser.parse_args()
     bench, measured = options.bench, "fairveil bench benchmarks/grids/{0}.toml --out build/bench/{0}"
     runs = rows_of(bench / "rivals" / "runs.csv")
     synthetic = rows_of(bench / "synthetic" / "runs.csv")
+    synthetic += [one for one in rows_of(bench / "aim" / "runs.csv") if one["label"] == "aim"]
     results = (
         (rivals_table("rivals", "Rivals of other packages", runs, CAVEATS), ["rivals"]),
         (unbounded_table(runs), ["rivals"]),
-        (rivals_table("synthetic_tables", "Synthetic tables", synthetic, CAVEATS[1:]), ["synthetic"]),
+        (rivals_table("synthetic_tables", "Synthetic tables", synthetic, CAVEATS[1:]), ["synthetic", "aim"]),
         (choices_table(bench / "frontier", bench / "choose", FIGURES), ["frontier", "choose"]),
     )
     for table, grids in results:
