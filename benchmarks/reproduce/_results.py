@@ -98,10 +98,13 @@ class Run:
         Whether a few seconds have to do: two runs, few rows, no claim about figures.
     runs : int
         Random splits or noise seeds for each figure.
+    folder : Path
+        Where results are written; an item may read what another one wrote.
     """
 
     is_small: bool
     runs: int
+    folder: Path
     reference: Path | None = field(default=None)
 
     def pick(self, full: Any, small: Any) -> Any:
@@ -223,7 +226,8 @@ def main(doc: str, items: Mapping[str, Callable[[Run], Iterable[Result]]], runs:
         parser.error(f"Expected items among {', '.join(items)}, got {', '.join(unknown)}.")
     folder = options.out or (SMALL if options.small else FULL)
     place = os.environ.get("FAIRVEIL_REFERENCE")
-    run = Run(options.small, options.runs or (small_runs if options.small else runs), Path(place) if place else None)
+    n_runs = options.runs or (small_runs if options.small else runs)
+    run = Run(options.small, n_runs, folder, Path(place) if place else None)
     seconds = {}
     for name in chosen:
         started = time.perf_counter()
