@@ -309,7 +309,7 @@ def changes(run: Run) -> Iterator[Result]:
             positive = bench.schema.target.positive
             rates = [float(np.mean(before[groups == code] == positive)) for code in bench.people.codes]
             changed = [float(np.mean((before != after)[groups == code])) for code in bench.people.codes]
-            estimated = [one["share"]["value"] for one in clf.decision_changes()["groups"]]
+            estimated = clf.changes_.shares
             _, gap = measured(bench, clf, test)
             promise, gap_before = clf.gap_bounds_, abs(rates[0] - rates[1])
             found.append([

@@ -282,6 +282,7 @@ def training_text(
     lines += [
         *_certificate_lines(certificate, summary["most_common_decision"]),
         *(f"  broken     {one['bound']}; measured {number(one['value'])}" for one in broken),
+        *([] if summary["changes"] is None else [f"  changed    {summary['changes']['sentence']}"]),
         *(f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}" for one in summary["noise_statements"]),
         *spending_lines(summary),
         f"  seconds    {summary['seconds']:.1f} ({timing})",
