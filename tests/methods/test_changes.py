@@ -1,4 +1,4 @@
-"""Which decisions of a model a rule changes: the estimate is what the law of the rule does to the rows it was fitted to."""
+"""Which decisions of a model a rule changes: the estimate is what its law does to the rows it was fitted to."""
 
 import math
 from dataclasses import replace
@@ -41,7 +41,7 @@ def by_law(clf, X):
     """Exact shares of decisions changed, and the model's own rates, by group of these rows."""
     plain = replace(clf._predictor, rule=Argmax(), key=None)
     before = plain.decide(X, None, None)
-    after = clf.predict_proba(X)[:, 1]
+    after = clf._predictor.distribution(X, None)[:, 1]
     groups = [X["sex"].to_numpy() == name for name in clf.inputs_.people.names]
     return [np.abs(after - before)[own].mean() for own in groups], [before[own].mean() for own in groups]
 

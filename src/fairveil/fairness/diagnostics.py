@@ -125,8 +125,7 @@ class DecisionChanges:
         """Return the changes with the least sum that the bounds allow, where it is known."""
         limit = parity_limit(bounds)
         fewest = None if limit is None else max(0.0, abs(float(rates[0] - rates[1])) - limit)
-        kept = (np.clip(values, 0.0, 1.0).tolist() for values in (shares, rates))
-        return cls(*map(tuple, kept), fewest)
+        return cls(tuple(np.clip(shares, 0.0, 1.0).tolist()), tuple(np.clip(rates, 0.0, 1.0).tolist()), fewest)
 
     @property
     def total(self) -> float:

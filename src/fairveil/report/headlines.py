@@ -59,13 +59,13 @@ MOST_CHANGED = 4
 
 
 def changes_sentence(changes: Mapping[str, Any]) -> str:
-    """Return which share of the model's decisions a rule changes in each group, and the least that was possible.
+    r"""Return which share of the model's decisions a rule changes in each group, and the least that was possible.
 
     Examples
     --------
     >>> groups = [{"group": "f", "share": 0.05, "rate_before": 0.1}, {"group": "m", "share": 0.05, "rate_before": 0.2}]
-    >>> changes_sentence({"groups": groups, "total": 0.1, "fewest": 0.1}).split(";")[0]
-    "The rule changes about 5.0 % of the model's decisions for f and 5.0 % for m"
+    >>> changes_sentence({"groups": groups, "total": 0.1, "fewest": 0.1}).split(";")[1]
+    ' the sum over both groups is 10.0\xa0%, where no rule of this tolerance changes less than 10.0\xa0%'
     """
     groups = sorted(changes["groups"], key=lambda one: -one["share"]) if len(changes["groups"]) > MOST_CHANGED else None
     shown = changes["groups"] if groups is None else groups[:MOST_CHANGED]

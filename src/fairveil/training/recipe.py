@@ -103,7 +103,8 @@ class Fit:
     """What a recipe returns, all of it released.
 
     Parameters and decision rule, the course and the final check of its constraints, the noisy group sizes that it used,
-    if any, and which decisions of a model a rule on top of it is expected to change. Methods that release more return a subclass.
+    if any, and which decisions of a model a rule on top of it is expected to change. Methods that release more return a
+    subclass.
     """
 
     params: Float32Array

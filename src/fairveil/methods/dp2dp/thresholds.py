@@ -90,8 +90,8 @@ class RuleProblem:
 class FittedRule:
     """A fitted rule, counts of it with noise of their own, the course of its bounds, and noisy group sizes if released.
 
-    `counts`, shape (cells, classes), are of the bounds' cells; no choice has used them. `changes` say which share of the
-    model's decisions the rule is expected to change, where what was released says so.
+    `counts`, shape (cells, classes), are of the bounds' cells; no choice has used them. `changes` say which share of
+    the model's decisions the rule is expected to change, where what was released says so.
     """
 
     rule: DecisionRule
@@ -242,7 +242,7 @@ class ScoreCurves:
     def changes(
         self, rule: RandomizedThresholds, plain: RandomizedThresholds, groups: NDArray[np.int64]
     ) -> DecisionChanges:
-        """Return which share of the model's decisions, those of the `plain` rule, another rule changes in each group."""
+        """Return which share of the decisions of the `plain` rule another one changes in each group."""
         curves = np.stack([self.bins[self.group_of == group].sum(axis=0) for group in groups])
         sizes = curves.sum(axis=1)
         # the threshold of the plain rule is an edge: within a bin it decides all alike
@@ -413,8 +413,6 @@ class ScoreHistogram:
             for observations, shares, pair in zip(known, above, counts, strict=True):
                 observations.append(Observation(np.stack([1 - shares, shares]), pair, noise))
             size_noise = min(size_noise, noise * 2**0.5)
-        changes, counts = (
-            scores.changes(rule, problem.plain_rule(), codes),
-            problem.count(batch, rule, bounds.cells, name),
-        )
-        return FittedRule(rule, counts, noises[name], changes=changes)
+        counts = problem.count(batch, rule, bounds.cells, "released")
+        changes = scores.changes(rule, problem.plain_rule(), codes)
+        return FittedRule(rule, counts, noises["released"], changes=changes)
