@@ -305,9 +305,8 @@ def changes(run: Run) -> Iterator[Result]:
             clf = RandomizedParityPostprocessor(DemographicParity(), *facts, ledger=Ledger(), estimator=base)
             clf.fit(bench.frame.iloc[count], bench.frame[target].iloc[count])
             table, groups = bench.frame.iloc[test], bench.groups[test]
-            before, after = base.predict(table), clf.predict(table)
-            positive = bench.schema.target.positive
-            rates = [float(np.mean(before[groups == code] == positive)) for code in bench.people.codes]
+            before, after = (Answer.of(one, table, bench.people.positive).decisions for one in (base, clf))
+            rates = [float(np.mean(before[groups == code] == bench.people.positive)) for code in bench.people.codes]
             changed = [float(np.mean((before != after)[groups == code])) for code in bench.people.codes]
             estimated = clf.changes_.shares
             _, gap = measured(bench, clf, test)
