@@ -170,6 +170,10 @@ def _certificate_lines(certificate: Facts | None, decided: Facts | None = None) 
     return [f"  certified  {lead}{certificate['sentence']}"]
 
 
+def _changes_lines(summary: Facts) -> list[str]:
+    return [] if summary["changes"] is None else [f"  changed    {summary['changes']['sentence']}"]
+
+
 def certificate_text(facts: Facts, ledger: Path) -> str:
     """Return what `fairveil certify` found on other people, the claims nearest their limit first."""
     claims = sorted(facts["claims"], key=lambda claim: claim["limit"] - claim["high"])
@@ -276,13 +280,13 @@ def training_text(
             f"  compared   {compared['all']} pairs or rates, {compared['unknown']} with too few rows to decide",
         ]
     # of groups that are compared the certificate names the two that differ most
-    claims = (certificate or {"claims": []})["claims"]
+    claims = certificate["claims"] if certificate else []
     broken = [one for one in claims if one["verdict"] == "does not hold" and not one["words"]][:MOST_SHOWN]
     timing = ", ".join(f"{name} {seconds:.1f}" for name, seconds in summary["timing"].items())
     lines += [
         *_certificate_lines(certificate, summary["most_common_decision"]),
         *(f"  broken     {one['bound']}; measured {number(one['value'])}" for one in broken),
-        *([] if summary["changes"] is None else [f"  changed    {summary['changes']['sentence']}"]),
+        *_changes_lines(summary),
         *(f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}" for one in summary["noise_statements"]),
         *spending_lines(summary),
         f"  seconds    {summary['seconds']:.1f} ({timing})",
