@@ -263,7 +263,6 @@ def training_text(
     private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
     if summary["protects"] == "attribute" and private == "private":
         hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
-    pairs = [summary["worst_pair"]] if summary["worst_pair"] else []
     lines = [
         f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
         f"  decisions  {reading(summary)}",
@@ -271,7 +270,7 @@ def training_text(
         f"  accuracy   {interval(summary['accuracy'], confidence)}, {measured}",
         *([f"  constant   {interval(constant, confidence)}, {everyone}"] if constant["decision"] is not None else []),
         f"  gap        {interval(summary['gap'], confidence)}, {summary['constraint'].replace('_', ' ')}; {requested}",
-        *(f"  groups     {extremes(pair)}" for pair in pairs),
+        *([f"  groups     {extremes(summary['worst_pair'])}"] if summary["worst_pair"] else []),
         *(f"  other gap  {sentence}" for sentence in other_gaps(summary)),
     ]
     if compared["all"]:
