@@ -25,6 +25,7 @@ from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.decoupled_parity import flip_shares, flipping_rule
 from fairveil.models.rules import Argmax
 from fairveil.report.headlines import changes_sentence
+from fairveil.report.text import training_text
 
 TWO = Population((Attribute("g", ("a", "b")),), ("0", "1"))
 THREE = Population((Attribute("g", ("a", "b", "c")),), ("0", "1"))
@@ -111,6 +112,8 @@ def test_a_summary_says_it_and_a_loaded_model_does_not(people, tmp_path):
     assert [one["group"] for one in facts["groups"]] == ["Female", "Male"]
     assert facts["fewest"] == pytest.approx(facts["total"])
     assert "estimate" in facts["sentence"] and "no rule of this tolerance" in facts["sentence"]
+    printed = training_text(clf.summary(), tmp_path, (), tmp_path / "ledger.jsonl")
+    assert f"  changed    {facts['sentence']}" in printed.splitlines()
     clf.save(tmp_path / "model")
     assert FairClassifier.load(tmp_path / "model").summary()["changes"] is None
 
