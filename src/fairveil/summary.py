@@ -21,6 +21,7 @@ from fairveil.privacy.ledger import Ledger, LedgerState, total_epsilon, units_of
 from fairveil.privacy.selection import TunedPlan
 from fairveil.report.formatting import compact, finite
 from fairveil.report.headlines import (
+    changes_sentence,
     missing_rows_caution,
     same_decision_caution,
     unknown_groups_caution,
@@ -174,8 +175,17 @@ def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, An
         "private_evaluation": evaluation is not None and clf.plan_.is_private,
         **measured,
         "noise_statements": estimator.noise_statements(request.constraints, confidence),
+        "changes": _changes(estimator),
         "shapes": shape_facts(estimator._predictor, is_bounded=True),
     }
+
+
+def _changes(estimator: Any) -> dict[str, Any] | None:
+    """Return which share of the model's decisions the rule is expected to change in each group, None if unknown."""
+    if estimator.changes_ is None:
+        return None
+    facts: dict[str, Any] = estimator.changes_.to_dict(estimator.inputs_.people.names)
+    return facts | {"sentence": changes_sentence(facts)}
 
 
 def _outcome_cautions(evaluation: Evaluation, measured: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:

@@ -181,6 +181,7 @@ def usual_summary():
                          "delta": 1e-05}],
         },
         "timing": {"plan": 0.3, "read": 0.4, "train": 0.5, "report": 0.1}, "noise_statements": [],
+        "changes": None,
         "shapes": shapes({"education": ["9th", "Bachelors", "Masters", "other", "missing"],
                           "age": ["[15, 30)", "[30, 50)", "[50, 100]", "missing"]}),
     }  # fmt: skip

@@ -401,6 +401,18 @@ def test_without_a_certificate_no_statement_over_the_noise_is_shown(made):
     assert "noise-statements" not in report_page(made.usual())
 
 
+def test_changed_decisions_are_stated_with_the_certificate(made):
+    groups = [
+        {"group": made.HOSTILE[0], "share": 0.05, "rate_before": 0.1},
+        {"group": "m", "share": 0.05, "rate_before": 0.2},
+    ]
+    changes = {"groups": groups, "total": 0.1, "fewest": 0.1, "sentence": f"The rule changes {made.HOSTILE[0]}."}
+    before_data = report_page(made.usual() | {"changes": changes}).split('type="application/json"')[0]
+    assert 'id="changes"' in before_data
+    assert made.HOSTILE[0] not in before_data
+    assert 'id="changes"' not in report_page(made.usual())
+
+
 # --- shapes of the model ----------------------------------------------------------------------------------------------
 
 LEVELS = """

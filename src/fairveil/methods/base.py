@@ -28,7 +28,7 @@ from fairveil.errors import (
     without_array_sizes,
 )
 from fairveil.fairness.constraints import Constraint
-from fairveil.fairness.diagnostics import FinalCheck
+from fairveil.fairness.diagnostics import DecisionChanges, FinalCheck
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.engines import AUTO as AUTO_ENGINE
 from fairveil.methods.engines import EngineChoice, choose_engine, opened_records, with_cache
@@ -274,6 +274,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         self.rule_: DecisionRule = trained.fit.rule
         self.epsilon_spent_ = epsilon_of(self.plan_.charges(), self.delta)
         self.final_check_: FinalCheck | None = trained.fit.check
+        self.changes_: DecisionChanges | None = trained.fit.changes
         self.evaluation_: Evaluation | None = None
         if trained.outcomes is not None:
             self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, inputs.people)
@@ -534,7 +535,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         plan, schema = fitted["plan_"], fitted["schema_"]
         names, predicts, detail = (fitted.pop(name) for name in ("sensitive", "predicts", "detail"))
         loaded = cls(epsilon=plan.epsilon, delta=plan.delta, schema=schema, sensitive=names)
-        unknown = dict.fromkeys(("final_check_", "data_reference_", "engine_", *cls.not_saved))
+        unknown = dict.fromkeys(("final_check_", "changes_", "data_reference_", "engine_", *cls.not_saved))
         for name, value in (fitted | unknown).items():
             setattr(loaded, name, value)
         loaded.ledger = loaded.ledger_ = Ledger.sealed()

@@ -170,6 +170,10 @@ def _certificate_lines(certificate: Facts | None, decided: Facts | None = None) 
     return [f"  certified  {lead}{certificate['sentence']}"]
 
 
+def _changes_lines(summary: Facts) -> list[str]:
+    return [] if summary["changes"] is None else [f"  changed    {summary['changes']['sentence']}"]
+
+
 def certificate_text(facts: Facts, ledger: Path) -> str:
     """Return what `fairveil certify` found on other people, the claims nearest their limit first."""
     claims = sorted(facts["claims"], key=lambda claim: claim["limit"] - claim["high"])
@@ -259,7 +263,6 @@ def training_text(
     private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
     if summary["protects"] == "attribute" and private == "private":
         hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
-    pairs = [summary["worst_pair"]] if summary["worst_pair"] else []
     lines = [
         f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
         f"  decisions  {reading(summary)}",
@@ -267,7 +270,7 @@ def training_text(
         f"  accuracy   {interval(summary['accuracy'], confidence)}, {measured}",
         *([f"  constant   {interval(constant, confidence)}, {everyone}"] if constant["decision"] is not None else []),
         f"  gap        {interval(summary['gap'], confidence)}, {summary['constraint'].replace('_', ' ')}; {requested}",
-        *(f"  groups     {extremes(pair)}" for pair in pairs),
+        *([f"  groups     {extremes(summary['worst_pair'])}"] if summary["worst_pair"] else []),
         *(f"  other gap  {sentence}" for sentence in other_gaps(summary)),
     ]
     if compared["all"]:
@@ -276,12 +279,13 @@ def training_text(
             f"  compared   {compared['all']} pairs or rates, {compared['unknown']} with too few rows to decide",
         ]
     # of groups that are compared the certificate names the two that differ most
-    claims = (certificate or {"claims": []})["claims"]
+    claims = certificate["claims"] if certificate else []
     broken = [one for one in claims if one["verdict"] == "does not hold" and not one["words"]][:MOST_SHOWN]
     timing = ", ".join(f"{name} {seconds:.1f}" for name, seconds in summary["timing"].items())
     lines += [
         *_certificate_lines(certificate, summary["most_common_decision"]),
         *(f"  broken     {one['bound']}; measured {number(one['value'])}" for one in broken),
+        *_changes_lines(summary),
         *(f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}" for one in summary["noise_statements"]),
         *spending_lines(summary),
         f"  seconds    {summary['seconds']:.1f} ({timing})",

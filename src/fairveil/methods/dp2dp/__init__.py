@@ -181,7 +181,7 @@ class Postprocessed:
         fitted, check = self.solver.fit(problem, veils), None
         if fitted.counts is not None:
             check = FinalCheck.of_counts(bounds, fitted.counts, fitted.noise**2, minimum_size(counted))
-        return Fit(trained.params, fitted.trace, check, fitted.rule, fitted.sizes)
+        return Fit(trained.params, fitted.trace, check, fitted.rule, fitted.sizes, fitted.changes)
 
 
 @dataclass(frozen=True)
@@ -325,6 +325,9 @@ class ParityPostprocessor(BasePostprocessor):
         warns with `ToleranceNotMetWarning`.
     constraint_trace_ : ConstraintTrace or None
         Every bound over the steps, if the rule was found step by step.
+    changes_ : DecisionChanges or None
+        The expected share of the model's decisions that thresholds change in each group, estimated from the noisy
+        histogram of scores; None for other rules.
     coverage_ : str
         What the guarantee covers, and what it does not.
     key_ : Key or None
