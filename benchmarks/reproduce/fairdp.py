@@ -259,8 +259,8 @@ def table_2(run: Run) -> Iterator[Result]:
             rows.append(row | {"share_of_runs_with_gap_above_tau": share})
         needed.append((sigma, wanted, epsilon))
     caveats = (
-        "First row of each epsilon: the M that Equation 8 needs for the printed tau; second row: M = 1. C = 0.1 in both. "
-        "The paper's M is 0.1 to 1.0; it does not print C.",
+        "First row of each epsilon: the M that Equation 8 needs for the printed tau; second row: M = 1. C = 0.1 in "
+        "both. The paper's M is 0.1 to 1.0; it does not print C.",
         "The heads of the printed columns are lost: 0.1 and 1.0 follow from the prose, 0.5 and 0.75 are a guess.",
         "Averaged over the noise, no area under the ROC curve exceeds (1 + tau) / 2; a single run's may.",
         f"{n_runs} sets of people, each with its own training; a linear model.",
@@ -453,7 +453,7 @@ def swept(run: Run) -> dict[tuple[Source, Series, float], list[dict[str, float]]
 def sweep(run: Run) -> Iterator[Result]:
     """Yield Figures 3, 4 and 6 to 10 from one set of fits, and the sentences of Section 4.3."""
     found = swept(run)
-    caveat = f"Runs for each point: {run.runs}. The paper prints no numbers of these figures, but those of the next table. {ONE_SPLIT}"
+    caveat = f"Runs for each point: {run.runs}. Of these figures the paper prints few numbers: those in Section 4.3."
     for number, names in {"3": ("adult", "law_school", "credit_default"), "6": ("abalone",)}.items():
         points = [
             (f"{source.printed}, {words}", series.label, OURS, mean[source.utility], mean[name])
