@@ -203,7 +203,16 @@ def _draw_panel(axis: Any, rows: Sequence[Mapping[str, str]], series: Sequence[s
         is_published = own[0]["source"] == PUBLISHED
         line = "none" if notes.get("style") == "points" else "--" if is_published else "-"
         label = f"{name} (published)" if is_published else name
-        axis.plot(x, y, line, marker="x" if is_published else "o", markersize=3, linewidth=1, color=color, label=label)
+        axis.plot(
+            x,
+            y,
+            linestyle=line,
+            marker="x" if is_published else "o",
+            markersize=3,
+            linewidth=1,
+            color=color,
+            label=label,
+        )
         if all(row["y_low"] and row["y_high"] for row in own):
             low, high = ([float(row[key]) for row in own] for key in ("y_low", "y_high"))
             axis.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)

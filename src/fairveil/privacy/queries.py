@@ -453,16 +453,18 @@ class NoisyMarginRate(Values, OfModel):
 class SeveralDecisions(Values):
     """The one-hot decisions of several released models of two classes.
 
-    With `is_mean`, the share of the models that decide for class 1, less 1/2 (Equation 30 of FairDP).
+    With `is_mean`, the share of the models that decide for class 1, less 1/2 (Equation 30 of FairDP). `threshold` is
+    what logit_1 - logit_0 must exceed.
     """
 
     model: Model
     several: tuple[Float32Array, ...]
     is_mean: bool = False
+    threshold: float = 0.0
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
         logits = (row_stable_logits(self.model, params, rows.inputs_of(self.model)) for params in self.several)
-        decided = np.array([pair[1] > pair[0] for pair in logits])
+        decided = np.array([pair[1] > pair[0] + self.threshold for pair in logits])
         if self.is_mean:
             return (np.mean(decided, axis=0) - 0.5)[None].astype(np.float32)
         return np.stack([~decided, decided], axis=1).reshape(2 * len(decided), -1).astype(np.float32)
