@@ -279,8 +279,8 @@ def figure_8a(run: Run) -> Iterator[Result]:
     caveats = (
         "Multipliers are at most 10 times the share of people in the bound's rate (LARGEST_PULL), which keeps the rate "
         "above 0 at any clip norm without the final count.",
-        "The text says above .6 up to a clip norm of 2, and the target met from 12.5 on; the paper's scale of gradients "
-        "and inputs is not stated, so clip norms do not compare one to one.",
+        "The text says above .6 up to a clip norm of 2, and the target met from 12.5 on; the paper does not state the "
+        "scale of its inputs, so clip norms do not compare one to one.",
         "Five splits.",
     )
     yield Curves("raco_figure_8a", title, "clip norm", "false negative rate", points, caveats, log_x=True)
