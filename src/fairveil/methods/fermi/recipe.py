@@ -75,7 +75,7 @@ class Fermi:
 
     constraint: Constraint | Sequence[Constraint] = ()
     descent: Descent = field(default_factory=Descent)
-    penalty_weight: float = 1.0
+    penalty_weight: float = 4.0
     form: str = "histogram"
     ascent_rate: float = 0.5
     radius: float = 5.0
