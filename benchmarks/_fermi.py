@@ -78,8 +78,8 @@ class PublishedSettings:
     climb: float = 0.01
     passes: int = 200
     batch: int = 1024
-    lipschitz: float = 5.0
-    radius: float = 5.0
+    lipschitz: float = 5.0  # L
+    radius: float = 5.0  # D
     all_groups: bool = False
     constraint: str = "demographic_parity"
 
@@ -107,13 +107,13 @@ class _Objective:
         shares = [[float(group[train & rows].mean()) for group in groups] for rows in self.strata]
         # each person's group over the root of its share: one column for each group that the trace keeps
         self.scaled = [
-            np.stack([group / math.sqrt(share) for group, share in zip(groups, own, strict=True)], axis=1).astype(np.float32)
+            np.stack([group / math.sqrt(share) for group, share in zip(groups, own, strict=True)], axis=1).astype(
+                np.float32
+            )
             for own in shares
         ]
 
-    def slopes(
-        self, rows: np.ndarray, chances: np.ndarray, W: list[np.ndarray]
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
+    def slopes(self, rows: np.ndarray, chances: np.ndarray, W: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return the slope of the penalty by each chance of the batch (rows, runs), and by each W (groups, runs)."""
         by_chance, by_w = np.zeros_like(chances), []
         for stratum, scaled, w in zip(self.strata, self.scaled, W, strict=True):
@@ -157,9 +157,7 @@ def published_runs(
             W = [_projected(w + settings.climb * (weights * slope + std_w * normal(len(w))), settings.radius)
                  for w, slope in zip(W, by_w, strict=True)]  # fmt: skip
     decided, y = file.X[file.is_test] @ theta > 0, file.y[file.is_test] == 1
-    return [
-        {"accuracy": float(np.mean(own == y)), **gaps_of(own, y, file.is_first[file.is_test])} for own in decided.T
-    ]
+    return [{"accuracy": float(np.mean(own == y)), **gaps_of(own, y, file.is_first[file.is_test])} for own in decided.T]
 
 
 def _projected(w: np.ndarray, radius: float) -> np.ndarray:
