@@ -3,7 +3,7 @@
 The settings are those of the public repository of Lowy, Gupta and Razaviyayn (see `docs/research/papers/fermi.md`):
 logistic regression, 200 passes over shuffled batches of 1,024, learning rate .005, step size .01 of W, both bounds
 (of the gradient, and of W) 5, noise from the theorem's formula with delta = 1/n^2. W is 1 x 1 there, so that the trace
-keeps the group that comes first in the training rows, where the paper adds all groups up; `all_groups` does as the paper.
+keeps the group that comes first in the training rows, where the paper adds all groups up (`all_groups`).
 
 Figures are exact counts on test rows, and noise comes from seeded generators.
 """
@@ -30,7 +30,7 @@ TARGETS = {
 """Target, positive class and columns that are left out, by data set. Parkinsons is cut at the median."""
 
 MANY_VALUES = 20
-"""Columns of numbers with more values than this are scaled; those with fewer are categories, as in the published code."""
+"""Columns of numbers with more values than this are scaled; those with fewer count as categories."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Baselines that the five papers compare with, beside ours: DP-FERMI (Lowy, Gupta and Razaviyayn 2023).
 
-Published figures of DP-FERMI hide the sensitive attribute alone, at delta 1/n^2; their Adult is the 30,162 complete rows of
-its training part, each written twice.
+Published figures of DP-FERMI hide the sensitive attribute alone, at delta 1/n^2; their Adult is the 30,162 complete
+rows of its training part, each written twice.
 
     python benchmarks/reproduce/baselines.py --small
     python benchmarks/reproduce/baselines.py --items fermi_printed

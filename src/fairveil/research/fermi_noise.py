@@ -1,12 +1,12 @@
 """For comparison: the noise of DP-FERMI as published, and what it costs by our accountant.
 
-The published noise is that of a theorem for privacy of the sensitive attribute alone: with T steps of batches of m among
-n rows, smallest group share rho, a bound L on the slope of the model's output and a bound D on W,
+The published noise is that of a theorem for privacy of the sensitive attribute alone: with T steps of batches of m
+among n rows, smallest group share rho, a bound L on the slope of the model's output and a bound D on W,
 
     sigma_w^2 = 16 T ln(1/delta) / (epsilon^2 n^2 rho),    sigma_theta^2 = L^2 D^2 sigma_w^2.
 
-In the mean gradient of a batch, the attribute of one row has a term of length at most 2 lambda / (m sqrt(rho)) by W, and
-L D times that by theta. So both noise multipliers are 2 (m/n) sqrt(T ln(1/delta)) / (epsilon lambda), whatever rho.
+In the mean gradient of a batch, the attribute of one row has a term of length at most 2 lambda / (m sqrt(rho)) by W,
+and L D times that by theta. So both noise multipliers are 2 (m/n) sqrt(T ln(1/delta)) / (epsilon lambda), whatever rho.
 The published noise has no lambda.
 """
 
@@ -76,14 +76,12 @@ class PublishedNoise:
         one = GaussianRelease(self.multiplier(weight))
         return Repeated(PoissonSampled(self.batch / self.n_rows, Joint((one, one))), self.n_steps)
 
-    def cost(
-        self, weight: float = 1.0, relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
-    ) -> float:
+    def cost(self, weight: float = 1.0, relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE) -> float:
         """Return the epsilon at the claimed delta: of an attribute that is known or unknown, or that is replaced."""
         return epsilon_of([self.event(weight)], self.delta, relation)
 
     def cost_of_passes(self, weight: float = 1.0) -> float:
-        """Return the epsilon of shuffled batches, where every row is in one batch of each pass: no sampling hides it."""
+        """Return the epsilon of shuffled batches: each row is in one batch of every pass, and no sampling hides it."""
         one = GaussianRelease(self.multiplier(weight))
         passes = max(1, round(self.n_steps * self.batch / self.n_rows))
         return epsilon_of([Repeated(Joint((one, one)), passes)], self.delta)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairveil._typing import Float64Array
 from fairveil.errors import InvalidParameterError
@@ -116,19 +117,20 @@ class Shares:
     chances: Float64Array
     weights: Float64Array
     decided: Float64Array
-    is_free: Float64Array
+    is_free: NDArray[np.bool_]
     size: float
 
     @classmethod
     def of(cls, table: Float64Array, minimum: float) -> "Shares":
         """Return the shares of noisy counts; a row of fewer than `minimum` people is left out."""
         counts = np.maximum(table, 0.0)
-        counts = counts * (counts.sum(axis=1, keepdims=True) >= minimum)
-        rows = counts.sum(axis=1)
-        size = max(float(rows.sum()), minimum)
-        decided = counts.sum(axis=0) / size
-        chances = counts / np.maximum(rows, minimum)[:, None]
-        is_free = (decided > SMALLEST_SHARE).astype(float)
+        rows = np.add.reduce(counts, axis=1)
+        is_known = rows >= minimum
+        rows = rows * is_known
+        size = max(float(np.add.reduce(rows)), minimum)
+        decided = is_known.dot(counts) / size
+        chances = counts * (is_known / np.maximum(rows, minimum))[:, None]
+        is_free = decided > SMALLEST_SHARE
         return cls(chances, rows / size, np.maximum(decided, SMALLEST_SHARE), is_free, size)
 
 
@@ -142,20 +144,19 @@ def penalty_of(table: Float64Array, minimum: float = 1e-9) -> float:
     >>> penalty_of(np.array([[40.0, 0.0], [0.0, 40.0]]))  # the decision is the group
     1.0
     """
+    return penalty_and_pull(table, minimum)[0]
+
+
+def penalty_and_pull(table: Float64Array, minimum: float = 1e-9) -> tuple[float, Float64Array]:
+    """Return D, and dD/dH for every count of a table; nobody is pulled at where no row counts."""
     own = Shares.of(table, minimum)
     if not own.weights.any():
-        return 0.0
-    return float(own.weights @ np.square(own.chances) @ (1 / own.decided)) - 1.0
-
-
-def penalty_pull(table: Float64Array, minimum: float = 1e-9) -> Float64Array:
-    """Return dD/dH for every count of a table."""
-    own = Shares.of(table, minimum)
-    squares = np.square(own.chances)
-    by_class = (own.weights @ squares) / own.decided**2 * own.is_free
-    by_group = squares @ (1 / own.decided)
-    pull: Float64Array = (2 * own.chances / own.decided - by_group[:, None] - by_class) / own.size
-    return pull * (own.weights > 0)[:, None]
+        return 0.0, np.zeros_like(own.chances)
+    over = own.chances / own.decided
+    by_group = np.einsum("qk,qk->q", own.chances, over)
+    by_class = own.weights.dot(over * over) * own.is_free
+    pull = (2 * over - by_group[:, None] - by_class) * ((own.weights > 0) / own.size)[:, None]
+    return float(own.weights.dot(by_group)) - 1.0, pull
 
 
 State = tuple[Float64Array, ...]
@@ -185,9 +186,12 @@ class ClosedForm:
         self, state: State, counts: Float64Array, blocks: Blocks, minimum: float
     ) -> tuple[State, Float64Array, float]:
         """Return the derivative of the sum of all comparisons, and that sum."""
-        tables = [merge @ counts for merge in blocks.merges]
-        pulls = [merge.T @ penalty_pull(t, minimum) for merge, t in zip(blocks.merges, tables, strict=True)]
-        return state, np.sum(pulls, axis=0), sum(penalty_of(t, minimum) for t in tables)
+        total, pulled = 0.0, np.zeros_like(counts)
+        for merge in blocks.merges:
+            penalty, pull = penalty_and_pull(merge.dot(counts), minimum)
+            total += penalty
+            pulled += merge.T.dot(pull)
+        return state, pulled, total
 
 
 @dataclass(frozen=True)
