@@ -2,9 +2,9 @@
 
 "points" are exact counts on held-out rows, means over random 75/25 splits of clean Adult, each person once, at these
 weights of the penalty, for both levels of privacy: whole records at delta 1e-5, and the sensitive attribute alone,
-where epsilon is for a change of the where epsilon is for a change of the attribute and delta 1/n^2. "steps" are milliseconds of a whole training step, linear
-on Adult, on one thread: ours of DP-FERMI over ours of DP-SGD, in turn in one run. "coding" says by how much parameters
-differ, without privacy, when the groups are listed in another order.
+where epsilon is for a change of the attribute and delta 1/n^2. "steps" are milliseconds of a whole training step,
+linear on Adult, on one thread: ours of DP-FERMI over ours of DP-SGD, in turn in one run. "coding" says by how much
+parameters differ, without privacy, when the groups are listed in another order.
 
     python benchmarks/fermi.py --json
     python benchmarks/fermi.py --parts steps,coding --json

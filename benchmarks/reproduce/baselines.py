@@ -53,7 +53,7 @@ def fermi_form(run: Run) -> Iterator[Result]:
     settings = run.pick(FERMI_ADULT, PublishedSettings(passes=2))
     wanted = [(weight, epsilon) for epsilon in (math.inf, 3.0, 1.0, 0.5) for weight in (0.0, 0.25, 0.5, 0.75, 1.0)]
     published = fermi_published(run, "adult", "demographic_parity")
-    seeds = range(FIRST_SEED, FIRST_SEED + run.pick(2 * run.runs, 1))
+    seeds = range(FIRST_SEED, FIRST_SEED + run.pick(3 * run.runs, 1))
     found = [published_runs(file, wanted, settings, seed) for seed in seeds]
     rows, curves, misses = [], [], []
     for place, (weight, epsilon) in enumerate(wanted):
