@@ -434,10 +434,10 @@ def table_2(run: Run) -> Iterator[Result]:
                 }
             )  # fmt: skip
     caveats = (
-        "Ours: processor time of one core on a machine with other work, Poisson batches of 512 expected rows from secret "
-        "coins, through the veil; the median of nine rounds in turn.",
-        "Published: wall-clock time on eight cores; DP-FERMI there is its public code. Ours is our own code: its min-max "
-        "form, and the form whose pull is the derivative of the penalty at the released histogram.",
+        "Ours: processor time of one core on a machine with other work, Poisson batches of 512 expected rows from "
+        "secret coins, through the veil; the median of nine rounds in turn.",
+        "Published: wall-clock time on eight cores; DP-FERMI there is its public code. Ours is our own code: its "
+        "min-max form, and the form whose pull is the derivative of the penalty at the released histogram.",
     )
     yield Table("raco_table_2", "RaCO-DP, Table 2: milliseconds per training step", rows, caveats)
 
