@@ -72,7 +72,8 @@ class FairClassifier(SearchAwareEstimator):
         Post-process this classifier instead of training one. How it was trained is not covered by the guarantee, and it
         must answer each row by itself: it is tried on rows made from the schema, and refused if it does not.
     protects : {"record", "attribute"}
-        What is secret: whole records, or the sensitive attribute alone, while features and labels are public ("pfld").
+        What is secret: whole records, or the sensitive attribute alone, while features and labels are public ("pfld",
+        "fermi").
 
     Attributes
     ----------
@@ -534,7 +535,7 @@ class FairClassifier(SearchAwareEstimator):
             schema=fitted.schema_,
             ledger=fitted.ledger_,
             estimator=estimator,
-            protects=kind.protects,
+            protects=fitted.protects,
         )
         clf._store(clf.request(), fitted)
         clf._certificate = saved.certificate

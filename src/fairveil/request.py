@@ -148,7 +148,7 @@ class FitRequest:
                 f'Expected a parity without a tolerance with "{method.name}", which only measures a gap; leave caps '
                 f"and tolerances out (its knob is {method.knob}), or use {others}, which keep them."
             )
-        if method.protects != self.protects:
+        if self.protects not in {method.protects, *method.also_protects}:
             raise InvalidParameterError(
                 f'Expected protects="{method.protects}" (--protects {method.protects}) with "{method.name}", got '
                 f'"{self.protects}"; with "attribute" features and labels are public and only the sensitive attribute '

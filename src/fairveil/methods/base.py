@@ -119,8 +119,8 @@ class Method:
         Whether it reduces the gap without keeping a tolerance.
     knob, knob_help : str
         The field of its recipe that trades accuracy for fairness in place of a tolerance, and its help line.
-    protects : {"record", "attribute"}
-        What it keeps secret.
+    protects, also_protects : str, tuple of str
+        What it keeps secret, "record" or "attribute", and what it can keep secret instead on request.
     default_model, models : str, tuple of str
         What it trains by default, and all that it can train.
     reads_group : bool
@@ -153,6 +153,7 @@ class Method:
     knob: str | None = None
     knob_help: str = ""
     protects: str = "record"
+    also_protects: tuple[str, ...] = ()
     default_model: str = "auto"
     models: tuple[str, ...] = ("auto", "linear", "mlp")
     reads_group: bool = False
@@ -191,6 +192,8 @@ class Method:
             arguments["constraint"] = request.constraints
         if self.postprocesses:
             arguments["estimator"] = request.estimator
+        if self.also_protects:
+            arguments["protects"] = request.protects
         return self.estimator(**arguments)
 
 
@@ -225,7 +228,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
     `postprocesses` (takes a fitted classifier), `not_saved` (fitted attributes that a model folder does not keep).
     """
 
-    protects: ClassVar[str] = "record"
+    protects: str = "record"
     is_randomized: ClassVar[bool] = False
     postprocesses: ClassVar[bool] = False
     not_saved: ClassVar[tuple[str, ...]] = ()
@@ -535,6 +538,8 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         plan, schema = fitted["plan_"], fitted["schema_"]
         names, predicts, detail = (fitted.pop(name) for name in ("sensitive", "predicts", "detail"))
         loaded = cls(epsilon=plan.epsilon, delta=plan.delta, schema=schema, sensitive=names)
+        if isinstance(plan, Plan) and plan.hides_attribute:
+            loaded.protects = "attribute"
         unknown = dict.fromkeys(("final_check_", "changes_", "data_reference_", "engine_", *cls.not_saved))
         for name, value in (fitted | unknown).items():
             setattr(loaded, name, value)
@@ -547,7 +552,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                 )
             prefitted = PrefittedClassifier.of(estimator, schema.target.classes)
         facts = (schema, tuple(schema.sensitive_named(name) for name in names or ()), plan.epsilon, plan.delta)
-        loaded.inputs_ = InputSpec(*facts, predicts, prefitted, cls.protects, detail)
+        loaded.inputs_ = InputSpec(*facts, predicts, prefitted, loaded.protects, detail)
         loaded._predictor = Predictor(loaded.inputs_, model, loaded.params_, loaded.rule_)
         if prefitted is None:
             loaded._predictor.check()

@@ -233,3 +233,29 @@ RULES: dict[str, type] = {
     "tilted": TiltedArgmax,
 }
 """By the name that a saved model gives them."""
+
+
+def best_pair(logits: FloatArray, edges: NDArray[np.floating]) -> tuple[Codes, int]:
+    """Return the code of each record's two largest logits with the bin of their margin, and how many codes there are.
+
+    Pairs of classes are numbered (0, 1), (0, 2), (1, 2), (0, 3), ...; a margin is the logit of the class with the
+    higher number less the other's, so that the first class is decided up to 0. A bin holds its upper edge, the last one
+    NaN.
+
+    Examples
+    --------
+    >>> codes, n_codes = best_pair(np.array([[3.0, 0.0], [1.0, 0.5], [2.0, 0.5]]), np.array([0.0]))
+    >>> codes.tolist(), n_codes
+    ([2, 4], 6)
+    """
+    n_classes, rows = len(logits), np.arange(logits.shape[1])
+    best = logits.argmax(axis=0)
+    others = np.where(np.arange(n_classes)[:, None] == best, -np.inf, logits)
+    second = others.argmax(axis=0)
+    second = np.where(second == best, (best + 1) % n_classes, second)  # where no other logit is finite
+    low, high = np.minimum(best, second), np.maximum(best, second)
+    with np.errstate(invalid="ignore", over="ignore"):
+        margins = logits[high, rows] - logits[low, rows]
+    n_bins = len(edges) + 1
+    pairs = high * (high - 1) // 2 + low
+    return pairs * n_bins + np.searchsorted(edges, margins, side="left"), n_classes * (n_classes - 1) // 2 * n_bins

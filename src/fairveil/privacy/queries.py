@@ -30,7 +30,7 @@ from fairveil.models.losses import logits_pull, soft_decision_pull, softmax, tem
 from fairveil.models.products import level_counts
 from fairveil.models.rescaled import Rescaled
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
-from fairveil.models.rules import DecisionRule, TiltedArgmax
+from fairveil.models.rules import DecisionRule, TiltedArgmax, best_pair
 from fairveil.privacy.moments import RowMoments, bounded_rows, design_of, pack, sum_rows
 from fairveil.privacy.output_perturbation import RidgeSoftmax, minimize_loss
 from fairveil.privacy.records import NOT_ONE_ANSWER, Query, Rows
@@ -51,10 +51,7 @@ PARTS: dict[type, tuple[str, ...]] = {}
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
 def row_function(cls: T) -> T:
-    """Make a class a frozen dataclass, and register it as a query or a part of one that may pass the veil.
-
-    A class that is made of further row functions names their fields in `parts`.
-    """
+    """Make a class a frozen dataclass, and register it as a query or a part of one that may pass the veil."""
     dataclass(frozen=True, eq=False)(cls)
     PARTS[cls] = getattr(cls, "parts", ())
     return cls
@@ -310,6 +307,16 @@ class BinPair(Code):
     def codes_of(self, rows: Rows, n_labels: int) -> tuple[NDArray[Any], int]:
         (first, n_first), (second, n_second) = (part.codes_of(rows, n_labels) for part in (self.first, self.second))
         return first * n_second + second, n_first * n_second
+
+
+@row_function
+class PairMargin(Code, OfModel):
+    """The pair of the two largest logits, and the bin of the margin between them (`best_pair`)."""
+
+    edges: NDArray[np.floating]
+
+    def codes_of(self, rows: Rows, n_labels: int) -> tuple[NDArray[Any], int]:
+        return best_pair(rows.forward(self.model, self.params)[-1], self.edges)
 
 
 @row_function

@@ -133,7 +133,7 @@ def test_the_errors_of_differences_hold_noise_and_sampling(rng, kind, noise):
     """Against the spread of 50 looks at batches; noise is told as that of a count, a little more than a share has."""
     records = make_records(rng, 4000)
     model, sides, _, released = sides_of(records, kind, rate=0.2, noise=noise)
-    course = _Course(LagrangianDual(kind()), released.public, model, sides)
+    course = _Course(released.public, model, LagrangianDual(kind()), sides)
     params = course.warm_up(rng, 4000)
     decisions = model.logits(params, records.X).argmax(axis=0)
     looks = [released.before(0, params).rates(decisions) for _ in range(50)]

@@ -216,14 +216,15 @@ class LagrangianDual:
                 "Expected people of whom the attribute alone is secret, got whole records; use LagrangianClassifier."
             )
         model, sides = self.model_for(task), against_all(self.constraint, task.people)
-        side = self._side(veils, public, model, sides, task)
-        course = _Course(self, public, model, sides)
+        side = self.side_for(veils, public, model, sides, task)
+        course = _Course(public, model, self, sides)
         params = course.warm_up(rng, size)
         return course.run(params, side, size, rng, progress)
 
-    def _side(
+    def side_for(
         self, veils: Mapping[str, Veil], public: PublicRows, model: Model, sides: AgainstAll, task: Task
     ) -> GroupSide:
+        """Return the side that reads the attribute, as the veils of `stages` let it."""
         bound = self.primal_bound if isinstance(self.primal_bound, float) else None
         schedule = Schedule(self.n_counts_for(task), self.length)
         if self.primal_for(task) == "memberships":
@@ -241,19 +242,17 @@ def _part_of_all(name: str, release: str, n_steps: int, stage: float, steps: Sta
     return Stage(name, (counted,), steps.share, n_steps=n_steps, subset=steps.subset, by_group=True)
 
 
-def _falling(rate: float, passed: float) -> Adam:
+def falling(rate: float, passed: float) -> Adam:
     """Return the optimizer at this share of the steps."""
     return Adam(rate * max(0.1, 1 - passed))
 
 
 @dataclass(frozen=True, eq=False)
-class _Course:
-    """One training on public rows, with what is known of the groups."""
+class PublicDescent:
+    """Descent on public rows, whose loss needs no noise."""
 
-    recipe: LagrangianDual
     public: PublicRows
     model: Model
-    sides: AgainstAll
 
     def warm_up(self, rng: np.random.Generator, size: float) -> Float32Array:
         """Return parameters of the loss alone; a little public chance keeps them off every edge."""
@@ -261,11 +260,34 @@ class _Course:
         params = params + rng.normal(0.0, 1e-3, len(params)).astype(params.dtype)
         average, state = Average(), OptimizerState()
         for step in range(WARM_UP):
-            gradient = self._gradient(params, None, rng) + self._decay(size) * params
-            params, state = _falling(WARM_RATE, step / WARM_UP).step(params, gradient, state)
+            gradient = self.gradient(params, None, rng) + self.decay(size) * params
+            params, state = falling(WARM_RATE, step / WARM_UP).step(params, gradient, state)
             if step >= (1 - WARM_LAST) * WARM_UP:
                 average = average.add(params)
         return average.value()
+
+    def decay(self, size: float) -> float:
+        """Return the weight decay for so many units."""
+        return min(DECAY * self.model.n_params / size, LARGEST_DECAY)
+
+    def gradient(self, params: Float32Array, tilts: Float64Array | None, rng: np.random.Generator) -> Float64Array:
+        """Return the gradient of the mean public objective on a batch of public coins: loss, and what tilts pull."""
+        rows = self.public.sample(BATCH, rng)
+        X = self.public.inputs_of(self.model)[rows]
+        activations = self.model.forward(params, X)
+        dlogits = logits_pull(activations[-1], self.public.y[rows])
+        if tilts is not None:
+            dlogits = dlogits + soft_decision_pull(activations[-1], tilts[rows].T.astype(np.float32), SHARPNESS)
+        total = self.model.clipped_gradient(params, X, dlogits, math.inf, Known(activations))
+        return total.astype(np.float64) / max(1, len(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class _Course(PublicDescent):
+    """One training on public rows, with what is known of the groups."""
+
+    recipe: LagrangianDual
+    sides: AgainstAll
 
     def run(
         self, params: Float32Array, side: GroupSide, size: float, rng: np.random.Generator, progress: Progress
@@ -282,27 +304,13 @@ class _Course:
             if step % DUAL_EVERY == 0:
                 now, pull, tilts, seen = self._ascended(ascent, now, params, side)
                 trace.append((step, *seen, now.values))
-            gradient = self._gradient(params, tilts, rng) + self._decay(size) * params
+            gradient = self.gradient(params, tilts, rng) + self.decay(size) * params
             own = side.gradient(params, pull)
-            optimizer = _falling(RATE, step / length)
+            optimizer = falling(RATE, step / length)
             params, state = optimizer.step(params, gradient if own is None else gradient + own, state)
             if step >= length - max(1, round(LAST * length)):
                 average = average.add(params)
         return LagrangianFit(average.value(), self._trace(trace), clip_norm=side.clip_norm)
-
-    def _decay(self, size: float) -> float:
-        return min(DECAY * self.model.n_params / size, LARGEST_DECAY)
-
-    def _gradient(self, params: Float32Array, tilts: Float64Array | None, rng: np.random.Generator) -> Float64Array:
-        """Return the gradient of the mean public objective on a batch of public coins: loss, and what tilts pull."""
-        rows = self.public.sample(BATCH, rng)
-        X = self.public.inputs_of(self.model)[rows]
-        activations = self.model.forward(params, X)
-        dlogits = logits_pull(activations[-1], self.public.y[rows])
-        if tilts is not None:
-            dlogits = dlogits + soft_decision_pull(activations[-1], tilts[rows].T.astype(np.float32), SHARPNESS)
-        total = self.model.clipped_gradient(params, X, dlogits, math.inf, Known(activations))
-        return total.astype(np.float64) / max(1, len(rows))
 
     def _ascended(
         self, ascent: DualAscent, now: Multipliers, params: Float32Array, side: GroupSide
