@@ -186,7 +186,9 @@ def test_global_adapt_keeps_its_strict_norm_above_the_clip_norm():
 
 def test_without_privacy_and_clip_norm_global_adapt_is_plain_descent(rng):
     records = make_records(rng)
-    plain, scaled = (run(Descent(n_steps=20, clipping=clipping), TASK, records) for clipping in ("flat", "global_adapt"))
+    plain, scaled = (
+        run(Descent(n_steps=20, clipping=clipping), TASK, records) for clipping in ("flat", "global_adapt")
+    )
     assert np.array_equal(plain.fit.params, scaled.fit.params)
 
 

@@ -198,7 +198,7 @@ class OracleLearner:
         veils' plan. Features and labels are used as they are.
         """
         public = veils["train"].public
-        assert public is not None  # noqa: S101 (the plan hides the attribute)
+        assert public is not None
         bounds, model = constrain(self.constraint, task.people), self.model_for(task).base
         learner = _Learner(self, veils["train"], public, model, bounds.cells)
         params, state = model.initial(rng), OptimizerState()
