@@ -156,13 +156,8 @@ def test_group_means_that_are_not_priced_are_caught(seeded):
 
 
 def test_a_classifier_trains_by_it_within_its_budget(people):
-    clf = PrivateClassifier(
-        2.0,
-        training=Mitigation(descent=Descent("linear", n_steps=40)),
-        schema=people.schema,
-        sensitive="sex",
-        ledger=Ledger(),
-    )
+    recipe = Mitigation(descent=Descent("linear", n_steps=40))
+    clf = PrivateClassifier(2.0, training=recipe, schema=people.schema, sensitive="sex", ledger=Ledger())
     clf.fit(people.X, people.y)
     assert clf.epsilon_spent_ <= 2.0
     assert clf.score(people.X, people.y) > 0.8

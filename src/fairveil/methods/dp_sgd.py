@@ -1,4 +1,4 @@
-"""DP-SGD (Abadi et al. 2016), DPSGD-F and DPSGD-Global-Adapt: the private descent that in-processing methods build on."""
+"""DP-SGD (Abadi et al. 2016), DPSGD-F and DPSGD-Global-Adapt: private descent, on which in-processing methods build."""
 
 import math
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ COUNT_NOISE = 4.0
 
 CLIPPING = ("flat", "groups", "global_adapt")
 FIRST_STRICT, STRICT_RATE = 2.5, 0.1
-"""DPSGD-Global-Adapt: the strict clip norm over the clip norm at the start, where hardly any gradient is longer, and how
-fast it falls: it settles where this share of the gradients is longer (threshold 1 and rate 0.1 are the paper's)."""
+"""DPSGD-Global-Adapt: the strict clip norm over the clip norm at the start, where hardly any gradient is longer, and how fast
+it falls: it settles where this share of the gradients is longer. The rate is that of the authors' settings for tables."""
 
 LONGEST_TRAVEL = 20_000.0
 TRAVEL_PER_SIGNAL = 4.0

@@ -1,17 +1,17 @@
 """The mitigation of Tran, Dinh and Fioretto (2021): DP-SGD with penalties on what clipping and noise cost each group.
 
-The paper adds to the loss, for each group a, with g the mean gradient, g_a that of the group and c the mean clipped one,
+The paper adds to the loss, for each group a, with g the mean gradient, g_a the group's and c the mean clipped one,
 
     gamma_1 |<g_a - g, g - c>| + gamma_2 |E_a[1 - sum_k p_k^2] - E[1 - sum_k p_k^2]|.
 
-The first term is what clipping costs the group, the second stands for the trace of its Hessian, by which noise costs. The
-paper takes g, c and the group means from the batch as they are and prices the clipped gradient alone. Here everything is
-released: the gradients g and c, and for each group the sums of <gradient, direction> and of 1 - sum p^2 with its size.
-They are one joint event with the gradient that the step follows. The direction g - c is taken as constant within a step.
+The first term is what clipping costs the group, the second stands for the trace of its Hessian, by which noise costs.
+Group means of a batch read its records, so a guarantee has to price them. Here everything is released: the gradients g
+and c, and for each group its size and the sums of <gradient, direction> and of 1 - sum p^2. They are one joint event
+with the gradient that the step follows. The direction g - c is taken as constant within a step.
 
 For a linear model each penalty is a sum over records of functions of their logits: with u the logits that the direction
-would give as parameters, a record's <gradient, direction> is (p - y) . u, and its derivative by the logits p (u - p . u).
-So a record has one gradient, of loss and penalties together, and it is clipped as one.
+would give as parameters, a record's <gradient, direction> is (p - y) . u, its derivative by the logits p (u - p . u). So
+a record has one gradient, of loss and penalties together, and it is clipped as one.
 """
 
 import math
