@@ -1,8 +1,8 @@
 """Can the claim of a step of DPSGD-Global-Adapt be broken? Its count and its sum read one batch.
 
 As in `test_neighbour_game`: a step is drawn many times through a real veil, with and without one record whose gradient
-is longer than any clip norm; half of the draws choose a threshold, the other half bounds epsilon from below at confidence
-1 - 1e-6. The statistic is the best there is: both releases along the record, weighted by their precision. In
+is longer than any clip norm; half of the draws choose a threshold, the other half bounds epsilon from below at
+confidence 1 - 1e-6. The statistic is the best there is: both releases along the record, weighted by their precision. In
 simulated games honest steps showed 0.29 to 0.47 of their claim (0.2 must be shown, 8 games), the twin 1.31 to 1.46 of
 it (more than 1 must be shown, 4 games). Coins are seeded by the test's name.
 """

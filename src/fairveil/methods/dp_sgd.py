@@ -35,8 +35,9 @@ COUNT_NOISE = 4.0
 
 CLIPPING = ("flat", "groups", "global_adapt")
 FIRST_STRICT, STRICT_RATE = 2.5, 0.1
-"""DPSGD-Global-Adapt: the strict clip norm over the clip norm at the start, where hardly any gradient is longer, and how fast
-it falls: it settles where this share of the gradients is longer. The rate is that of the authors' settings for tables."""
+"""DPSGD-Global-Adapt: the strict clip norm over the clip norm at the start, where hardly any gradient is longer, and
+how fast it falls: it settles where this share of the gradients is longer. The rate is that of the authors' settings for
+tables."""
 
 LONGEST_TRAVEL = 20_000.0
 TRAVEL_PER_SIGNAL = 4.0

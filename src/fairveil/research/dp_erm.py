@@ -10,8 +10,8 @@ and c, and for each group its size and the sums of <gradient, direction> and of 
 with the gradient that the step follows. The direction g - c is taken as constant within a step.
 
 For a linear model each penalty is a sum over records of functions of their logits: with u the logits that the direction
-would give as parameters, a record's <gradient, direction> is (p - y) . u, its derivative by the logits p (u - p . u). So
-a record has one gradient, of loss and penalties together, and it is clipped as one.
+would give as parameters, a record's <gradient, direction> is (p - y) . u, and its derivative by the logits is
+p (u - p . u). So a record has one gradient, of loss and penalties together, and it is clipped as one.
 """
 
 import math

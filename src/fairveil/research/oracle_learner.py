@@ -1,15 +1,16 @@
 """DP-oracle-learner (Jagielski et al. 2019): a private learner against a private auditor, and a mixture of rounds.
 
-The reduction of Agarwal et al. (2018): an auditor raises the multipliers of the parities that the last classifier broke,
-by exponentiated gradient within an L1 ball, and a learner answers with the best classifier for the loss plus the price
-of these parities. What is released is the uniform mixture of the learner's answers. Features and labels are public, the
-sensitive attribute alone is secret, and decisions never read it.
+The reduction of Agarwal et al. (2018): an auditor raises the multipliers of the parities that the last classifier
+broke, by exponentiated gradient within an L1 ball, and a learner answers with the best classifier for the loss plus
+the price of these parities. The uniform mixture of the learner's answers is released. Features and labels are public,
+the sensitive attribute alone is secret, and decisions never read it.
 
 The paper's auditor adds Laplace noise to the violations; its learner draws from all labelings of the rows by the
-exponential mechanism, whose list of labelings grows exponentially with the dimension. Here the auditor releases noisy counts of everyone's decisions, and the learner makes private steps on a smooth
-price: the public gradient of the loss plus a noisy sum of the clipped gradients of each record's price. A round starts
-where the last one ended. The mixture has the last half of the rounds, because the first ones start from nothing. The
-price of all rounds is that of the exact accountant, in the place of advanced composition.
+exponential mechanism, and their number grows exponentially with the dimension. Here the auditor releases noisy counts
+of everyone's decisions, and the learner makes private steps on a smooth price: the public gradient of the loss plus a
+noisy sum of the clipped gradients of each record's price. A round starts where the last one ended. The mixture has the
+last half of the rounds, because the first ones start from nothing. The price of all rounds is that of the exact
+accountant, in the place of advanced composition.
 """
 
 import math
