@@ -78,7 +78,7 @@ def test_the_gap_falls_with_the_bound_on_multipliers(rng, epsilon):
     assert tight < 0.6 * loose
 
 
-def test_the_price_of_a_round_is_the_derivative_of_the_multiplied_violations(rng):
+def test_prices_are_the_derivative_of_multiplied_violations(rng):
     """Moving one person's decision changes sum_j multiplier_j violation_j by price / size."""
     counts, multipliers = rng.integers(50, 400, size=(4, 2)).astype(float), rng.random(len(ODDS.bounds))
     prices = OracleLearner._prices(ODDS, counts, multipliers, counts.sum())
@@ -110,7 +110,7 @@ def test_rounds_and_steps_are_priced_by_the_accountant():
 
 @pytest.mark.attack
 @pytest.mark.parametrize("is_broken", [False, True], ids=["honest", "twin"])
-def test_the_claim_of_a_round_stands_and_a_price_beyond_its_bound_is_caught(is_broken, seeded):
+def test_the_claim_of_a_step_stands_and_a_heavier_price_is_caught(is_broken, seeded):
     """A twin that clips the gradient of a price of 1 where the price is 4, and multiplies afterwards."""
     model, params, n_draws = LinearSoftmax(1, 2), np.zeros(4, np.float32), 2_000
     gradient, _ = OracleLearner(EqualizedOdds()).stages(1.0, 1.0, TASK)
