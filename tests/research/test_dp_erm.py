@@ -13,11 +13,12 @@ from fairveil.audit.bounds import free_bound
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.models import LinearSoftmax
+from fairveil.privacy.penalties import STATISTICS_BOUND, GroupStatistics, MitigatedLoss
 from fairveil.privacy.plan import Plan, Stage
 from fairveil.privacy.queries import CrossEntropy, GradientSum, Sum
 from fairveil.privacy.records import MemoryRecords, Rows
 from fairveil.privacy.veil import open_veils
-from fairveil.research.dp_erm import STATISTICS_BOUND, GroupStatistics, MitigatedLoss, Mitigation, penalty_weights
+from fairveil.research.dp_erm import Mitigation, penalty_weights
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan, run_plan
 

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.data.coded import Detail
@@ -27,10 +26,9 @@ from fairveil.errors import InvalidParameterError
 from fairveil.methods.dp_sgd import Descent, gradient_noise
 from fairveil.models import Average, LinearSoftmax, OptimizerState, Sgd
 from fairveil.models.base import Model
-from fairveil.models.losses import logits_pull, softmax
+from fairveil.privacy.penalties import STATISTICS_BOUND, GroupStatistics, MitigatedLoss
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import CrossEntropy, OfModel, Sum, Values, row_function
-from fairveil.privacy.records import Rows
+from fairveil.privacy.queries import CrossEntropy, Sum
 from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.features import Drift, plain_params, settled_params
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
@@ -40,46 +38,6 @@ STATISTICS_NOISE, MEANS_NOISE = 4.0, 2.0
 
 KEPT = 0.9
 """How much of the past the released statistics keep: noise hides those of a single step."""
-
-STATISTICS_BOUND = math.sqrt(3.0)
-"""The largest norm of (a number within [-1, 1], another within [0, 1], 1)."""
-
-
-@row_function
-class GroupStatistics(Values, OfModel):
-    """(p - y) . u over `scale`, within [-1, 1]; the uncertainty 1 - sum_k p_k^2; and 1."""
-
-    direction: Float32Array
-    scale: float
-
-    def values_of(self, rows: Rows) -> NDArray[np.floating]:
-        """Return the three numbers of each row, shape (3, n_rows)."""
-        logits = rows.forward(self.model, self.params)[-1]
-        along = self.model.forward(self.direction, rows.inputs_of(self.model))[-1]
-        slopes = np.einsum("kb,kb->b", logits_pull(logits, rows.y), along) / self.scale
-        chances = softmax(logits)
-        doubts = 1 - np.einsum("kb,kb->b", chances, chances)
-        return np.stack([np.clip(slopes, -1.0, 1.0), doubts, np.ones(len(rows))])
-
-
-@row_function
-class MitigatedLoss:
-    """The softmax loss, plus public weights of each row's group on <gradient, direction> and on its uncertainty."""
-
-    model: Model
-    direction: Float32Array
-    slope_weights: Float32Array
-    doubt_weights: Float32Array
-
-    def dlogits(self, logits: Float32Array, rows: Rows) -> Float32Array:
-        """Return the derivative by the logits, shape (n_classes, n_rows)."""
-        pulls, chances = logits_pull(logits, rows.y), softmax(logits)
-        along = self.model.forward(self.direction, rows.inputs_of(self.model))[-1]
-        mean = np.einsum("kb,kb->b", chances, along)
-        square = np.einsum("kb,kb->b", chances, chances)
-        pulls += self.slope_weights.take(rows.groups, mode="wrap") * chances * (along - mean)
-        pulls -= 2 * self.doubt_weights.take(rows.groups, mode="wrap") * chances * (chances - square)
-        return pulls
 
 
 def penalty_weights(sums: Float64Array, sizes: Float64Array, gamma: float) -> Float64Array:
