@@ -182,6 +182,8 @@ def test_global_adapt_keeps_its_strict_norm_above_the_clip_norm():
     assert adapted_strict(nobody, 1.02, 400.0) == 1.0
     assert adapted_strict(nobody, 2.0, 400.0) == pytest.approx(2.0 * math.exp(-0.1))
     assert adapted_strict(all_of_them, 2.0, 400.0) == pytest.approx(2.0 * math.exp(0.9))
+    assert adapted_strict(np.array([[300.0, 100.0]]), 2.0, 3.0) == pytest.approx(2.0 * math.exp(0.15))
+    assert adapted_strict(all_of_them, 9e3, 400.0) == 1e4
 
 
 def test_without_privacy_and_clip_norm_global_adapt_is_plain_descent(rng):

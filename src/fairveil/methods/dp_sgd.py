@@ -34,7 +34,7 @@ COUNT_NOISE = 4.0
 """Noise on the counts of clipped records over the noise on the gradient: they take 1/16 of a step's budget."""
 
 CLIPPING = ("flat", "groups", "global_adapt")
-FIRST_STRICT, STRICT_RATE = 2.5, 0.1
+FIRST_STRICT, STRICT_RATE, LARGEST_STRICT = 2.5, 0.1, 1e4
 """DPSGD-Global-Adapt: the strict clip norm over the clip norm at the start, where hardly any gradient is longer, and
 how fast it falls: it settles where this share of the gradients is longer. The rate is that of the authors' settings for
 tables."""
@@ -253,10 +253,11 @@ def count_clipped(
 def adapted_strict(counts: Float64Array, strict: float, expected_batch: float) -> float:
     """Return the next strict clip norm, over the clip norm: strict x exp(share of longer gradients - rate).
 
-    The share is that of the noisy counts in the expected batch, kept between 0 and 1; never below the clip norm itself.
+    The share is that of the noisy counts in their sum, which is taken to be the expected batch at least. The result is
+    kept between the clip norm itself and a number that no gradient of scaled features needs.
     """
-    share = min(1.0, max(0.0, float(counts[:, 1].sum()) / expected_batch))
-    return max(1.0, strict * math.exp(share - STRICT_RATE))
+    share = float(counts[:, 1].sum()) / max(float(counts.sum()), expected_batch)
+    return min(max(1.0, strict * math.exp(min(max(share, 0.0), 1.0) - STRICT_RATE)), LARGEST_STRICT)
 
 
 def adapted_clip_norms(counts: np.ndarray, base: float) -> Float32Array:
