@@ -1,4 +1,4 @@
-"""DP-ERM mitigation: its gradient against differences of the penalties, its bound, its price, and the paper's form."""
+"""DP-ERM mitigation: its gradient against differences of the penalties, its bound, its price, and a twin."""
 
 import math
 from dataclasses import replace
@@ -127,7 +127,7 @@ def test_everything_that_a_step_reads_is_one_joint_event(gamma_1, names):
 
 @pytest.mark.attack
 def test_group_means_that_are_not_priced_are_caught(seeded):
-    """The paper's form: the clipped gradient is noisy, the weights of the penalties come from exact group means."""
+    """A twin whose clipped gradient is noisy, and whose weights of the penalties come from exact group means."""
 
     def shown(statistics_noise, n_draws=1_500):
         (train,) = Mitigation(0.0).stages(1.0, 1.0, replace(TASK, epsilon=1.0, levels=None))[-1:]

@@ -7,7 +7,8 @@ The paper adds to the loss, for each group a, with g the mean gradient, g_a the 
 The first term is what clipping costs the group, the second stands for the trace of its Hessian, by which noise costs.
 Group means of a batch read its records, so a guarantee has to price them. Here everything is released: the gradients g
 and c, and for each group its size and the sums of <gradient, direction> and of 1 - sum p^2. They are one joint event
-with the gradient that the step follows. The direction g - c is taken as constant within a step.
+with the gradient that the step follows. The direction g - c is taken as constant within a step. The penalties are built
+as we know them: the paper's full text was not at hand.
 
 For a linear model each penalty is a sum over records of functions of their logits: with u the logits that the direction
 would give as parameters, a record's <gradient, direction> is (p - y) . u, and its derivative by the logits is
