@@ -42,7 +42,10 @@ TABLES = {
     ),
     "keeps the ledger": ("privacy/plan.py", "privacy/ledger.py", "privacy/journal.py", "privacy/known_data.py"),
     "optional crossings": (
-        *(f"privacy/{name}.py" for name in ("output_perturbation", "attribute", "column_counts", "selection")),
+        *(
+            f"privacy/{name}.py"
+            for name in ("output_perturbation", "attribute", "column_counts", "selection", "penalties")
+        ),
         "models/torch_module.py",
         "models/torch_gradients.py",
     ),

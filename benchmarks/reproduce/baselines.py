@@ -1,4 +1,9 @@
-"""Baselines that the five papers compare with, beside ours: DP-FERMI (Lowy, Gupta and Razaviyayn 2023).
+"""Baselines that the five papers compare with, beside ours.
+
+    fermi_...     DP-FERMI (Lowy, Gupta and Razaviyayn 2023)
+    global_adapt  DP-SGD, DPSGD-F (Xu et al. 2021) and DPSGD-Global-Adapt (Esipova et al. 2023)
+    dp_erm        DP-ERM mitigation (Tran, Dinh and Fioretto 2021)
+    jagielski     DP-postprocessing and DP-oracle-learner (Jagielski et al. 2019)
 
 Published figures of DP-FERMI hide the sensitive attribute alone, at delta 1/n^2; their Adult is the 30,162 complete
 rows of its training part, each written twice.
@@ -15,6 +20,7 @@ from _results import OURS, PUBLISHED, Curves, Result, Run, Table, main  # makes 
 
 # isort: split
 import fermi
+from _baselines_of_others import ITEMS as ITEMS_OF_OTHERS
 from _fermi import PublishedFile, PublishedSettings, published_runs
 from _harness import FIRST_SEED, interval
 from fairveil import NeighboringRelation
@@ -202,6 +208,7 @@ ITEMS = {
     "fermi_curves": fermi_curves,
     "fermi_cost": fermi_cost,
     "fermi_steps": fermi_steps,
+    **ITEMS_OF_OTHERS,
 }
 
 if __name__ == "__main__":

@@ -167,6 +167,7 @@ def test_the_ledger_is_where_it_is_requested(folder, say):
         (("--aware",), {"aware": True}),
         (("--unaware", "--sensitive", "race"), {"aware": False}),
         (("--method", "dpsgdf"), {"method": "dpsgdf"}),
+        (("--method", "dpsgdg"), {"method": "dpsgdg"}),
         (("--method", "output"), {"method": "output"}),
         (("--model", "mlp"), {"model": "mlp"}),
         (("--constraint", "equalized_odds"), {"constraint": "equalized_odds"}),

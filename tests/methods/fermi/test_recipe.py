@@ -190,7 +190,7 @@ def test_attributes_reach_the_public_side_through_releases_only(rng):
         ({"ascent_rate": 0.0}, "ascent_rate > 0"),
         ({"radius": -1.0}, "radius > 0"),
         ({"primal": "guessed"}, "primal"),
-        ({"descent": Descent(group_clipping=True)}, "without group clipping"),
+        ({"descent": Descent(clipping="groups")}, "flat clipping"),
     ],
 )
 def test_choices_that_make_no_sense_are_refused(choices, expected):

@@ -437,7 +437,7 @@ BAD_NUMBERS = [
     ("lambda_max", (0.0, math.nan, math.inf)), ("n_counts", (0, 2.5)), ("slack", (-0.1, 1.5, math.nan)),
     ("primal", ("both",)),
     ("primal_bound", (-1, "public")), ("dual_bound", (0,)),
-    ("descent", (Descent(clip_norm=1.0), Descent(group_clipping=True), Descent(features=FeatureDesign(0.0)))),
+    ("descent", (Descent(clip_norm=1.0), Descent(clipping="groups"), Descent(features=FeatureDesign(0.0)))),
 ]  # fmt: skip
 
 

@@ -124,7 +124,7 @@ class Groupwise:
     ----------
     descent : Descent
         Its model (an "mlp" of one hidden layer of 32 by default), hidden, n_steps (600 if open), sampling_rate and
-        clip_norm are used; its learning_rate is Adam's (0.02 if open). Its momentum is not used, and group_clipping is
+        clip_norm are used; its learning_rate is Adam's (0.02 if open). Its momentum is not used, and its clipping is
         refused.
     norm_bound : float, optional
         The largest Euclidean norm M of the last layer, biases included: small values select few people, infinity is no
@@ -167,8 +167,8 @@ class Groupwise:
             raise InvalidParameterError(
                 f"Expected different thresholds between 0 and 1 beside 0.5, got {self.thresholds!r}."
             )
-        if self.descent.group_clipping:
-            raise InvalidParameterError("Expected a descent without group clipping, got one with it; leave it out.")
+        if self.descent.clipping != "flat":
+            raise InvalidParameterError("Expected a descent of flat clipping, got another one; leave it out.")
         check_plain_features(self.descent.features)
 
     @property

@@ -91,8 +91,8 @@ class Fermi:
         check_number("radius", self.radius)
         if self.primal is not None:
             check_choice("primal", self.primal, PRIMALS)
-        if self.descent.group_clipping:
-            raise InvalidParameterError("Expected a descent without group clipping under a penalty, got one with it.")
+        if self.descent.clipping != "flat":
+            raise InvalidParameterError("Expected a descent of flat clipping under a penalty, got another one.")
 
     @property
     def penalty(self) -> Form:

@@ -83,7 +83,7 @@ class LagrangianDual:
         Which differences are to vanish. Set by the classifier.
     descent : Descent
         Its model, hidden and n_steps are used, for "gradients" also its sampling_rate. Its learning_rate and momentum
-        are not used; clip_norm and group_clipping are refused, because the loss is public and not clipped.
+        are not used; clip_norm and clipping are refused, because the loss is public and not clipped.
     lambda_max : float
         No multiplier is larger: the knob between accuracy (small) and parity (large).
     primal : {"memberships", "gradients"}, optional
@@ -129,7 +129,7 @@ class LagrangianDual:
             object.__setattr__(self, "primal_bound", check_number("primal_bound", self.primal_bound))
         if self.dual_bound is not None:
             object.__setattr__(self, "dual_bound", check_number("dual_bound", self.dual_bound))
-        if self.descent.clip_norm is not None or self.descent.group_clipping:
+        if self.descent.clip_norm is not None or self.descent.clipping != "flat":
             raise InvalidParameterError(
                 "Expected a descent without clipping, because the loss is public here, got one with it; primal_bound "
                 "is what bounds the groups' gradients."

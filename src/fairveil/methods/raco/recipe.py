@@ -224,8 +224,8 @@ class RateConstrained:
             check_choice("histogram (with a laplace_scale)", self.histogram, ("laplace",))
         if not 0 <= self.headroom < math.inf:
             raise InvalidParameterError(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
-        if self.descent.group_clipping:
-            raise InvalidParameterError("Expected a descent without group clipping under constraints, got one with it.")
+        if self.descent.clipping != "flat":
+            raise InvalidParameterError("Expected a descent of flat clipping under constraints, got another one.")
 
     def model_for(self, task: Task) -> Model:
         """Return the model that is trained."""
