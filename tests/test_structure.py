@@ -54,7 +54,7 @@ LAZY = {"cli._terminal"}
 MOST_LINES_PER_FILE, MOST_LINES_PER_BODY = 600, 50
 MOST_FILES, MOST_LINES = 190, 43_500  # 160 and 37,000 before DP-FERMI, the baselines and the bench
 LONGEST_TEST_NAME = 70
-MOST_PARAMETERS = 9  # beside what an estimator wraps, bounds and tunes
+MOST_PARAMETERS = 9  # beside what an estimator wraps, bounds, tunes and ranks
 
 FORBIDDEN = {
     "room", "rooms", "house", "houses", "floor", "floors", "lot", "lots", "book", "books", "booked", "wish", "wishes",
@@ -194,7 +194,7 @@ def test_parameters_of_estimators_are_few_and_documented():
             for name in names
             if not re.search(rf"^    .*\b{name}\b.* : ", estimator.__doc__, re.MULTILINE)
         ]
-        if len(set(names) - {"constraint", "estimator", "tune", "protects"}) > MOST_PARAMETERS:
+        if len(set(names) - {"constraint", "estimator", "tune", "protects", "auc"}) > MOST_PARAMETERS:
             wrong.append(f"{estimator.__name__} has {len(names)} parameters")
     assert len(estimators) >= 9
     expect_none(wrong)

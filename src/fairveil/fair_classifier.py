@@ -73,6 +73,9 @@ class FairClassifier(SearchAwareEstimator):
         must answer each row by itself: it is tried on rows made from the schema, and refused if it does not.
     protects : {"record", "attribute"}
         What is secret: whole records, or the sensitive attribute alone, while features and labels are public ("pfld").
+    auc : bool
+        Whether to measure ROC-AUC and average precision of the model's score on the hold-out too (two classes):
+        ``evaluation_.roc_auc()``. It is part of the same budget: the counts of the certificate get 12 % more noise.
 
     Attributes
     ----------
@@ -119,6 +122,7 @@ class FairClassifier(SearchAwareEstimator):
         training: Any = None,
         estimator: Any = None,
         protects: str = "record",
+        auc: bool = False,
     ) -> None:
         self.constraint = constraint
         self.epsilon = epsilon
@@ -133,6 +137,7 @@ class FairClassifier(SearchAwareEstimator):
         self.training = training
         self.estimator = estimator
         self.protects = protects
+        self.auc = auc
 
     # --- fitting ----------------------------------------------------------------------------------------------
 
@@ -226,6 +231,7 @@ class FairClassifier(SearchAwareEstimator):
             estimator=self.estimator,
             ledger=self.ledger,
             protects=self.protects,
+            auc=self.auc,
         )
 
     # --- predictions ------------------------------------------------------------------------------------------

@@ -52,6 +52,8 @@ class FitRequest:
         What is not private can be repeated.
     holdout : float
         May be passed as "auto", which chooses the share by public facts (`forecast.holdout_share`).
+    auc : bool
+        Whether scores are counted on the hold-out, for ROC-AUC and average precision.
     headroom : float
         How many standard errors of the training sample to stay below each limit, for the certificate to hold most of
         the time (`forecast.headroom_for`).
@@ -74,6 +76,7 @@ class FitRequest:
     estimator: Any = None
     ledger: LedgerOrPath | None = None
     protects: str = "record"
+    auc: bool = False
     random_state: int | None = field(init=False, repr=False, compare=False)
     headroom: float = field(init=False, repr=False, compare=False)
     certification_chance: float | None = field(init=False, repr=False, compare=False)
@@ -93,6 +96,8 @@ class FitRequest:
                 f"Expected aware=True or aware=False (--aware or --unaware), got {self.aware!r}; state whether "
                 "decisions may read the sensitive column."
             )
+        if not isinstance(self.auc, bool):
+            raise InvalidParameterError(f"Expected auc=True or auc=False, got {self.auc!r}.")
         holdout: Any = self.holdout
         is_share = isinstance(holdout, (int, float, np.number)) and not isinstance(holdout, bool) and 0 <= holdout < 1
         if holdout != AUTO and not is_share:

@@ -250,6 +250,7 @@ class RandomizedParityPostprocessor(BasePostprocessor):
     {ledger}
     {random_state}
     {estimator}
+    {auc}
 
     Attributes
     ----------

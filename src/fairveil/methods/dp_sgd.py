@@ -254,6 +254,7 @@ class PrivateClassifier(BasePrivateClassifier):
     {holdout}
     {ledger}
     {random_state}
+    {auc}
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ from fairveil.models.losses import logits_pull, soft_decision_pull, softmax, tem
 from fairveil.models.products import level_counts
 from fairveil.models.rescaled import Rescaled
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
-from fairveil.models.rules import DecisionRule, TiltedArgmax
+from fairveil.models.rules import DecisionRule, TiltedArgmax, label_margins
 from fairveil.privacy.moments import RowMoments, bounded_rows, design_of, pack, sum_rows
 from fairveil.privacy.output_perturbation import RidgeSoftmax, minimize_loss
 from fairveil.privacy.records import NOT_ONE_ANSWER, Query, Rows
@@ -314,11 +314,17 @@ class BinPair(Code):
 
 @row_function
 class Margin(Values, OfModel):
-    """The margin logit_1 - logit_0, plus a uniform number of width `jitter` around 0."""
+    """The margin logit_1 - logit_0, plus a uniform number of width `jitter` around 0.
+
+    With `is_row_stable`, the log-odds of class 1, whatever groups a joint model has outputs for.
+    """
 
     jitter: float = 0.0
+    is_row_stable: bool = False
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        if self.is_row_stable:
+            return label_margins(row_stable_logits(self.model, self.params, rows.inputs_of(self.model)))[None]
         logits = rows.forward(self.model, self.params)[-1]
         margins = logits[1] - logits[0]
         return (margins + self.jitter * (rows.uniforms[1] - 0.5) if self.jitter else margins)[None]

@@ -73,6 +73,7 @@ class GroupwiseClassifier(BasePrivateClassifier):
     {holdout}
     {ledger}
     {random_state}
+    {auc}
 
     Attributes
     ----------

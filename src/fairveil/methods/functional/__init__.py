@@ -65,6 +65,7 @@ class FunctionalClassifier(ConstrainedClassifier):
     {holdout}
     {ledger}
     {random_state}
+    {auc}
 
     Attributes
     ----------
