@@ -60,7 +60,8 @@ class ScoreCounts:
 
         It is the probability that a person of the positive class has a higher score than another, ties counted half.
         """
-        return self._estimate(roc_auc_figures, np.ones(self.counts.shape[1]), self.counts[::-1, ::-1], level)
+        counts = self.counts[::-1, ::-1]
+        return self._estimate(roc_auc_figures, np.ones(counts.shape[1]), counts, counts, level)
 
     def average_precision(self, level: float) -> tuple[float, float, float] | None:
         """Return the area under the precision-recall curve with both limits, each at this level; None if unknown.
@@ -68,7 +69,7 @@ class ScoreCounts:
         It is the mean, over people of the positive class, of the precision among those who score at least as high.
         """
         n_merged, merged = self._merged()
-        return self._estimate(average_precision_figures, n_merged, np.maximum(merged, 0.0), level)
+        return self._estimate(average_precision_figures, n_merged, merged, np.maximum(merged, 0.0), level)
 
     def _merged(self) -> tuple[Float64Array, Float64Array]:
         """Return how many bins each merged bin is of, and its counts, from the highest score down.
@@ -89,16 +90,20 @@ class ScoreCounts:
         return np.diff([0, *ends]).astype(float), np.add.reduceat(counts, starts, axis=1)
 
     def _estimate(
-        self, figures: Figures, n_merged: Float64Array, counts: Float64Array, level: float
+        self, figures: Figures, n_merged: Float64Array, counts: Float64Array, near: Float64Array, level: float
     ) -> tuple[float, float, float] | None:
+        """Return a figure with its limits from counts of merged bins; how fast it moves is taken `near` them."""
         least = SMALLEST_GROUP + 3 * math.sqrt(self.noise_variance * self.counts.shape[1])
         sizes = self.counts.sum(axis=1)
         if float(sizes.min()) < least:
             return None
         found = figures(*counts)
-        slopes = _slopes(figures, counts)
+        slopes = _slopes(figures, near)
         people = np.maximum(counts, 0.0)[..., None]
-        sampling = (people * slopes**2).sum(axis=(0, 1))
+        # a bin without anybody seems to vary by nothing: with one person more in each, it does
+        sampling = np.maximum(
+            (people * slopes**2).sum(axis=(0, 1)), ((people + 1) * _slopes(figures, near + 1) ** 2).sum(axis=(0, 1))
+        )
         noise = self.noise_variance * (n_merged[:, None] * slopes**2).sum(axis=(0, 1))
         # the product of the noise of two counts, which slopes leave out
         noise += self.noise_variance**2 * len(n_merged) ** 2 / 2 / float(np.prod(sizes)) ** 2
@@ -123,18 +128,23 @@ def average_precision_figures(positive: Float64Array, others: Float64Array) -> F
     """Return the mean precision in the worst, an even and the best order (see `Figures`).
 
     With `a` positive people and `c` others above a bin of p and n, precision after the share t of its positive people
-    is at least (a + tp) / (a + tp + c + n) and, with ties too, at most (a + p) / (a + p + c).
+    is at least (a + tp) / (a + tp + c + n) and, with ties too, at most (a + p) / (a + p + c). Numbers below 0 are noise:
+    set to 0 in the first, they make others seem more and the figure smaller; in the second only whole sums are.
     """
-    a, c = (np.cumsum(one, axis=-1) - one for one in (positive, others))
     with np.errstate(divide="ignore", invalid="ignore"):
+        reached, passed = (np.maximum(np.cumsum(one, axis=-1), 0.0) for one in (positive, others))
+        passed = np.concatenate([np.zeros_like(passed[..., :1]), passed[..., :-1]], axis=-1)
+        highs = np.where(reached > 0, positive * reached / (reached + passed), 0.0)
+        high = highs.sum(axis=-1) / positive.sum(axis=-1)
+        positive, others = np.maximum(positive, 0.0), np.maximum(others, 0.0)
+        a, c = (np.cumsum(one, axis=-1) - one for one in (positive, others))
         last = c + others
         low = positive - np.where(last > 0, last * np.log1p(positive / (a + last)), 0.0)
         own, above = positive + others, a + c
         share = positive / own
         even = positive * (share + np.where(above > 0, (a - share * above) / own * np.log1p(own / above), 0.0))
-        high = positive * (a + positive) / (a + positive + c)
-    each = [np.where(positive > 0, one, 0.0).sum(axis=-1) for one in (low, even, high)]
-    return np.stack(each, axis=-1) / positive.sum(axis=-1)[..., None]
+    each = [np.where(positive > 0, one, 0.0).sum(axis=-1) / positive.sum(axis=-1) for one in (low, even)]
+    return np.stack([*each, np.maximum(high, each[1])], axis=-1)
 
 
 def _slopes(figures: Figures, counts: Float64Array) -> Float64Array:
