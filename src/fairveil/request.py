@@ -96,8 +96,6 @@ class FitRequest:
                 f"Expected aware=True or aware=False (--aware or --unaware), got {self.aware!r}; state whether "
                 "decisions may read the sensitive column."
             )
-        if not isinstance(self.auc, bool):
-            raise InvalidParameterError(f"Expected auc=True or auc=False, got {self.auc!r}.")
         holdout: Any = self.holdout
         is_share = isinstance(holdout, (int, float, np.number)) and not isinstance(holdout, bool) and 0 <= holdout < 1
         if holdout != AUTO and not is_share:
@@ -137,6 +135,8 @@ class FitRequest:
 
     def _check(self) -> None:
         method = self.method
+        if not isinstance(self.auc, bool):
+            raise InvalidParameterError(f"Expected auc=True or auc=False, got {self.auc!r}.")
         if self.training is not None and self.estimator is not None:
             raise InvalidParameterError(
                 "Expected a recipe to train by or a fitted classifier, got both; leave out training= or estimator=."

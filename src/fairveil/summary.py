@@ -235,10 +235,8 @@ def _measured_rates(evaluation: Evaluation, request: FitRequest, confidence: flo
     # a parity without groups compares nothing
     sides = evaluation.bounds(named, confidence) if people.attributes or not isinstance(named, Parity) else ()
     bounded = [one for one in request.constraints if isinstance(one, Parity) and request.method.bounds_gap]
-    rates, limit = (
-        {rate for one in bounded for rate in one.rates},
-        max([LARGE_GAP, *(one.tolerance for one in bounded)]),
-    )
+    rates = {rate for one in bounded for rate in one.rates}
+    limit = max([LARGE_GAP, *(one.tolerance for one in bounded)])
     gaps: list[dict[str, Any]] = []
     shown: dict[str, Any] = {}
     for parity in [*(CONSTRAINT_TYPES[name]() for name in NOTIONS), *([named] if isinstance(named, Parity) else [])]:

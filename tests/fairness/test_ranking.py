@@ -94,7 +94,7 @@ def test_an_interval_without_the_noise_is_caught(name, rng):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_more_people_less_noise_and_less_confidence_mean_narrower_intervals(name, rng):
+def test_more_people_or_less_noise_mean_narrower_intervals(name, rng):
     counts = 3000 * population(rng)
 
     def width(scores, level=0.975):

@@ -128,8 +128,8 @@ def average_precision_figures(positive: Float64Array, others: Float64Array) -> F
     """Return the mean precision in the worst, an even and the best order (see `Figures`).
 
     With `a` positive people and `c` others above a bin of p and n, precision after the share t of its positive people
-    is at least (a + tp) / (a + tp + c + n) and, with ties too, at most (a + p) / (a + p + c). Numbers below 0 are noise:
-    set to 0 in the first, they make others seem more and the figure smaller; in the second only whole sums are.
+    is at least (a + tp) / (a + tp + c + n) and, with ties too, at most (a + p) / (a + p + c). Numbers below 0 are
+    noise: set to 0 in the first, they make others seem more and the figure smaller; in the second only whole sums are.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         reached, passed = (np.maximum(np.cumsum(one, axis=-1), 0.0) for one in (positive, others))

@@ -61,7 +61,6 @@ from fairveil.report.text import (
     awareness,
     gap_name,
     overview,
-    ranked,
 )
 
 NEEDED = (
@@ -143,7 +142,6 @@ def report_page(summary: Mapping[str, Any], trace: pd.DataFrame | None = None) -
         awareness=awareness(facts["sensitive"], facts["aware"]),
         gap_name=gap_name(facts["constraint"], facts["against"]),
         overview=overview(facts),
-        ranked=ranked(facts),
         pair=None if facts["worst_pair"] is None else extremes(facts["worst_pair"]),
         other_gaps=other_gaps(facts),
         is_cap=facts["constraint"].endswith("_cap"),

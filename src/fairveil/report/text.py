@@ -249,7 +249,7 @@ def training_text(
 ) -> str:
     """Return the results of a finished training for the terminal, and what to do next."""
     confidence, compared, certificate = summary["confidence"], summary["comparisons"], summary["certificate"]
-    constant = summary["best_constant"]
+    constant, pairs = summary["best_constant"], [summary["worst_pair"]] if summary["worst_pair"] else []
     everyone = f"accuracy of {constant['decision']!r} for everyone"
     measured = f"measured {'privately ' if summary['private_evaluation'] else ''}on held-out rows"
     if certificate is None:
@@ -265,7 +265,6 @@ def training_text(
     private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
     if summary["protects"] == "attribute" and private == "private":
         hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
-    pairs = [summary["worst_pair"]] if summary["worst_pair"] else []
     lines = [
         f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
         f"  decisions  {reading(summary)}",
