@@ -574,7 +574,7 @@ Objective = CrossEntropy | Lagrangian | DecisionPrice
 class LogisticMoments:
     """The coefficients of the logistic loss expanded at 0, or around released `weights`, for z = [scales x, 1] / norm.
 
-    At 0: u = slope (1 - 2y) and v = weight. Around weights, with p the probability of class 1: u = p - y and
+    At 0: u = slope (1 - 2y) and v = weight; for more labels u = slope. Around weights, p being P(class 1): u = p - y,
     v = 4 p (1 - p). `cells` and `tables` (n_groups, n_labels) hold where first and second moments are summed. Features
     of scaled rows are shortened where |z| would exceed 1.
     """
@@ -590,10 +590,11 @@ class LogisticMoments:
     scales: Float64Array | None = None
 
     def moments_of(self, rows: Rows) -> RowMoments:
-        cells, tables = (table.take(rows.joint(2), mode="wrap") for table in (self.cells, self.tables))
+        n_labels = self.cells.shape[1]
+        cells, tables = (table.take(rows.joint(n_labels), mode="wrap") for table in (self.cells, self.tables))
         design = design_of(rows.X, self.norm, self.clips, self.scales)
         if self.weights is None:
-            slopes = self.slope * (1.0 - 2.0 * rows.y)
+            slopes = self.slope * (1.0 - 2.0 * rows.y if n_labels == 2 else np.ones(len(rows)))
             return RowMoments(design, cells, tables, slopes, np.full(len(rows), self.weight))
         chance = expit(design @ self.weights)
         return RowMoments(design, cells, tables, chance - rows.y, 4 * chance * (1 - chance))

@@ -215,10 +215,10 @@ def test_refusals_come_before_the_debit(people, few):
     assert ledger.entries == ()
 
 
-def test_more_than_two_classes_are_refused():
+def test_rounds_for_more_than_two_classes_are_refused():
     schema = Schema.for_arrays(2, classes=["0", "1", "2"], bounds=(-1, 1), n_public=30)
     with pytest.raises(InvalidParameterError, match="two classes"):
-        FunctionalClassifier(None, schema=schema, ledger=Ledger()).planned()
+        FunctionalClassifier(None, training=Functional(rounds=2), schema=schema, ledger=Ledger()).planned()
 
 
 def test_a_folder_of_another_estimator_is_refused(people, few, tmp_path):
