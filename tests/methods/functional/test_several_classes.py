@@ -13,7 +13,7 @@ from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, cons
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.functional.quadratic import START_SENSITIVITY
 from fairveil.methods.functional.recipe import Functional
-from fairveil.methods.functional.several_classes import POINTS
+from fairveil.methods.functional.several_classes import END, POINTS
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.queries import LogisticMoments, MomentSum
 from fairveil.privacy.records import MemoryRecords
@@ -166,6 +166,16 @@ def test_tolerances_are_kept_from_one_release(epsilon, rng):
     assert gaps[0] < gaps[1] < gaps[2]
     assert rights == sorted(rights)
     assert not trained.fit.check.excess.any()
+
+
+def test_at_the_end_of_the_line_everyone_is_decided_alike(rng):
+    records = make_records(rng, 3, gap=3.0)
+    trained = train(Functional(DemographicParity(0.0)), records, 3)
+    statistics = trained.fit.statistics
+    decided = trained.model.logits(statistics.params_at(END), records.X).argmax(axis=0)
+    assert set(decided) == {np.bincount(records.y).argmax()}
+    assert np.allclose(statistics.tables[-1].sum(axis=0), np.bincount(decided, minlength=3), atol=1e-6)
+    assert gap_of(records, trained.model, trained.fit.params) < 0.02
 
 
 def test_equalized_odds_steer_every_class(rng):

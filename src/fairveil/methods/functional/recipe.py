@@ -60,6 +60,7 @@ from fairveil.methods.functional.several_classes import (
     class_params,
     class_quadratic,
     class_sums,
+    constant_weights,
 )
 from fairveil.models.linear import LinearSoftmax
 from fairveil.privacy.moments import Moments
@@ -314,7 +315,7 @@ class Functional:
         known, model = class_sums(moments, start, size), self.model_for(task)
         quadratic, slopes = class_quadratic(moments, start, layout, self.regularization)
         directions = np.zeros((0, task.n_classes, 1)) if bounds is None else class_directions(bounds, layout, known)
-        line = ClassLine.between(quadratic, slopes, directions)
+        line = ClassLine.between(quadratic, slopes, directions, constant_weights(known, layout))
         if bounds is None:
             return Fit(class_params(model, known.unscaled(line.start), start.norm))
         headroom = 1.0 if self.headroom is None else self.headroom

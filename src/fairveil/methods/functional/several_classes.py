@@ -9,6 +9,7 @@ A tolerance is kept by the point of the line, which is chosen by noisy counts of
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -21,38 +22,48 @@ from fairveil.models import LinearSoftmax
 from fairveil.privacy.moments import Moments
 from fairveil.privacy.queries import LogisticMoments
 
-POINTS = (0.0, 0.35, 0.7, 1.0, 1.5)
+POINTS = (0.0, 0.35, 0.7, 1.0, 1.4)
 """Where on the line decisions are counted: mean scores are equal at 1, decisions may need more."""
+
+END = 2.0
+"""Where everyone is decided alike: there the sizes of cells, which were released, are the counts."""
 
 COUNT_SHARES = {**{f"counts {place}": 0.18 for place in range(1, len(POINTS) + 1)}, "released": 0.1}
 """How the precision of counts is shared out: decisions at each point, and a count that reports."""
 
-FINE = np.linspace(POINTS[0], POINTS[-1], 61)
+FINE = np.linspace(POINTS[0], END, 81)
 """Points that are tried; between counted ones people change sides evenly."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClassLine:
-    """The line of weights start + s move, arrays of shape (K, d), from the minimizer to equal mean scores at s = 1."""
+    """Weights (K, d) along a line from the minimizer to equal mean scores, and on to one decision for everyone.
+
+    They are start + s move up to s = 1, then lead straight to `constant` at s = 2.
+    """
 
     start: Float64Array
     move: Float64Array
+    constant: Float64Array
 
     @classmethod
-    def between(cls, quadratic: Quadratic, slopes: Float64Array, directions: Float64Array) -> "ClassLine":
+    def between(
+        cls, quadratic: Quadratic, slopes: Float64Array, directions: Float64Array, constant: Float64Array
+    ) -> "ClassLine":
         """Return the line to where sum_k directions_jk.w_k = 0 for all j; without directions it does not move."""
         start = -quadratic.inverse(slopes.T).T
         if not len(directions):
-            return cls(start, np.zeros_like(start))
+            return cls(start, np.zeros_like(start), constant)
         # equal shifts of all classes change no decision
         flat = (directions - directions.mean(axis=1, keepdims=True)).reshape(len(directions), -1)
         steered = quadratic.inverse(flat.reshape(-1, start.shape[1]).T).T.reshape(flat.shape)
         pressure = np.linalg.pinv(flat @ steered.T, rcond=1e-9, hermitian=True) @ (flat @ start.ravel())
-        return cls(start, -(pressure @ steered).reshape(start.shape))
+        return cls(start, -(pressure @ steered).reshape(start.shape), constant)
 
     def weights_at(self, shift: float) -> Float64Array:
         """Return the weights at a point of the line."""
-        return self.start + shift * self.move
+        beyond = max(shift - 1, 0.0)
+        return (1 - beyond) * (self.start + min(shift, 1.0) * self.move) + beyond * self.constant
 
 
 def class_quadratic(
@@ -74,6 +85,14 @@ def class_sums(moments: Moments, step: LogisticMoments, size: float) -> CellSums
     noise = moments.first_noise / step.slope * step.norm
     squares = moments.second.sum(axis=0) / step.weight
     return CellSums(moments.first / step.slope, squares, step.norm, noise, minimum_size(size), step.scales)
+
+
+def constant_weights(known: CellSums, layout: CellLayout) -> Float64Array:
+    """Return the weights whose logits are K (share of the class) - 1 for everyone: the quadratic's best constant."""
+    sizes = np.bincount(layout.labels, known.sizes)
+    weights = np.zeros((len(sizes), known.sums.shape[1]))
+    weights[:, -1] = known.norm * (len(sizes) * sizes / known.everyone - 1)
+    return weights
 
 
 def class_params(model: LinearSoftmax, weights: Float64Array, norm: float) -> Float32Array:
@@ -130,6 +149,13 @@ class ClassStatistics:
     counts: Float64Array
     noise: float
 
+    @cached_property
+    def tables(self) -> Float64Array:
+        """The counts at all points and, last, where everyone gets the most common class, (points + 1, cells, K)."""
+        alike = np.zeros(self.counts.shape[1:])
+        alike[:, int(np.argmax(self.line.constant[:, -1]))] = self.known.sizes
+        return np.concatenate([self.counts, alike[None]])
+
     def params_at(self, shift: float) -> Float32Array:
         """Return the parameters at a point of the line."""
         weights = self.known.unscaled(self.line.weights_at(shift))
@@ -156,9 +182,10 @@ class ClassStatistics:
     def _judged(self, shift: float, limits: Float64Array) -> tuple[float, DerivedModel]:
         """Return by how much a point misses what is aimed at, and the model there."""
         bounds, coarse = self.bounds, self.layout.coarse
-        after = min(max(int(np.searchsorted(POINTS, shift)), 1), len(POINTS) - 1)
-        part = (shift - POINTS[after - 1]) / (POINTS[after] - POINTS[after - 1])
-        table = (1 - part) * self.counts[after - 1] + part * self.counts[after]
+        points = (*POINTS, END)
+        after = max(int(np.searchsorted(points, shift)), 1)
+        part = (shift - points[after - 1]) / (points[after] - points[after - 1])
+        table = (1 - part) * self.tables[after - 1] + part * self.tables[after]
         histogram = np.zeros((bounds.n_cells, bounds.n_classes))
         np.add.at(histogram, coarse[coarse >= 0], table[coarse >= 0])
         variance = self.noise**2 * float(np.bincount(coarse[coarse >= 0]).max())
