@@ -13,7 +13,7 @@ from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, cons
 from fairveil.fairness.rates import Attribute, Population
 from fairveil.methods.functional.quadratic import START_SENSITIVITY
 from fairveil.methods.functional.recipe import Functional
-from fairveil.methods.functional.several_classes import END, POINTS
+from fairveil.methods.functional.several_classes import END, N_COUNTS, POINTS
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.queries import LogisticMoments, MomentSum
 from fairveil.privacy.records import MemoryRecords
@@ -184,7 +184,9 @@ def test_equalized_odds_steer_every_class(rng):
     fit = train(recipe, records, 3).fit
     bounds = constrain(recipe.constraint, people_of(3))
     assert len(bounds.bounds) == 12
-    assert fit.statistics.counts.shape == (len(POINTS), 9, 3)
+    assert len(POINTS) < len(fit.statistics.points) == len(fit.statistics.counts) <= N_COUNTS
+    assert fit.statistics.counts.shape[1:] == (9, 3)
+    assert list(fit.statistics.points) == sorted(fit.statistics.points)
     free = gap_of(records, train(Functional(), records, 3).model, train(Functional(), records, 3).fit.params)
     assert gap_of(records, fit.statistics.model, fit.params) < free
 

@@ -53,6 +53,8 @@ from fairveil.methods.functional.quadratic import (
 )
 from fairveil.methods.functional.several_classes import COUNT_SHARES as CLASS_SHARES
 from fairveil.methods.functional.several_classes import (
+    N_COUNTS,
+    NEAR_END,
     POINTS,
     ClassLine,
     ClassStatistics,
@@ -320,13 +322,12 @@ class Functional:
             return Fit(class_params(model, known.unscaled(line.start), start.norm))
         headroom = 1.0 if self.headroom is None else self.headroom
         counts, stage = PathCounts(veils["rule"].draw(), veils["rule"].stage, model, layout), veils["rule"].stage
-        nothing, noise = np.zeros((0, 0, 0)), stage.noise_multipliers["counts 1"]
-        statistics = ClassStatistics(quadratic, known, bounds, layout, headroom, line, model, nothing, noise)
-        tables = [
-            counts.decided(statistics.params_at(shift), layout.cells, f"counts {place}")
-            for place, shift in enumerate(POINTS, 1)
-        ]
-        statistics = replace(statistics, counts=np.stack(tables))
+        nothing, noise = np.zeros((0, int(layout.cells.max()) + 1, task.n_classes)), stage.noise_multipliers["counts 1"]
+        statistics = ClassStatistics(quadratic, known, bounds, layout, headroom, line, model, (), nothing, noise)
+        for place in range(1, N_COUNTS + 1):
+            shift = POINTS[place - 1] if place <= len(POINTS) else min(statistics.rule_at().shift, NEAR_END)
+            table = counts.decided(statistics.params_at(shift), layout.cells, f"counts {place}")
+            statistics = statistics.counted_at(shift, table)
         params = statistics.rule_at().params
         return FunctionalFit(params, check=counts.checked(bounds, params, known.minimum), statistics=statistics)
 

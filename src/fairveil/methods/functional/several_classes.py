@@ -8,7 +8,7 @@ every class has the curvature sum z z^T / K, and only first moments are by class
 A tolerance is kept by the point of the line, which is chosen by noisy counts of decisions at a few points.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,17 +22,23 @@ from fairveil.models import LinearSoftmax
 from fairveil.privacy.moments import Moments
 from fairveil.privacy.queries import LogisticMoments
 
-POINTS = (0.0, 0.35, 0.7, 1.0, 1.4)
-"""Where on the line decisions are counted: mean scores are equal at 1, decisions may need more."""
+POINTS = (0.0, 0.5, 1.0, 1.5)
+"""Where on the line decisions are counted first: mean scores are equal at 1, decisions may need more."""
+
+N_COUNTS = len(POINTS) + 2
+"""Two further counts are made at the point that is then chosen, each time: between points decisions are guessed."""
 
 END = 2.0
 """Where everyone is decided alike: there the sizes of cells, which were released, are the counts."""
 
-COUNT_SHARES = {**{f"counts {place}": 0.18 for place in range(1, len(POINTS) + 1)}, "released": 0.1}
+COUNT_SHARES = {**{f"counts {place}": 0.15 for place in range(1, N_COUNTS + 1)}, "released": 0.1}
 """How the precision of counts is shared out: decisions at each point, and a count that reports."""
 
+NEAR_END = 1.99
+"""Beyond this nothing needs to be counted."""
+
 FINE = np.linspace(POINTS[0], END, 81)
-"""Points that are tried; between counted ones people change sides evenly."""
+"""Points that are tried; between counted ones people are taken to change sides evenly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,8 +139,10 @@ class ClassStatistics:
     headroom : float
     line : ClassLine
     model : LinearSoftmax
+    points : tuple of float
+        Where on the line decisions were counted, in rising order.
     counts : array of shape (points, cells, K)
-        Noisy counts of decisions at `POINTS`.
+        Noisy counts of decisions there.
     noise : float
         The standard deviation of the noise on each count.
     """
@@ -146,6 +154,7 @@ class ClassStatistics:
     headroom: float
     line: ClassLine
     model: LinearSoftmax
+    points: tuple[float, ...]
     counts: Float64Array
     noise: float
 
@@ -155,6 +164,16 @@ class ClassStatistics:
         alike = np.zeros(self.counts.shape[1:])
         alike[:, int(np.argmax(self.line.constant[:, -1]))] = self.known.sizes
         return np.concatenate([self.counts, alike[None]])
+
+    def counted_at(self, shift: float, table: Float64Array) -> "ClassStatistics":
+        """Return the statistics after one more count of decisions; a second one at the same point is averaged in."""
+        if shift in self.points:
+            counts, place = self.counts.copy(), self.points.index(shift)
+            counts[place] = (counts[place] + table) / 2
+            return replace(self, counts=counts)
+        place = int(np.searchsorted(self.points, shift))
+        points = (*self.points[:place], shift, *self.points[place:])
+        return replace(self, points=points, counts=np.insert(self.counts, place, table, axis=0))
 
     def params_at(self, shift: float) -> Float32Array:
         """Return the parameters at a point of the line."""
@@ -182,7 +201,7 @@ class ClassStatistics:
     def _judged(self, shift: float, limits: Float64Array) -> tuple[float, DerivedModel]:
         """Return by how much a point misses what is aimed at, and the model there."""
         bounds, coarse = self.bounds, self.layout.coarse
-        points = (*POINTS, END)
+        points = (*self.points, END)
         after = max(int(np.searchsorted(points, shift)), 1)
         part = (shift - points[after - 1]) / (points[after] - points[after - 1])
         table = (1 - part) * self.tables[after - 1] + part * self.tables[after]
