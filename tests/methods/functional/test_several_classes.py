@@ -104,7 +104,7 @@ def test_a_record_of_any_label_adds_no_more_than_the_bound(rng):
     assert largest > 0.999 * START_SENSITIVITY
 
 
-def test_two_classes_ask_for_what_they_always_asked_for(rng):
+def test_two_classes_release_what_they_always_did(rng):
     """To the bit: signs by label, one table, and rules by thresholds on a line."""
     records = make_records(rng, 2, n=50)
     rows = next(records.draw({-1: 1.0}, secret_coins()))
