@@ -47,7 +47,7 @@ def adult() -> Schema:
     target = schema.target.model_copy(
         update={
             "column": "education_num", "classes": ("school", "some college", "degree"), "positive": "degree",
-            "cuts": (10, 13), "values": None,
+            "cuts": (10, 13),
         }
     )  # fmt: skip
     return schema.model_copy(update={"target": target, "sensitive": schema.sensitive[:1]})

@@ -45,7 +45,7 @@ class ScoreCounts:
     --------
     >>> scores = ScoreCounts(np.array([[400.0, 100.0, 0.0], [0.0, 100.0, 400.0]]), 0.0)
     >>> [round(end, 3) for end in scores.roc_auc(0.975)]
-    [0.98, 0.949, 1.0]
+    [0.98, 0.947, 1.0]
     """
 
     counts: Float64Array

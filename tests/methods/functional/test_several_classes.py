@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
+from fairveil import Schema
 from fairveil._random import reproducible_coins, secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import DemographicParity, EqualizedOdds, constrain
 from fairveil.fairness.rates import Attribute, Population
+from fairveil.methods.functional import FunctionalClassifier
 from fairveil.methods.functional.quadratic import START_SENSITIVITY
 from fairveil.methods.functional.recipe import Functional
 from fairveil.methods.functional.several_classes import END, N_COUNTS, POINTS
@@ -209,3 +211,21 @@ def test_other_regularizations_were_not_counted(rng):
 def test_what_two_classes_alone_have_is_refused(choices):
     with pytest.raises(InvalidParameterError, match="Expected two classes with"):
         make_plan(Functional(**choices), Task(D, people_of(3), NORM, 4000, 1.0, 1e-5))
+
+
+@pytest.mark.filterwarnings("ignore::fairveil.ToleranceNotMetWarning")
+def test_the_estimator_fits_predicts_and_derives_a_frontier(rng, tmp_path):
+    records = make_records(rng, 3, n=8000)
+    names = np.array(["a", "b", "c"])
+    schema = Schema.for_arrays(D, classes=["a", "b", "c"], bounds=(-2.5, 2.5), n_public=8000, groups=["f", "m"])
+    groups = np.array(["f", "m"])[records.groups]
+    clf = FunctionalClassifier(DemographicParity(0.1), 3.0, schema=schema, sensitive="group", ledger=Ledger())
+    clf.fit(records.X, names[records.y], sensitive_features=groups)
+    assert np.mean(clf.predict(records.X) == names[records.y]) > 0.45
+    spent = clf.ledger_.epsilon(1e-5)
+    frontier = clf.frontier([0.0, 0.3])
+    assert frontier[0].gap <= frontier[1].gap and frontier[0].counted
+    assert clf.ledger_.epsilon(1e-5) == spent <= 3.0
+    clf.save(tmp_path / "model")
+    again = FunctionalClassifier.load(tmp_path / "model")
+    assert np.array_equal(again.predict(records.X[:50]), clf.predict(records.X[:50]))

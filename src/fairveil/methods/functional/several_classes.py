@@ -214,6 +214,7 @@ class ClassStatistics:
         aims = aims_below(limits, self.headroom * errors, min(1.0, self.headroom / 2))
         is_known = known.has_enough_people
         right = float(table[np.arange(len(table)), self.layout.labels].sum()) / max(float(table.sum()), 1.0)
+        right = min(max(right, 0.0), 1.0)
         worst = int(np.argmax(np.where(is_known, left, -np.inf)))
         gap, error = (float(left[worst]), float(errors[worst])) if is_known.any() else (0.0, 0.0)
         excess = float((left - aims)[is_known].max(initial=-np.inf))
