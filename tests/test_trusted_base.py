@@ -50,7 +50,7 @@ TABLES = {
         "models/torch_gradients.py",
     ),
 }
-LIMITS = {"sees records": 2_250}
+LIMITS = {"sees records": 2_300}
 
 
 def lines_of(file: str) -> int:

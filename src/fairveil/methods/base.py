@@ -8,7 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -43,6 +43,7 @@ from fairveil.methods.inputs import (
     TableSource,
 )
 from fairveil.methods.searching import SearchAwareEstimator
+from fairveil.methods.settings import with_model
 from fairveil.models import PrefittedProbabilities, with_module
 from fairveil.models.rules import DecisionRule
 from fairveil.persistence import read_folder, save_folder
@@ -75,6 +76,9 @@ PARAMETERS = {
     "random_state": """random_state : int, Generator or None
         Seeds the public random numbers (initial weights); at epsilon = infinity it seeds everything. Noise is never
         seeded.""",
+    "auc": """auc : bool
+        Whether to measure ROC-AUC and average precision on the hold-out too (two classes). The scores are counted in
+        the same budget, and the other counts of the hold-out get 12 % more noise.""",
     "estimator": """estimator : fitted classifier with predict_proba, optional
         Post-process this classifier instead of training one. How it was trained is not covered by the guarantee, and it
         must answer each row by itself: it is tried on rows made from the schema, and refused if it does not. Wrap it in
@@ -171,7 +175,7 @@ class Method:
         if model is not None:
             check_choice(f'model (with method "{self.name}")', model, self.models)
             if model != self.default_model:
-                training = _with_model(training, model)
+                training = with_model(training, model)
         if knob is None:
             return training
         if self.knob is None:
@@ -187,6 +191,7 @@ class Method:
             "training": self.prepare(training, request), "epsilon": request.epsilon, "delta": request.delta,
             "schema": request.prepared_schema(), "sensitive": list(request.sensitive) or None,
             "holdout": request.holdout, "ledger": request.ledger, "random_state": request.random_state,
+            "auc": request.auc,
         }  # fmt: skip
         if issubclass(self.estimator, ConstrainedClassifier):
             arguments["constraint"] = request.constraints
@@ -195,15 +200,6 @@ class Method:
         if self.also_protects:
             arguments["protects"] = request.protects
         return self.estimator(**arguments)
-
-
-def _with_model(training: Any, model: str) -> Any:
-    """Return a recipe that trains another kind of model: in its field `model`, or in a recipe that it contains."""
-    names = {field.name for field in fields(training)}
-    if "model" in names:
-        return replace(training, model=model)
-    (inner,) = names & {"descent", "base"}
-    return replace(training, **{inner: _with_model(getattr(training, inner), model)})
 
 
 # --- estimators ------------------------------------------------------------------------------------------------------
@@ -250,6 +246,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,
         random_state: Any = None,
+        auc: bool = False,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -259,6 +256,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         self.holdout = holdout
         self.ledger = ledger
         self.random_state = random_state
+        self.auc = auc
 
     # --- hooks -------------------------------------------------------------------------------------------------
 
@@ -280,7 +278,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         self.changes_: DecisionChanges | None = trained.fit.changes
         self.evaluation_: Evaluation | None = None
         if trained.outcomes is not None:
-            self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, inputs.people)
+            self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, inputs.people, trained.scores)
         self.key_ = Key.fresh() if self.is_randomized or self.rule_.needs_uniforms else None
         self._predictor = Predictor(inputs, self.model_, self.params_, self.rule_, self.key_)
 
@@ -407,12 +405,12 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         """Return the plan that a fit would follow, from public facts alone; `inputs` are those of the table."""
         inputs = self.planned_inputs(None, tuning) if inputs is None else inputs
         if tuning is None:
-            return make_plan(self._recipe(inputs), inputs.task, self.holdout)
+            return make_plan(self._recipe(inputs), inputs.task, self.holdout, self.auc)
         if inputs.task.hides_attribute:
             raise InvalidParameterError(
                 "Expected no private choice among recipes if the attribute alone is secret, got one; pass one recipe."
             )
-        return tuned_plan(tuning, inputs.task, self.holdout)
+        return tuned_plan(tuning, inputs.task, self.holdout, self.auc)
 
     def planned_inputs(self, arrays: Any = None, tuning: Tuning | None = None) -> InputSpec:
         """Return the public side of the table, as finely encoded as training needs (`arrays` and `tuning` of a fit)."""
@@ -573,6 +571,7 @@ class ConstrainedClassifier(BasePrivateClassifier):
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,
         random_state: Any = None,
+        auc: bool = False,
     ) -> None:
         self.constraint = constraint
         self.epsilon = epsilon
@@ -583,6 +582,7 @@ class ConstrainedClassifier(BasePrivateClassifier):
         self.holdout = holdout
         self.ledger = ledger
         self.random_state = random_state
+        self.auc = auc
 
 
 def training_of(holder: Any, kind: type, *others: type, method: str | None = None) -> Any:

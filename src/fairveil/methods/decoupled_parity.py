@@ -264,6 +264,7 @@ class RandomizedParityPostprocessor(BasePostprocessor):
     {ledger}
     {random_state}
     {estimator}
+    {auc}
 
     Attributes
     ----------

@@ -286,6 +286,7 @@ class PrivateClassifier(BasePrivateClassifier):
     {holdout}
     {ledger}
     {random_state}
+    {auc}
 
     Attributes
     ----------

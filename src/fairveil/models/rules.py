@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil.models.base import ignore_float_warnings
 from fairveil.models.losses import softmax
 from fairveil.models.row_stable import row_stable_product
 
@@ -52,6 +53,20 @@ def label_probabilities(logits: FloatArray, n_classes: int) -> FloatArray:
     """
     outputs = softmax(logits)
     return outputs.reshape(len(outputs) // n_classes, n_classes, outputs.shape[1]).sum(axis=0)
+
+
+@ignore_float_warnings
+def label_margins(logits: FloatArray) -> FloatArray:
+    """Return log P(class 1) - log P(class 0) of two classes, shape (B,); joint outputs are added up over groups.
+
+    Examples
+    --------
+    >>> label_margins(np.log([[0.1], [0.2], [0.3], [0.4]])).round(3).tolist()
+    [0.405]
+    """
+    if len(logits) == 2:
+        return logits[1] - logits[0]
+    return np.logaddexp.reduce(logits[1::2], axis=0) - np.logaddexp.reduce(logits[::2], axis=0)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from fairveil.models.losses import logits_pull, soft_decision_pull, softmax, tem
 from fairveil.models.products import level_counts
 from fairveil.models.rescaled import Rescaled
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
-from fairveil.models.rules import DecisionRule, TiltedArgmax, best_pair
+from fairveil.models.rules import DecisionRule, TiltedArgmax, best_pair, label_margins
 from fairveil.privacy.moments import RowMoments, bounded_rows, design_of, pack, sum_rows
 from fairveil.privacy.output_perturbation import RidgeSoftmax, minimize_loss
 from fairveil.privacy.records import NOT_ONE_ANSWER, Query, Rows
@@ -321,11 +321,17 @@ class PairMargin(Code, OfModel):
 
 @row_function
 class Margin(Values, OfModel):
-    """The margin logit_1 - logit_0, plus a uniform number of width `jitter` around 0."""
+    """The margin logit_1 - logit_0, plus a uniform number of width `jitter` around 0.
+
+    With `is_row_stable`, the log-odds of class 1, whatever groups a joint model has outputs for.
+    """
 
     jitter: float = 0.0
+    is_row_stable: bool = False
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        if self.is_row_stable:
+            return label_margins(row_stable_logits(self.model, self.params, rows.inputs_of(self.model)))[None]
         logits = rows.forward(self.model, self.params)[-1]
         margins = logits[1] - logits[0]
         return (margins + self.jitter * (rows.uniforms[1] - 0.5) if self.jitter else margins)[None]
@@ -577,7 +583,7 @@ Objective = CrossEntropy | Lagrangian | DecisionPrice
 class LogisticMoments:
     """The coefficients of the logistic loss expanded at 0, or around released `weights`, for z = [scales x, 1] / norm.
 
-    At 0: u = slope (1 - 2y) and v = weight. Around weights, with p the probability of class 1: u = p - y and
+    At 0: u = slope (1 - 2y) and v = weight; for more labels u = slope. Around weights, p being P(class 1): u = p - y,
     v = 4 p (1 - p). `cells` and `tables` (n_groups, n_labels) hold where first and second moments are summed. Features
     of scaled rows are shortened where |z| would exceed 1.
     """
@@ -593,10 +599,11 @@ class LogisticMoments:
     scales: Float64Array | None = None
 
     def moments_of(self, rows: Rows) -> RowMoments:
-        cells, tables = (table.take(rows.joint(2), mode="wrap") for table in (self.cells, self.tables))
+        n_labels = self.cells.shape[1]
+        cells, tables = (table.take(rows.joint(n_labels), mode="wrap") for table in (self.cells, self.tables))
         design = design_of(rows.X, self.norm, self.clips, self.scales)
         if self.weights is None:
-            slopes = self.slope * (1.0 - 2.0 * rows.y)
+            slopes = self.slope * (1.0 - 2.0 * rows.y if n_labels == 2 else np.ones(len(rows)))
             return RowMoments(design, cells, tables, slopes, np.full(len(rows), self.weight))
         chance = expit(design @ self.weights)
         return RowMoments(design, cells, tables, chance - rows.y, 4 * chance * (1 - chance))

@@ -239,6 +239,12 @@ def audit_text(facts: Facts) -> str:
     return "\n".join(lines)
 
 
+def ranked(summary: Facts) -> list[tuple[str, Facts]]:
+    """Return ROC-AUC and AUC-PR with their intervals, if the scores of the people held out were counted."""
+    found = [("ROC-AUC", summary.get("roc_auc")), ("AUC-PR", summary.get("average_precision"))]
+    return [(name, one) for name, one in found if one is not None]
+
+
 # --- train and explain ------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +274,7 @@ def training_text(
         f"  decisions  {reading(summary)}",
         *(f"  caution    {sentence}" for sentence in summary["cautions"]),
         f"  accuracy   {interval(summary['accuracy'], confidence)}, {measured}",
+        *(f"  {name:10} {interval(found, confidence)}, of the model's score" for name, found in ranked(summary)),
         *([f"  constant   {interval(constant, confidence)}, {everyone}"] if constant["decision"] is not None else []),
         f"  gap        {interval(summary['gap'], confidence)}, {summary['constraint'].replace('_', ' ')}; {requested}",
         *([f"  groups     {extremes(summary['worst_pair'])}"] if summary["worst_pair"] else []),

@@ -262,8 +262,9 @@ class BasePostprocessor(ConstrainedClassifier):
         ledger: LedgerOrPath | None = None,
         random_state: Any = None,
         estimator: Any = None,
+        auc: bool = False,
     ) -> None:
-        super().__init__(constraint, epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)
+        super().__init__(constraint, epsilon, delta, training, schema, sensitive, holdout, ledger, random_state, auc)
         self.estimator = estimator
 
     def _settings(self, kind: type) -> Any:
@@ -315,6 +316,7 @@ class ParityPostprocessor(BasePostprocessor):
     {ledger}
     {random_state}
     {estimator}
+    {auc}
 
     Attributes
     ----------
@@ -380,7 +382,7 @@ class ParityPostprocessor(BasePostprocessor):
     def expected_gap(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> ExpectedGap:
         """Return what can be said in advance about the gap of a rule, from public `group_sizes` and likely `rates`."""
         inputs = self.planned_inputs()
-        plan = make_plan(self._recipe(inputs), inputs.task, self.holdout)
+        plan = make_plan(self._recipe(inputs), inputs.task, self.holdout, self.auc)
         return ExpectedGap.of_plan(plan, np.asarray(group_sizes, dtype=float), rates, inputs.people)
 
 

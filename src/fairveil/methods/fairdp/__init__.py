@@ -79,6 +79,7 @@ class GroupwiseClassifier(BasePrivateClassifier):
     {holdout}
     {ledger}
     {random_state}
+    {auc}
 
     Attributes
     ----------
