@@ -187,7 +187,8 @@ class PrintedLoop:
         votes = np.maximum(self.votes(params, veil.draw()), 0.0)
         logits = self.model.logits(params, self.public.inputs_of(self.model))
         everyone = self.everyone(votes_of(logits, self.public.y, self.loss_bound), slice(None))
-        known = self._reads @ votes.sum(axis=1) >= max(1.0, KNOWN_SIZE_Z * noise * math.sqrt(votes.shape[1]))
+        sizes = self._reads @ votes.sum(axis=1)
+        known = np.asarray(sizes >= max(1.0, KNOWN_SIZE_Z * noise * math.sqrt(votes.shape[1])))
         differences = np.where(known, self.unit * self.sides.violations(votes, everyone), 0.0)
         errors = np.where(known, self.unit * self.sides.groups.estimate(votes, noise**2).noise_errors, np.inf)
         multipliers = np.minimum(now.multipliers + self.dual_rate * np.abs(differences), self.lambda_max)
@@ -197,14 +198,15 @@ class PrintedLoop:
     def _reads(self) -> Float64Array:
         """Which cells stand below the rate of each difference, shape (differences, cells)."""
         groups = self.sides.groups
-        below = groups.below.reshape(-1, self.sides.n_cells, self.model.n_classes).any(axis=2)
-        return below[groups.weights.argmax(axis=1)].astype(np.float64)
+        below = groups.below.reshape(-1, self.sides.n_cells, self.model.n_classes).max(axis=2)
+        found: Float64Array = (below > 0)[groups.weights.argmax(axis=1)].astype(np.float64)
+        return found
 
     def everyone(self, votes: NDArray[np.floating], rows: NDArray[np.integer] | slice) -> Float64Array:
         """Return the votes of these public rows by the cell of their label; exact."""
         cells = self.sides.label_cells[self.public.y[rows]]
         weights, n_cells = self.public.weights[rows], self.sides.everyone.n_cells
-        found = [votes[:, cells == cell] @ weights[cells == cell] for cell in range(n_cells)]
+        found = [votes @ np.where(np.equal(cells, cell), weights, 0.0) for cell in range(n_cells)]
         return np.array(found, dtype=np.float64)
 
 
