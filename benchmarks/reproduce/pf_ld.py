@@ -150,7 +150,7 @@ def told(figures: Sequence[tuple[float, float]]) -> dict[str, float | str]:
 
 
 def models_of(dataset: str, notion: str, run: Run) -> dict[str, tuple[str, Measured]]:
-    """Return what each model hides, and how it is measured; others' on Bank and Adult are in docs/research/benchmarks.md."""
+    """Return what each model hides, and how it is measured; benchmarks/quality.py has others' models on Bank."""
     printed, small = printed_form(n_epochs=run.pick(N_EPOCHS, 2)), run.is_small
     found: dict[str, tuple[str, Measured]] = {}
     if dataset == "compas":

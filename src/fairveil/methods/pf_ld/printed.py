@@ -161,13 +161,15 @@ class PrintedLoop:
         table = np.vstack([weights, np.zeros(weights.shape[1])]).take(cells.ravel(), axis=0, mode="wrap")
         heaviest = np.ptp(table, axis=1).reshape(cells.shape).max(axis=1) / self.unit
         heaviest[-1] = LIGHTEST  # nobody's, but noise is drawn for the largest: parameters must always carry some
-        bound = np.maximum(heaviest * self.clip_norm, SHORTEST).astype(np.float32)
+        bound: float | Float32Array = math.inf
+        if math.isfinite(self.clip_norm):
+            bound = np.maximum(heaviest * self.clip_norm, SHORTEST).astype(np.float32)
         objective = VotePrice(table.astype(np.float32), PRINTED_SHARPNESS, self.loss_bound)
         released = batch.release_gradient(
             self.model,
             params,
             objective,
-            bound if math.isfinite(self.clip_norm) else math.inf,
+            bound,
             is_row_stable=n_before < GUESSABLE_STEPS,
         )
         return released / max(1.0, self.veils["train"].stage.largest_rate * self.public.n_units)
