@@ -7,6 +7,7 @@ everyone's rate and a group's grows with it, and pulls at soft decisions. Only w
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from fairveil.methods.pf_ld.group_gradients import (
     NoisyGroupGradients,
     Rates,
     Schedule,
+    bounded_scores,
 )
 from fairveil.methods.pf_ld.membership import AgainstAll, against_all
 from fairveil.methods.pf_ld.printed import DUAL_BOUND, LEARNING_RATE, N_EPOCHS, PRIMAL_BOUND, Epochs, PrintedLoop
@@ -398,8 +400,11 @@ class _Course:
 
         Last come the differences between rates and their standard errors.
         """
-        decisions = self.model.logits(params, self.public.inputs_of(self.model)).argmax(axis=0)
+        logits = self.model.logits(params, self.public.inputs_of(self.model))
+        decisions = logits.argmax(axis=0)
         rates, everyone = side.rates(decisions), self._count(decisions)
+        if self.recipe.dual_bound is not None:  # like with like: scores of groups beside scores of everyone
+            everyone = self._add_up(bounded_scores(logits, self.recipe.dual_bound))
         differences = np.clip(self.sides.violations(rates.counts, everyone), -1.0, 1.0)
         errors = self._errors(rates, rates.scatter)
         speeds = 1 / (1 + self._errors(rates, rates.scatter + rates.rate) / HALF_SPEED_ERROR)
@@ -414,12 +419,13 @@ class _Course:
 
     def _count(self, decisions: NDArray[np.integer]) -> Float64Array:
         """Return everyone's counts by cell of their label and decision; public, and exact."""
-        n_cells, n_classes = self.sides.everyone.n_cells, self.model.n_classes
-        cells = self.sides.label_cells[self.public.y]
-        counted = cells >= 0
-        places = cells[counted] * n_classes + decisions[counted]
-        counts = np.bincount(places, self.public.weights[counted], n_cells * n_classes)
-        return counts.reshape(n_cells, n_classes).astype(np.float64)
+        return self._add_up(np.equal.outer(np.arange(self.model.n_classes), decisions))
+
+    def _add_up(self, votes: NDArray[Any]) -> Float64Array:
+        """Return the sum of votes (n_classes, n_rows) in each cell of everyone."""
+        cells, n_cells = self.sides.label_cells[self.public.y], self.sides.everyone.n_cells
+        weights = [np.where(np.equal(cells, cell), self.public.weights, 0.0) for cell in range(n_cells)]
+        return np.array([votes @ own for own in weights], dtype=np.float64)
 
     def _errors(self, rates: Rates, scatter: float) -> Float64Array:
         """Return the standard error of each difference: of its group's rate, over all cells that this is made of."""
