@@ -300,7 +300,7 @@ def epoch_seconds(bench: Any, records: MemoryRecords, name: str, depth: int, bat
 
 def epoch_recipe(name: str, depth: int, rate: float, n_epochs: int) -> Recipe:
     """Return a training of so many epochs: plain descent, DP-SGD, or the printed form with and without noise."""
-    descent = Descent(model="mlp", hidden=(WIDTH,) * depth, sampling_rate=rate, learning_rate=0.01)
+    descent = Descent(model="mlp", hidden=(WIDTH,) * depth, sampling_rate=rate, learning_rate=1e-3)
     if name in {"N", "P"}:
         return replace(descent, n_steps=n_epochs * math.ceil(1 / rate))
     return LagrangianDual(DemographicParity(), descent, form="printed", n_counts=n_epochs, dual_rate=DUAL_RATE)

@@ -52,7 +52,7 @@ def loop_of_losses(model, params, records, bound):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("bound", [0.1, 5.0])
-def test_votes_are_no_longer_than_one_and_their_errors_are_the_clipped_loss(rng, n_classes, bound):
+def test_votes_are_at_most_one_long_and_err_by_the_loss(rng, n_classes, bound):
     logits, y = 10 * rng.normal(size=(n_classes, 300)), rng.integers(n_classes, size=300)
     votes = votes_of(logits, y, bound)
     assert votes.min() >= 0 and np.linalg.norm(votes, axis=0).max() <= 1 + 1e-12

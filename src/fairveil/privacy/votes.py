@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array
+from fairveil.models.base import ignore_float_warnings
 from fairveil.models.losses import cross_entropy_pull, soft_decision_pull, softmax
 from fairveil.models.row_stable import row_stable_logits
 from fairveil.privacy.queries import DecisionPrice, OfModel, Values, row_function
@@ -21,6 +22,7 @@ PRINTED_SHARPNESS = 1.0
 """Scores are softmax(logits) as they are."""
 
 
+@ignore_float_warnings
 def label_losses(logits: NDArray[np.floating], y: NDArray[np.integer]) -> NDArray[np.floating]:
     """Return the cross entropy of every row's label, shape (n_rows,); each from its own column (n_classes, n_rows).
 
@@ -38,6 +40,7 @@ def label_losses(logits: NDArray[np.floating], y: NDArray[np.integer]) -> NDArra
     return found
 
 
+@ignore_float_warnings
 def votes_of(logits: NDArray[np.floating], y: NDArray[np.integer], loss_bound: float | None) -> NDArray[np.floating]:
     """Return the votes of every row, shape (n_classes, n_rows): by its scores, or by its loss cut at `loss_bound`.
 
@@ -53,6 +56,7 @@ def votes_of(logits: NDArray[np.floating], y: NDArray[np.integer], loss_bound: f
     return np.where(is_own, 1 - cut, cut / (len(logits) - 1))
 
 
+@ignore_float_warnings
 def vote_pull(
     logits: Float32Array, y: NDArray[np.integer], tilts: Float32Array, loss_bound: float | None
 ) -> Float32Array:

@@ -224,3 +224,12 @@ def test_what_the_printed_form_does_not_have_is_refused(choices, words):
 def test_bad_choices_are_refused_at_once(choice):
     with pytest.raises(InvalidParameterError):
         LagrangianDual(**choice)
+
+
+def test_a_network_that_noise_carries_away_still_ends(rng):
+    """Ten layers at a step size that is far too large: the parameters stay numbers, whatever they are worth."""
+    descent = Descent(model="mlp", hidden=(4,) * 10, sampling_rate=0.1, learning_rate=1e6)
+    recipe = LagrangianDual(ErrorRateParity(), descent, form="printed", n_counts=4)
+    trained = run(recipe, make_records(rng), replace(TASK, epsilon=0.1), coins=secret_coins())
+    assert not np.isnan(trained.fit.params).any()
+    assert np.isfinite(trained.fit.trace.multipliers).all()

@@ -40,6 +40,9 @@ N_EPOCHS = 20
 LEARNING_RATE, DUAL_RATE = 0.1, 10.0
 """alpha and s, which the paper does not state. They and C_p were set on Adult with seeds below 100."""
 
+LARGEST = 1e6
+"""No entry of a gradient or of the parameters is larger: what noise carries far away must remain a number."""
+
 
 @dataclass(frozen=True)
 class Epochs:
@@ -124,10 +127,11 @@ class PrintedLoop:
                 signed = now.multipliers * now.known * np.sign(seen.differences(self.sides))
                 gradient = self.public_gradient(params, batches[place], signed)
                 gradient = gradient + self.group_gradient(params, batch, now, signed, step - n_batches)
-            params, state = optimizer.step(params, gradient, state)
+            params, state = optimizer.step(params, np.clip(gradient, -LARGEST, LARGEST), state)
+            params = np.clip(params, -LARGEST, LARGEST)
             if place == n_batches - 1:
-                now, told = self.dual_step(params, now)
-                trace.append((step, *told, now.multipliers))
+                now, (values, errors) = self.dual_step(params, now)
+                trace.append((step, values, errors, now.multipliers))
         steps, values, errors, multipliers = (np.array(column) for column in zip(*trace, strict=True))
         widths = np.minimum(quantile("gaussian", 0.95) * errors, self.unit)
         return params, ConstraintTrace(steps, values, widths, multipliers, self.sides.bounds)
@@ -146,7 +150,9 @@ class PrintedLoop:
             pulls = pulls + vote_pull(activations[-1], y, tilts.astype(np.float32), self.loss_bound)
         pulls = np.ascontiguousarray(pulls * weights)
         total = self.model.clipped_gradient(params, X, pulls, math.inf, Known(activations))
-        return np.asarray(total, dtype=np.float64)
+        return np.nan_to_num(
+            total.astype(np.float64), posinf=0.0, neginf=0.0
+        )  # noise may carry a deep network far away
 
     def group_gradient(
         self, params: Float32Array, batch: Batch, now: DualStep, signed: Float64Array, n_before: int
@@ -209,7 +215,7 @@ class PrintedLoop:
         cells = self.sides.label_cells[self.public.y[rows]]
         weights, n_cells = self.public.weights[rows], self.sides.everyone.n_cells
         found = [votes @ np.where(np.equal(cells, cell), weights, 0.0) for cell in range(n_cells)]
-        return np.array(found, dtype=np.float64)
+        return np.nan_to_num(np.array(found, dtype=np.float64))
 
 
 @dataclass(frozen=True, eq=False)
