@@ -195,8 +195,9 @@ class GradientSum(Query, OfModel):
     is_row_stable: bool = field(default=False, kw_only=True)
 
     def activations(self, rows: Rows) -> tuple[Float32Array, ...]:
-        """Return the model's activations; a linear score has no edge at which its slope could turn."""
-        is_row_stable = self.is_row_stable and not isinstance(self.model, LinearSoftmax)
+        """Return the model's activations; the loss of a linear score has no edge at which its slope could turn."""
+        has_edge = isinstance(self.objective, DecisionPrice) or not isinstance(self.model, LinearSoftmax)
+        is_row_stable = self.is_row_stable and has_edge
         return rows.forward(self.model, self.params, is_row_stable)
 
     def total(self, rows: Rows, bound: Bound, norm: int = 2) -> NDArray[Any]:

@@ -407,6 +407,18 @@ def test_a_dual_bound_holds_for_each_person(rng):
     )
 
 
+@pytest.mark.parametrize("bound", [0.5, 2.0])
+@pytest.mark.parametrize("kind", [DemographicParity, EqualizedOdds, ErrorRateParity])
+def test_scores_of_groups_are_compared_with_scores_of_everyone(rng, kind, bound):
+    """If everyone is in one group, there is no difference; with decisions of everyone there was one."""
+    records = make_records(rng)
+    records = replace(records, groups=np.ones_like(records.groups))
+    trace = run(LagrangianDual(kind(), primal="gradients", dual_bound=bound,
+                               descent=Descent(n_steps=10, sampling_rate=1.0)), records).fit.trace  # fmt: skip
+    is_right = np.array([str(one).count("side=right") == 1 for one in trace.bounds])
+    np.testing.assert_allclose(trace.values[0, is_right], 0.0, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("primal", ["memberships", "gradients"])
 @pytest.mark.parametrize("n_groups, n_classes", [(5, 2), (2, 3)])

@@ -23,7 +23,7 @@ from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.pf_ld.membership import AgainstAll, basis_for, memberships, public_lengths
 from fairveil.models.base import Model
-from fairveil.models.losses import softmax
+from fairveil.models.losses import softmax, tempered_softmax
 from fairveil.models.optimizers import GUESSABLE_STEPS
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.plan import Stage
@@ -443,6 +443,12 @@ class NoisyGroupGradients:
         bound = max(heaviest * self.clip_norm, SHORTEST) if math.isfinite(self.clip_norm) else math.inf
         stable = self._is_guessable
         return self.batch.release_gradient(self.model, params, objective, bound, is_row_stable=stable) / self.expected
+
+
+def bounded_scores(logits: Float32Array, bound: float) -> Float64Array:
+    """Return soft scores (n_classes, n_rows), each row's clipped to a norm as those of groups are."""
+    soft = tempered_softmax(logits, SHARPNESS).astype(np.float64)
+    return soft * np.minimum(1.0, bound / np.sqrt(np.square(soft).sum(axis=0)))
 
 
 def _at_least(sizes: Float64Array, noise: float) -> Float64Array:
