@@ -13,7 +13,7 @@ export FAIRVEIL_REFERENCE ?= $(wildcard $(CURDIR)/../shared/reference)
 # where the browser tests keep their screenshots
 export FAIRVEIL_ARTEFACTS ?= $(CURDIR)/build/artefacts
 
-.PHONY: demo test test-fast check docs speed kills fuzz audit clean
+.PHONY: demo test test-fast check docs speed bench-quick kills fuzz audit clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/fairveil train adult --aware --epsilon 1 --delta 1e-5 --tolerance 0.03 --out fairveil-demo
@@ -49,6 +49,10 @@ audit: $(VENV)/dev.stamp
 
 speed: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/speed.py --json
+
+# methods beside the optimum that is not private, on public data: a few minutes on two cores
+bench-quick: $(VENV)/demo.stamp
+	$(BIN)/fairveil bench benchmarks/grids/quick.toml --out build/bench-quick
 
 # kill real processes before every change to the disk; needs strace
 kills: $(VENV)/dev.stamp

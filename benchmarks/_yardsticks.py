@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from _boosting import RawTable, class_chances, crossed, groups_given_label, labels_of
-from _fair_rules import RuleSearch, chances_of_hidden, chances_of_known, drawn, law
 from _harness import Answer, Splits, Twin, twins_of
 from fairveil.data.encoding import Encoder
 from fairveil.fairness.constraints import Constraint, constrain
 from fairveil.fairness.rates import HistogramConstraints
+from fairveil.research.boosting import RawTable, class_chances, crossed, groups_by_label, labels_of
+from fairveil.research.fair_rules import RuleSearch, chances_of_hidden, chances_of_known, drawn, law
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def boosted_pairs_of(splits: Splits, table: RawTable, run: int) -> PairTwin:
     bench = splits.bench
     n_groups, n_labels = bench.people.n_groups, bench.people.n_classes
     labels = labels_of(table, bench.y, n_labels)
-    groups = groups_given_label(table, bench.groups, bench.y, n_groups, n_labels)
+    groups = groups_by_label(table, bench.groups, bench.y, n_groups, n_labels)
     return PairTwin(*crossed(lambda known, asked: labels(known, asked)[:, None] * groups(known, asked), *splits(run)))
 
 

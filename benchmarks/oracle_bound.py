@@ -25,13 +25,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
-from _boosting import class_chances
 from _harness import FIRST_SEED, Splits, numbers, read_bench, rounded
 from baselines import NOTIONS, TrainingRows, statistics_of
 from fairveil.data.datasets import dataset_schema
 from fairveil.data.encoding import Encoder
 from fairveil.errors import BadStructureError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES
+from fairveil.research.boosting import class_chances
 
 HIGHEST_PRICE, N_PRICES = 1.5, {1: 151, 2: 41}
 """Of a unit of accuracy for a unit of the difference; how many are tried, by the number of differences."""

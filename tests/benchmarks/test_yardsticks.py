@@ -4,8 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import _boosting
-import _fair_rules
 import _harness
 import _yardsticks
 import quality
@@ -13,6 +11,7 @@ from _support.benchmarking import last_line
 from fairveil import DemographicParity, EqualizedOdds, Schema
 from fairveil.data.schema import Category, Number, Sensitive, Target
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, constrain
+from fairveil.research import boosting, fair_rules
 from fairveil.research.dp2dp_forms import ExactProblem
 
 
@@ -37,15 +36,15 @@ def bench_of(rng, n_rows=6000, aware=True) -> _harness.Bench:
     return _harness.Bench.of(frame, schema, aware=aware)
 
 
-def search_of(bench, twin, train, asked) -> _fair_rules.RuleSearch:
+def search_of(bench, twin, train, asked) -> fair_rules.RuleSearch:
     bounds = constrain(asked, bench.people)
-    chances = _fair_rules.chances_of_known(twin.train, bench.groups[train], bounds)
-    return _fair_rules.RuleSearch(twin.train, chances, bounds.cells[bench.groups[train], bench.y[train]], bounds)
+    chances = fair_rules.chances_of_known(twin.train, bench.groups[train], bounds)
+    return fair_rules.RuleSearch(twin.train, chances, bounds.cells[bench.groups[train], bench.y[train]], bounds)
 
 
 def test_trees_read_numbers_beyond_bounds_and_missing_cells(rng):
     bench = bench_of(rng, 300)
-    table = _boosting.RawTable.of(bench.frame, bench.schema)
+    table = boosting.RawTable.of(bench.frame, bench.schema)
     assert table.is_category == (False, True, True)
     np.testing.assert_array_equal(table.rows[:, 0], bench.frame["x"])
     assert np.isnan(table.rows[0, 0]) and np.nanmax(table.rows[:, 0]) > 1
@@ -62,7 +61,7 @@ def test_each_training_row_is_judged_by_a_model_that_has_not_seen_it():
         asked_of.append(set(asked.tolist()) - set(test.tolist()))
         return asked[:, None].astype(float)
 
-    out, held = _boosting.crossed(predict, train, test)
+    out, held = boosting.crossed(predict, train, test)
     assert out[:, 0].tolist() == train.tolist() and held[:, 0] == pytest.approx(test)
     assert not any(known & asked for known, asked in zip(known_of, asked_of, strict=True))
     assert set.union(*asked_of) == set(train.tolist())
@@ -83,8 +82,8 @@ def test_trees_find_the_curve_that_a_linear_model_of_two_bins_misses(rng):
 def test_the_fair_boosting_rule_keeps_its_bound_on_the_training_rows(rng, name, tolerance):
     bench = bench_of(rng)
     train, test = bench.random_split(0, 0.75)
-    table = _boosting.RawTable.of(bench.frame, bench.schema)
-    twin = _harness.Twin(*_boosting.crossed(_boosting.labels_of(table, bench.y, 2), train, test))
+    table = boosting.RawTable.of(bench.frame, bench.schema)
+    twin = _harness.Twin(*boosting.crossed(boosting.labels_of(table, bench.y, 2), train, test))
     asked = CONSTRAINT_TYPES[name](tolerance)
     search = search_of(bench, twin, train, asked)
     now = search.multipliers()
@@ -99,7 +98,7 @@ def test_the_smoothed_optimum_is_that_of_the_linear_program(rng):
     twin = _harness.Twin.on(np.column_stack([rows, np.abs(rows)]), bench.y, train, train)
     search = search_of(bench, twin, train, DemographicParity(0.02))
     exact = ExactProblem(twin.train, search.cells, search.bounds).distribution()
-    decided = _fair_rules.law(search.probabilities, search.chances, search.tilts(search.multipliers()))
+    decided = fair_rules.law(search.probabilities, search.chances, search.tilts(search.multipliers()))
     assert np.sum(decided * twin.train) == pytest.approx(np.sum(exact * twin.train), abs=2e-3 * len(train))
 
 
@@ -108,18 +107,18 @@ def test_the_chances_of_cells_are_the_group_itself_or_its_probability(rng):
     by_group, by_pair = (constrain(kind(0.1), people) for kind in (DemographicParity, EqualizedOdds))
     joint = rng.dirichlet(np.ones(people.n_groups * 2), size=9).reshape(9, people.n_groups, 2)
     labels, groups = joint.sum(axis=1), rng.integers(people.n_groups, size=9)
-    known = _fair_rules.chances_of_known(labels, groups, by_group)
+    known = fair_rules.chances_of_known(labels, groups, by_group)
     for code in people.codes:
         cells = by_pair.cells[code]
         cell = by_group.cells[code, 0]
         np.testing.assert_allclose(known[:, cell], groups == code)
-        np.testing.assert_allclose(_fair_rules.chances_of_hidden(joint, by_group)[:, cell], joint[:, code].sum(axis=1))
-        np.testing.assert_allclose(_fair_rules.chances_of_hidden(joint, by_pair)[:, cells], joint[:, code])
+        np.testing.assert_allclose(fair_rules.chances_of_hidden(joint, by_group)[:, cell], joint[:, code].sum(axis=1))
+        np.testing.assert_allclose(fair_rules.chances_of_hidden(joint, by_pair)[:, cells], joint[:, code])
 
 
 def test_decisions_follow_their_law():
     chances = np.tile([0.25, 0.0, 0.75], (4000, 1))
-    counts = np.bincount(_fair_rules.drawn(chances, 3), minlength=3)
+    counts = np.bincount(fair_rules.drawn(chances, 3), minlength=3)
     assert counts[1] == 0 and counts[0] == pytest.approx(1000, abs=150)  # 5.5 standard deviations; the seed is fixed
 
 

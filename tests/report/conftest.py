@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import json
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fairveil.bench.output import bench_page
 from fairveil.report.frontier import frontier_page
 from fairveil.report.page import report_page
 
@@ -324,6 +326,56 @@ def usual_frontier():
     }  # fmt: skip
 
 
+def bench_row(label, tolerance, accuracy, gap, epsilon=1.0):
+    return {
+        "data": "adult", "constraint": "demographic_parity", "label": label, "contender": label, "epsilon": epsilon,
+        "tolerance": tolerance, "accuracy": interval(accuracy, 0.004), "gap": interval(gap, 0.008),
+    }  # fmt: skip
+
+
+def usual_bench():
+    """Three methods and a yardstick at two epsilons, with a failed run and a table that is not there."""
+    panels, headline = [], []
+    for epsilon in (1.0, "inf"):
+        curves = []
+        for label, loss in (("dp2dp", 0.0), ("raco", 0.01), ("dpsgd", 0.0), ("fair-logistic", 0.004)):
+            rows = [bench_row(label, one, 0.83 + 0.2 * one - loss, one * 0.9, epsilon) for one in (0.0, 0.05, 0.1)]
+            if label == "dpsgd":
+                rows = [bench_row(label, None, 0.86, 0.18, epsilon)]
+            is_private = label != "fair-logistic"
+            points = [row | {"is_on_frontier": label != "raco" or row["tolerance"] != 0.05} for row in rows]
+            at = [interval(None), interval(0.83), interval(0.84)]
+            curves.append({"label": label, "contender": label, "is_private": is_private, "seeds": 5, "points": points,
+                           "area": interval(0.08), "accuracy_at": at})  # fmt: skip
+            beside = {"label": "fair-logistic", "accuracy": interval(0.85), "gap": interval(0.02)}
+            headline += [row | {"optimum": beside} for row in rows if is_private]
+        panels.append({"data": "adult", "constraint": "demographic_parity", "epsilon": epsilon,
+                       "reference_accuracy": 0.76, "curves": curves})  # fmt: skip
+    tests = [
+        {"data": "adult", "constraint": "demographic_parity", "epsilon": 1.0, "tolerance": 0.05, "label": "raco",
+         "baseline": "dp2dp", "figure": "accuracy", "n": 5, "p": p, "p_holm": p, "difference": interval(-0.01)}
+        for p in (0.00001, 0.2, None)
+    ]  # fmt: skip
+    data = {"name": "adult", "sensitive": ["sex"], "aware": True, "split": "row", "unit": "record", "source": "UCI",
+            "n_train": 36000, "n_test": 12000, "constant_accuracy": 0.76}  # fmt: skip
+    return {
+        "created": "2026-11-16T12:00:00+00:00", "version": "0.1.0", "command": "fairveil bench quick.toml",
+        "n_planned": 40, "n_done": 39, "failures": [{"id": "adult-raco", "error": "Expected rows, got none."}],
+        "missing": ["compas"], "confidence": 0.95, "reference_gap": 0.2, "gaps": [0.01, 0.05, 0.1],
+        "baseline": "dp2dp", "test": "paired t test", "family": "Holm's correction", "n_seeds": 5, "train_share": 0.75,
+        "delta": 1e-5, "data": [data], "versions": {"fairveil": ["0.1.0", "0.2.0"]}, "headline": headline,
+        "cells": [], "panels": panels, "tests": tests,
+    }  # fmt: skip
+
+
+def hostile_bench():
+    """Every text that may come from a grid is hostile."""
+    facts = json.dumps(usual_bench())
+    for place, name in enumerate(("adult", "raco", "dp2dp", "dpsgd", "compas", "UCI", "quick.toml")):
+        facts = facts.replace(name, json.dumps(HOSTILE[place])[1:-1])
+    return json.loads(facts)
+
+
 def hostile_summary():
     """Every text that may come from the data is hostile."""
     given = usual_summary()
@@ -392,6 +444,8 @@ CASES = {
     "hostile": lambda: report_page(hostile_summary(), hostile_trace()),
     "frontier": lambda: frontier_page(usual_frontier()),
     "hostile-frontier": lambda: frontier_page(hostile_frontier()),
+    "bench": lambda: bench_page(usual_bench()),
+    "hostile-bench": lambda: bench_page(hostile_bench()),
     "empty-frontier": lambda: frontier_page(usual_frontier() | {"points": [], "epsilon_spent_total": None}),
 }
 

@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver.common.print_page_options import PrintOptions
 
 MOST_PAGES = {"usual": 9, "fairdp": 9, "many": 16, "not-private": 6, "hostile": 16, "frontier": 5,
-              "hostile-frontier": 8, "empty-frontier": 2}  # fmt: skip
+              "hostile-frontier": 8, "empty-frontier": 2, "bench": 5, "hostile-bench": 8}  # fmt: skip
 PICTURED = ("usual", "many", "frontier")
 CONTRAST = r"""
 const parts = (colour) => {

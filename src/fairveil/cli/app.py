@@ -307,6 +307,31 @@ def audit(
     """
 
 
+@app.command(cls=Command)
+@_implemented_in("bench")
+def bench(
+    grid: Annotated[Path, typer.Argument(metavar="GRID.toml", help="What to compare: docs/how-to/compare-methods.md.")],
+    out: Annotated[Path, typer.Option(help="Folder for runs/, bench.html, bench.md, figures/ and tables.")] = Path(
+        "fairveil-bench"
+    ),
+    workers: Annotated[
+        int | None, typer.Option(help="Fits at the same time, one table in memory each [default: one for each core].")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(metavar="[local|ray]", help="Where fits run: on the cores of this machine, or on Ray.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="With --engine ray: the Ray cluster [default: workers on this machine].")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare methods on public data: every method, bound, budget and split of a grid, with exact held-out figures.
+
+    Runs that are there already are not made again, so a bench that was stopped continues. The figures are not private.
+    Example: fairveil bench benchmarks/grids/quick.toml --out bench
+    """
+
+
 @app.command("verify", cls=Command)
 @_implemented_in("verify")
 def verify_results(

@@ -11,7 +11,7 @@ import typer
 GROUPS = {
     "Data": (
         "data", "file", "target", "positive", "schema", "n_public", "formats", "delimiter", "encoding", "engine",
-        "cache", "address",
+        "cache", "address", "workers", "grid",
     ),
     "Privacy": ("epsilon", "epsilons", "delta", "unit", "protects", "ledger"),
     "Fairness": ("sensitive", "cuts", "aware", "constraint", "tolerance", "tolerances", "against", "rule"),

@@ -468,8 +468,12 @@ def scatter_chart(
     y: Scale,
     x_words: Words,
     y_words: Words,
+    can_pick: bool = True,
 ) -> Markup:
-    """Return points with error bars both ways and labels; those of a series are joined in their order."""
+    """Return points with error bars both ways and labels; those of a series are joined in their order.
+
+    Without `can_pick`, a point shows its values and cannot be chosen.
+    """
     placed = [point for point in points if point.x.value is not None and point.y.value is not None]
     spots = [(along(x.at(one.x.value or 0.0), SCATTER_LEFT), _down(y.at(one.y.value or 0.0), SCATTER_HEIGHT))
              for one in placed]  # fmt: skip
@@ -489,7 +493,7 @@ def scatter_chart(
     offsets = label_offsets(
         [(float(place.rstrip("%")), height) for place, height in spots], [point.short for point in placed]
     )
-    marks = [_point_mark(*each) for each in zip(placed, spots, offsets, strict=True)]
+    marks = [_point_mark(*each, can_pick) for each in zip(placed, spots, offsets, strict=True)]
     return chart(
         identity, title, description, PLOT_TOP + SCATTER_HEIGHT + 26,
         *_axes(x, y, x_words, y_words, SCATTER_LEFT, SCATTER_HEIGHT), *joins, *bars, *marks,
@@ -563,7 +567,7 @@ def _hits(own: Box, width: float, others: Sequence[Box]) -> int:
     return hits if is_inside else hits + 100
 
 
-def _point_mark(point: Point, spot: tuple[str, float], offset: Offset) -> Markup:
+def _point_mark(point: Point, spot: tuple[str, float], offset: Offset, can_pick: bool) -> Markup:
     (place, height), name = spot, f"mark point color-{point.series % N_COLORS}"
     parts = [tag("circle", cx=place, cy=height, r=11, class_="hit"), shape(point.series, place, height)]
     if point.short and abs(offset[1]) > MARK + LABEL_HEIGHT:  # so far that only a line shows what it is about
@@ -573,8 +577,9 @@ def _point_mark(point: Point, spot: tuple[str, float], offset: Offset) -> Markup
         parts.append(
             tag("text", point.short, x=place, y=height + offset[1], dx=offset[0], class_="beside", aria_hidden="true")
         )
+    role = {"role": "button", "aria_pressed": "false"} if can_pick else {"role": "img"}
     return tag(
-        "g", *parts, class_=f"{name} pale" if point.is_pale else name, tabindex=0, role="button", aria_pressed="false",
+        "g", *parts, class_=f"{name} pale" if point.is_pale else name, tabindex=0, **role,
         aria_label=point.label or UNKNOWN, data_index=point.index,
         **_data(point.x, "gap_"), **_data(point.y, "accuracy_"),
     )  # fmt: skip

@@ -24,9 +24,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import KFold
 
-from fairveil import Schema
 from fairveil.data.encoding import Encoder, MissingCells, numbers_of
-from fairveil.data.schema import MISSING, Category
+from fairveil.data.schema import MISSING, Category, Schema
 
 MOST_CATEGORIES = 254
 """A category with more levels is read as a number, because scikit-learn's trees have at most 255 bins."""
@@ -50,6 +49,7 @@ class RawTable:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, schema: Schema) -> "RawTable":
+        """Read a table by its schema."""
         encoder, missing = Encoder(schema), MissingCells.of(schema.missing_values)
         codes = encoder.codes(frame)
         columns, is_category = [], []
@@ -99,22 +99,22 @@ def boosted(
 
 def labels_of(table: RawTable, y: NDArray[np.integer], n_labels: int) -> Predict:
     """Return what fits P(label | x), shape (rows, labels)."""
-    return lambda known, asked: boosted(table, known, y, n_labels, table.rows[asked])
+    return lambda known, others: boosted(table, known, y, n_labels, table.rows[others])
 
 
 def crossed(predict: Predict, train: NDArray[np.int64], test: NDArray[np.int64]) -> tuple[NDArray, NDArray]:
     """Return probabilities of training rows, by the model of the other folds, and of test rows, by the mean of all."""
     parts, places = [], []
     held: NDArray = np.zeros(())
-    for known, asked in KFold(N_FOLDS, shuffle=True, random_state=0).split(train):
-        found = predict(train[known], np.concatenate([train[asked], test]))
-        parts.append(found[: len(asked)])
-        places.append(asked)
-        held = held + found[len(asked) :] / N_FOLDS
+    for known, others in KFold(N_FOLDS, shuffle=True, random_state=0).split(train):
+        found = predict(train[known], np.concatenate([train[others], test]))
+        parts.append(found[: len(others)])
+        places.append(others)
+        held = held + found[len(others) :] / N_FOLDS
     return np.concatenate(parts)[np.argsort(np.concatenate(places))], held
 
 
-def groups_given_label(
+def groups_by_label(
     table: RawTable, groups: NDArray[np.integer], y: NDArray[np.integer], n_groups: int, n_labels: int
 ) -> Predict:
     """Return what fits P(group | x, label), shape (rows, groups, labels): the label is one more feature.
@@ -124,10 +124,10 @@ def groups_given_label(
     """
     beside = table.beside(y)
 
-    def predict(known: NDArray[np.int64], asked: NDArray[np.int64]) -> NDArray[np.float64]:
-        rows = table.rows[asked]
+    def predict(known: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float64]:
+        rows = table.rows[others]
         questions = [np.column_stack([rows, np.full(len(rows), label)]) for label in range(n_labels)]
         found = boosted(beside, known, groups, n_groups, np.concatenate(questions))
-        return found.reshape(n_labels, len(asked), n_groups).transpose(1, 2, 0)
+        return found.reshape(n_labels, len(others), n_groups).transpose(1, 2, 0)
 
     return predict
