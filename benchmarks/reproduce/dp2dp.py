@@ -143,7 +143,7 @@ def table_1(run: Run) -> Iterator[Result]:
 
 def smallest_noise(rate: float, n_steps: int, epsilon: float) -> float:
     """Return the noise multiplier at which all steps cost epsilon, by bisection of the exact price."""
-    low, high = 0.3, 100.0
+    low, high = 0.3, 1e4
     for _ in range(30):
         middle = math.sqrt(low * high)
         price = epsilon_of([Repeated(PoissonSampled(rate, GaussianRelease(middle)), n_steps)], DELTA)
@@ -159,8 +159,8 @@ def theorem_4_1(run: Run) -> Iterator[Result]:
     for name, smoothing, step_size, largest, n_steps, batch in (
         ("the experiments (steps 1 / sqrt t)", BETA, None, 1.0, 100, BATCH),
         ("steps of beta / 4 at the paper's beta", BETA, BETA / 4, 1.0, 100, BATCH),
-        ("smoother, long", 0.02, 0.005, 0.1, run.pick(20_000, 200), 1000),
-        ("smoother still, longer", 0.2, 0.05, 0.1, run.pick(50_000, 500), 1000),
+        ("smooth, small multipliers", 1.0, 0.25, 0.05, run.pick(10_000, 100), 2500),
+        ("smooth, longer", 1.0, 0.25, 0.3, run.pick(60_000, 100), 2500),
     ):
         descent = NoisyDescent(n_steps, batch, smoothing, largest, shares, step_size=step_size)
         rate = min(1.0, batch / (2 * min(shares) * pool))
