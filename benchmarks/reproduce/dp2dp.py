@@ -195,7 +195,7 @@ def theorem_5_1(run: Run) -> Iterator[Result]:
             sharp = gap_terms((share * pool, (1 - share) * pool), 2, 1e-4, n_steps, BATCH, BETA, own)
             rows.append({
                 "data": dataset, "noise": name, "sampling": terms.sampling, "smoothing": terms.smoothing,
-                "smoothing_at_margin_0.0001": sharp.smoothing, "descent": terms.descent, "total": terms.total,
+                "smoothing_at_margin_10_beta": sharp.smoothing, "descent": terms.descent, "total": terms.total,
             })  # fmt: skip
     yield Table("dp2dp_theorem_5_1", "Theorem 5.1 of DP2DP, term by term (a gap is at most 1)", rows)
 
