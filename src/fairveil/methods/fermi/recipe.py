@@ -107,7 +107,7 @@ class Fermi:
         """Refuse a parity that does not fit these people, and choices that do not fit each other."""
         blocks_of(self.constraint, task.people)
         if task.hides_attribute:
-            self.public_side(task).check(task)
+            self.dual_for(task).check(task)
             return
         if self.primal is not None:
             raise InvalidParameterError(
@@ -123,7 +123,7 @@ class Fermi:
         """Return steps, sampling rate, clip norm and momentum where records are secret: those of RaCO-DP."""
         return RateConstrained(descent=self.descent).numbers_for(task)
 
-    def public_side(self, task: Task) -> LagrangianDual:
+    def dual_for(self, task: Task) -> LagrangianDual:
         """Return the recipe of PF-LD whose releases are used where the attribute alone is secret."""
         dual = LagrangianDual(constraint=self.constraint, descent=self.descent, primal=self.primal)
         is_soft = dual.primal_for(task) == "gradients"  # its counts are of the soft decisions of a batch
@@ -132,7 +132,7 @@ class Fermi:
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return the steps, each with histogram and gradient of one batch; or what reads the attribute."""
         if task.hides_attribute:
-            return self.public_side(task).stages(noise_multiplier, share, task)
+            return self.dual_for(task).stages(noise_multiplier, share, task)
         numbers = self.numbers_for(task)
         releases = (
             Release("histogram", "gaussian", HISTOGRAM_NOISE * noise_multiplier),
@@ -189,7 +189,7 @@ class Fermi:
         progress: Progress,
     ) -> Fit:
         """Train where the attribute alone is secret: the groups' batches are independent of the public ones."""
-        model, blocks, dual = self.model_for(task), blocks_of(self.constraint, task.people), self.public_side(task)
+        model, blocks, dual = self.model_for(task), blocks_of(self.constraint, task.people), self.dual_for(task)
         side: GroupSide = dual.side_for(veils, public, model, blocks.sides, task)
         course, form = PublicDescent(public, model), self.penalty
         memory, state, average = form.start(blocks, model.n_classes), OptimizerState(), Average()
