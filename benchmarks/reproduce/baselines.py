@@ -96,7 +96,7 @@ def fermi_form(run: Run) -> Iterator[Result]:
                     "epsilon": f"{epsilon:g}",
                     "largest_miss_of_accuracy": max(one[1] for one in misses if one[0] == epsilon),
                     "largest_miss_of_gap": max(one[2] for one in misses if one[0] == epsilon),
-                    "points_within_0.01": sum(max(one[1:]) <= 0.01 for one in misses if one[0] == epsilon),
+                    "within_one_hundredth": sum(max(one[1:]) <= 0.01 for one in misses if one[0] == epsilon),
                     "points": sum(one[0] == epsilon for one in misses),
                 }
                 for epsilon in (math.inf, 3.0, 1.0, 0.5)
