@@ -37,8 +37,13 @@ from fairveil.privacy.plan import Plan
 from fairveil.privacy.veil import open_veils
 
 DELTA = 1e-5
-WEIGHTS = {"record": (0.0, 4.0, 16.0), "attribute": (0.0, 4.0, 10.0)}
-"""Of the penalty: none, the default, and about what closes the gap on Adult, as splits with seeds below 100 showed."""
+Setting = tuple[float, bool]
+SETTINGS: dict[str, tuple[Setting, ...]] = {
+    "record": ((0.0, True), (4.0, True), (16.0, True), (250.0, False), (1000.0, False)),
+    "attribute": ((0.0, True), (4.0, True), (10.0, True), (250.0, False), (1000.0, False)),
+}
+"""Weight of the penalty, and whether it is taken at soft decisions: none, the default, about what closes the gap on
+Adult, and on Credit Card, where it is small from the start. All were seen on splits with seeds below 100."""
 
 PRINTED = ((0.0, 0.787, 0.185), (1.0, 0.781, 0.060), (2.5, 0.766, 0.0085))
 """Weight, accuracy and gap that the authors' code printed on clean Adult at epsilon 3."""
@@ -80,19 +85,20 @@ def classifier(constraint: str, epsilon: float, how: Fermi, schema: Schema, prot
 
 
 @lru_cache(maxsize=256)
-def point(name: str, constraint: str, epsilon: float, weight: float, protects: str, runs: int) -> dict[str, float]:
-    """Return accuracy and gap at a weight: means over splits, and the lowest and highest gap."""
+def point(name: str, constraint: str, epsilon: float, setting: Setting, protects: str, runs: int) -> dict[str, float]:
+    """Return accuracy and gap of a setting: means over splits, and the lowest and highest gap."""
     bench = unaware(name)
     splits, asked, found = Splits(bench, "random", FIRST_SEED), CONSTRAINT_TYPES[constraint](), []
+    how = Fermi(penalty_weight=setting[0], soft=setting[1])
     for run in range(runs):
         train, test = splits(run)
-        clf = classifier(constraint, epsilon, Fermi(penalty_weight=weight), bench.public(splits.n_public), protects)
+        clf = classifier(constraint, epsilon, how, bench.public(splits.n_public), protects)
         clf.fit(bench.frame.iloc[train], bench.frame[bench.schema.target.column].iloc[train])
         answer = Answer.of(clf, bench.frame.iloc[test], bench.people.positive)
         found.append((np.mean(answer.decisions == bench.y[test]), bench.largest_bound(answer.decisions, test, asked)))
     accuracies, gaps = np.array(found).T
     return {
-        "weight": weight, "accuracy": float(accuracies.mean()), "gap": float(gaps.mean()),
+        "weight": setting[0], "accuracy": float(accuracies.mean()), "gap": float(gaps.mean()),
         "gap_low": float(gaps.min()), "gap_high": float(gaps.max()),
     }  # fmt: skip
 
@@ -171,7 +177,8 @@ def main() -> None:
     if "points" in parts:
         answer["points"] = {
             level: [
-                point("adult", options.constraint, options.epsilon, weight, level, options.runs) for weight in weights
+                point("adult", options.constraint, options.epsilon, (weight, True), level, options.runs)
+                for weight in weights
             ]
             for level in LEVELS
         }
