@@ -11,6 +11,8 @@ from fairveil import (
     DemographicParity,
     Descent,
     FairClassifier,
+    Fermi,
+    FermiClassifier,
     FalsePositiveRateCap,
     FunctionalClassifier,
     Groupwise,
@@ -59,6 +61,10 @@ class SidedFunctional(Sided, FunctionalClassifier):
     """The functional mechanism under a parity, which needs groups."""
 
 
+class SidedFermi(Sided, FermiClassifier):
+    """DP-FERMI, which needs groups."""
+
+
 class SidedLagrangian(Sided, LagrangianClassifier):
     """PF-LD, which needs groups and takes no schema that does not name them."""
 
@@ -79,6 +85,7 @@ QUICK = Descent(n_steps=60, sampling_rate=1.0)
         ParityPostprocessor(FalsePositiveRateCap(0.5), math.inf, training=QUICK),
         SidedFunctional(DemographicParity(1.0), math.inf),
         SidedLagrangian(epsilon=math.inf, training=LagrangianDual(descent=Descent(n_steps=20, sampling_rate=1.0))),
+        SidedFermi(epsilon=math.inf, training=Fermi(descent=QUICK)),
         SidedGroupwise(math.inf, training=Groupwise(QUICK)),
         # hardly any noise, because two fits draw by different keys
         SmoothedClassifier(Smoothing(std=1e-6), math.inf, training=Descent(sampling_rate=1.0)),
