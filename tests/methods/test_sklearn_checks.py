@@ -62,7 +62,7 @@ class SidedFunctional(Sided, FunctionalClassifier):
 
 
 class SidedFermi(Sided, FermiClassifier):
-    """DP-FERMI, which needs groups; the checks' classes go with their sides, so that a heavy penalty would cost accuracy."""
+    """DP-FERMI, which needs groups. Classes of the checks go with sides: a heavy penalty would cost accuracy."""
 
 
 class SidedLagrangian(Sided, LagrangianClassifier):
