@@ -18,7 +18,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from statistics import median
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from _harness import FIRST_SEED, Answer, Bench, Splits, interval, read_bench, rounded
+from _harness import FIRST_SEED, Answer, Bench, Splits, read_bench, rounded
 from _pf_ld import known_unknown
 from fairveil import DemographicParity, Descent, Fermi, FermiClassifier, Ledger, Schema, load_dataset
 from fairveil._random import secret_coins
@@ -37,7 +37,14 @@ from fairveil.privacy.plan import Plan
 from fairveil.privacy.veil import open_veils
 
 DELTA = 1e-5
-WEIGHTS = (0.0, 1.0, 4.0, 12.0)
+Setting = tuple[float, bool]
+SETTINGS: dict[str, tuple[Setting, ...]] = {
+    "record": ((0.0, True), (4.0, True), (16.0, True), (250.0, False), (1000.0, False)),
+    "attribute": ((0.0, True), (4.0, True), (10.0, True), (250.0, False), (1000.0, False)),
+}
+"""Weight of the penalty, and whether it is taken at soft decisions: none, the default, about what closes the gap on
+Adult, and on Credit Card, where it is small from the start. All were seen on splits with seeds below 100."""
+
 PRINTED = ((0.0, 0.787, 0.185), (1.0, 0.781, 0.060), (2.5, 0.766, 0.0085))
 """Weight, accuracy and gap that the authors' code printed on clean Adult at epsilon 3."""
 
@@ -77,27 +84,26 @@ def classifier(constraint: str, epsilon: float, how: Fermi, schema: Schema, prot
     )
 
 
-def points(
-    bench: Bench, constraint: str, epsilon: float, weights: Sequence[float], protects: str, runs: int
-) -> Iterator[dict[str, Any]]:
-    """Yield accuracy and gap at each weight, with the ends of 95 % intervals over splits."""
-    splits, asked = Splits(bench, "random", FIRST_SEED), CONSTRAINT_TYPES[constraint]()
-    for weight in weights:
-        found = []
-        for run in range(runs):
-            train, test = splits(run)
-            clf = classifier(constraint, epsilon, Fermi(penalty_weight=weight), bench.public(splits.n_public), protects)
-            clf.fit(bench.frame.iloc[train], bench.frame[bench.schema.target.column].iloc[train])
-            answer = Answer.of(clf, bench.frame.iloc[test], bench.people.positive)
-            gap = bench.largest_bound(answer.decisions, test, asked)
-            found.append((float(np.mean(answer.decisions == bench.y[test])), gap))
-        (accuracy, low, high), (gap, gap_low, gap_high) = (interval(one) for one in zip(*found, strict=True))
-        yield {
-            "weight": weight, "accuracy": accuracy, "accuracy_low": low, "accuracy_high": high,
-            "gap": gap, "gap_low": gap_low, "gap_high": gap_high,
-        }  # fmt: skip
+@lru_cache(maxsize=256)
+def point(name: str, constraint: str, epsilon: float, setting: Setting, protects: str, runs: int) -> dict[str, float]:
+    """Return accuracy and gap of a setting: means over splits, and the lowest and highest gap."""
+    bench = unaware(name)
+    splits, asked, found = Splits(bench, "random", FIRST_SEED), CONSTRAINT_TYPES[constraint](), []
+    how = Fermi(penalty_weight=setting[0], soft=setting[1])
+    for run in range(runs):
+        train, test = splits(run)
+        clf = classifier(constraint, epsilon, how, bench.public(splits.n_public), protects)
+        clf.fit(bench.frame.iloc[train], bench.frame[bench.schema.target.column].iloc[train])
+        answer = Answer.of(clf, bench.frame.iloc[test], bench.people.positive)
+        found.append((np.mean(answer.decisions == bench.y[test]), bench.largest_bound(answer.decisions, test, asked)))
+    accuracies, gaps = np.array(found).T
+    return {
+        "weight": setting[0], "accuracy": float(accuracies.mean()), "gap": float(gaps.mean()),
+        "gap_low": float(gaps.min()), "gap_high": float(gaps.max()),
+    }  # fmt: skip
 
 
+@lru_cache(maxsize=4)
 def unaware(name: str) -> Bench:
     """Return a data set whose sensitive column is no feature."""
     return read_bench(name, dataset_schema(name), keeps_split=False)
@@ -160,8 +166,8 @@ def main() -> None:
     parser.add_argument("--parts", default="points,steps,coding", help="some of points, steps, coding")
     parser.add_argument("--epsilon", type=float, default=3.0)
     parser.add_argument("--constraint", default="demographic_parity", choices=list(CONSTRAINT_TYPES))
-    parser.add_argument("--weights", default=",".join(map(str, WEIGHTS)))
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--weights", default="0,4,10,16")
+    parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", action="store_true", help="one line of JSON")
@@ -169,9 +175,11 @@ def main() -> None:
     parts, answer = options.parts.split(","), dict[str, Any]()
     weights = [float(weight) for weight in options.weights.split(",")]
     if "points" in parts:
-        bench = unaware("adult")
         answer["points"] = {
-            level: list(points(bench, options.constraint, options.epsilon, weights, level, options.runs))
+            level: [
+                point("adult", options.constraint, options.epsilon, (weight, True), level, options.runs)
+                for weight in weights
+            ]
             for level in LEVELS
         }
     if "steps" in parts:

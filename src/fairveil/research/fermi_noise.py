@@ -39,7 +39,7 @@ class PublishedNoise:
     --------
     >>> noise = PublishedNoise(45_243, 9_000, 3.0, 1 / 45_243**2, 0.32, 1024, 5.0, 5.0)
     >>> round(noise.std_w, 4), round(noise.std_theta, 4), round(noise.multiplier(), 3)
-    (0.0229, 0.5722, 6.627)
+    (0.0229, 0.5721, 6.628)
     """
 
     n_rows: int

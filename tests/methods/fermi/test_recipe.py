@@ -132,6 +132,18 @@ def test_without_privacy_it_is_plain_descent_on_the_penalized_loss(rng):
     np.testing.assert_allclose(theirs, mean @ X.T, atol=2e-3)
 
 
+@pytest.mark.parametrize("trained_by", [run, run_secret])
+def test_the_penalty_may_be_taken_at_decisions(rng, trained_by):
+    records = make_records(rng)
+    long = replace(fermi(0.0), descent=replace(QUICK, n_steps=200), soft=False)
+    gaps = []
+    for weight in (0.0, 30.0):
+        recipe = replace(long, penalty_weight=weight)
+        gaps.append(gap_of(run(recipe, TASK, records) if trained_by is run else run_secret(recipe, records), records))
+    assert gaps[0] > 0.2
+    assert gaps[1] < 0.5 * gaps[0]
+
+
 def test_it_takes_several_groups_and_classes_and_records_without_a_group(rng):
     people = Population((Attribute("side", ("left", "middle", "right")),), ("no", "perhaps", "yes"))
     records = make_records(rng, 600, 3, 3)

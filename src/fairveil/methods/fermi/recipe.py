@@ -32,8 +32,8 @@ from fairveil.models import Average, Model, OptimizerState, Sgd
 from fairveil.models.losses import tempered_softmax
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import Lagrangian, SoftDecision, Sum
-from fairveil.privacy.veil import Veil
+from fairveil.privacy.queries import Count, Decision, Lagrangian, SoftDecision, Sum
+from fairveil.privacy.veil import Batch, Veil
 from fairveil.training.features import Drift, plain_params, settled_params
 from fairveil.training.multipliers import SmoothedCounts
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
@@ -71,6 +71,9 @@ class Fermi:
         Step size of W and the largest norm of W, with "min_max" only.
     primal : {"memberships", "gradients"}, optional
         How the groups' part of the gradient is known where the attribute alone is secret, as in `LagrangianDual`.
+    soft : bool
+        Take the penalty at soft decisions, as the paper does. False takes it at decisions, whose gap is measured; the
+        weights still move by the slope of soft decisions.
     """
 
     constraint: Constraint | Sequence[Constraint] = ()
@@ -80,6 +83,7 @@ class Fermi:
     ascent_rate: float = 0.5
     radius: float = 5.0
     primal: str | None = None
+    soft: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.constraint, list):
@@ -107,7 +111,7 @@ class Fermi:
         """Refuse a parity that does not fit these people, and choices that do not fit each other."""
         blocks_of(self.constraint, task.people)
         if task.hides_attribute:
-            self.public_side(task).check(task)
+            self.dual_for(task).check(task)
             return
         if self.primal is not None:
             raise InvalidParameterError(
@@ -123,16 +127,16 @@ class Fermi:
         """Return steps, sampling rate, clip norm and momentum where records are secret: those of RaCO-DP."""
         return RateConstrained(descent=self.descent).numbers_for(task)
 
-    def public_side(self, task: Task) -> LagrangianDual:
+    def dual_for(self, task: Task) -> LagrangianDual:
         """Return the recipe of PF-LD whose releases are used where the attribute alone is secret."""
         dual = LagrangianDual(constraint=self.constraint, descent=self.descent, primal=self.primal)
-        is_soft = dual.primal_for(task) == "gradients"  # its counts are of the soft decisions of a batch
+        is_soft = self.soft and dual.primal_for(task) == "gradients"  # whose counts are of a batch
         return replace(dual, dual_bound=1.0) if is_soft else dual
 
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return the steps, each with histogram and gradient of one batch; or what reads the attribute."""
         if task.hides_attribute:
-            return self.public_side(task).stages(noise_multiplier, share, task)
+            return self.dual_for(task).stages(noise_multiplier, share, task)
         numbers = self.numbers_for(task)
         releases = (
             Release("histogram", "gaussian", HISTOGRAM_NOISE * noise_multiplier),
@@ -167,8 +171,7 @@ class Fermi:
         params, state, average, penalties = model.initial(rng), OptimizerState(), Average(), []
         for step in progress(range(numbers.n_steps)):
             batch = veils["train"].draw()
-            query = Sum(blocks.sides.groups.cells, blocks.n_cells, SoftDecision(model, params))
-            ascent, pull, penalty = ascent.observe(batch.release_sums(query, 1.0))
+            ascent, pull, penalty = ascent.observe(self._histogram(batch, blocks, model, params))
             gradient = batch.release_gradient(model, params, Lagrangian(pull), numbers.clip_norm)
             params, state = optimizer.step(params, gradient / ascent.expected_batch, state)
             penalties.append(penalty)
@@ -178,6 +181,13 @@ class Fermi:
         drift = Drift.of(numbers.n_steps, numbers.momentum, learning_rate, noise, size)
         params = settled_params(model, average.value(), drift)
         return FermiFit(plain_params(model, params), penalties=np.array(penalties))
+
+    def _histogram(self, batch: Batch, blocks: Blocks, model: Model, params: Float32Array) -> Float64Array:
+        """Release the decisions of each cell, soft or hard."""
+        cells, n_cells = blocks.sides.groups.cells, blocks.n_cells
+        if self.soft:
+            return batch.release_sums(Sum(cells, n_cells, SoftDecision(model, params)), 1.0)
+        return batch.release_counts(Count(cells, n_cells, Decision(model, params)), "histogram")
 
     def _train_on_public_rows(
         self,
@@ -189,7 +199,7 @@ class Fermi:
         progress: Progress,
     ) -> Fit:
         """Train where the attribute alone is secret: the groups' batches are independent of the public ones."""
-        model, blocks, dual = self.model_for(task), blocks_of(self.constraint, task.people), self.public_side(task)
+        model, blocks, dual = self.model_for(task), blocks_of(self.constraint, task.people), self.dual_for(task)
         side: GroupSide = dual.side_for(veils, public, model, blocks.sides, task)
         course, form = PublicDescent(public, model), self.penalty
         memory, state, average = form.start(blocks, model.n_classes), OptimizerState(), Average()
@@ -198,7 +208,8 @@ class Fermi:
             side = side.before(step, params)
             if step % DUAL_EVERY == 0:
                 logits = model.logits(params, public.inputs_of(model))
-                rates = side.rates(tempered_softmax(logits, SHARPNESS).T.astype(np.float64))
+                soft = tempered_softmax(logits, SHARPNESS).T.astype(np.float64)
+                rates = side.rates(soft if self.soft else logits.argmax(axis=0))
                 counts = rates.counts * np.isfinite(rates.errors)[:, None]
                 memory, pull, penalty = form.step(memory, counts, blocks, 1.0)
                 # a mean over people of the batch that was counted, as if everyone was
