@@ -157,7 +157,7 @@ def recipe_of(method: Method) -> Any:
         return method.recipe
     if name.startswith("functional"):
         return fairveil.Functional(weighting="groups" if name == "functional_groups" else "people")
-    return Descent(model=method.model, group_clipping=name == "dpsgdf")
+    return Descent(model=method.model, clipping="groups" if name == "dpsgdf" else "flat")
 
 
 def appendix_recipe(options: argparse.Namespace, holdout: float) -> fairveil.Groupwise:

@@ -86,7 +86,8 @@ from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity
 
 UNBOUNDED = {
     "dpsgd": lambda descent: descent,
-    "dpsgdf": lambda descent: replace(descent, group_clipping=True),
+    "dpsgdf": lambda descent: replace(descent, clipping="groups"),
+    "dpsgdg": lambda descent: replace(descent, clipping="global_adapt"),
     "output": lambda descent: OutputPerturbation(),
 }
 RULES = ("dp2dp", "parity")

@@ -125,8 +125,8 @@ def reproduced(name: str) -> str:
 
 def page_with_tables(text: str) -> str:
     """Return a page with all of its tables written anew."""
-    pattern = r"(<!-- table: ([\w/]+) -->\n).*?(\n<!-- end -->)"
-    return re.sub(pattern, lambda found: found[1] + "\n" + table(found[2]) + "\n" + found[3], text, flags=re.DOTALL)
+    pattern = r"(<!-- table: ([\w/]+) -->\n)(?:(?!<!-- end).)*(<!-- end -->)"
+    return re.sub(pattern, lambda found: f"{found[1]}\n{table(found[2])}\n\n{found[3]}", text, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

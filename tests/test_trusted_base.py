@@ -16,7 +16,10 @@ TABLES = {
     ),
     "keeps records on disk": ("scale/row_file.py", "scale/packed.py", "scale/capacity.py"),
     "keeps records on workers": ("scale/ray_records.py", "scale/shards.py"),
-    "answers one row": tuple(f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")),
+    "answers one row": (
+        *(f"models/{name}.py" for name in ("base", "losses", "rules", "row_stable", "last_layer")),
+        "privacy/votes.py",
+    ),
     "encodes one row": (
         *(f"data/{name}.py" for name in ("encoding", "slots", "values", "readers", "arrow_columns", "files", "frames")),
         "methods/inputs.py",
@@ -42,12 +45,15 @@ TABLES = {
     ),
     "keeps the ledger": ("privacy/plan.py", "privacy/ledger.py", "privacy/journal.py", "privacy/known_data.py"),
     "optional crossings": (
-        *(f"privacy/{name}.py" for name in ("output_perturbation", "attribute", "column_counts", "selection")),
+        *(
+            f"privacy/{name}.py"
+            for name in ("output_perturbation", "attribute", "column_counts", "selection", "penalties")
+        ),
         "models/torch_module.py",
         "models/torch_gradients.py",
     ),
 }
-LIMITS = {"sees records": 2_250}
+LIMITS = {"sees records": 2_300}
 
 
 def lines_of(file: str) -> int:

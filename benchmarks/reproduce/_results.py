@@ -98,10 +98,13 @@ class Run:
         Whether a few seconds have to do: two runs, few rows, no claim about figures.
     runs : int
         Random splits or noise seeds for each figure.
+    folder : Path
+        Where results are written; an item may read what another one wrote.
     """
 
     is_small: bool
     runs: int
+    folder: Path
     reference: Path | None = field(default=None)
 
     def pick(self, full: Any, small: Any) -> Any:
@@ -200,7 +203,16 @@ def _draw_panel(axis: Any, rows: Sequence[Mapping[str, str]], series: Sequence[s
         is_published = own[0]["source"] == PUBLISHED
         line = "none" if notes.get("style") == "points" else "--" if is_published else "-"
         label = f"{name} (published)" if is_published else name
-        axis.plot(x, y, line, marker="x" if is_published else "o", markersize=3, linewidth=1, color=color, label=label)
+        axis.plot(
+            x,
+            y,
+            linestyle=line,
+            marker="x" if is_published else "o",
+            markersize=3,
+            linewidth=1,
+            color=color,
+            label=label,
+        )
         if all(row["y_low"] and row["y_high"] for row in own):
             low, high = ([float(row[key]) for row in own] for key in ("y_low", "y_high"))
             axis.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
@@ -223,7 +235,8 @@ def main(doc: str, items: Mapping[str, Callable[[Run], Iterable[Result]]], runs:
         parser.error(f"Expected items among {', '.join(items)}, got {', '.join(unknown)}.")
     folder = options.out or (SMALL if options.small else FULL)
     place = os.environ.get("FAIRVEIL_REFERENCE")
-    run = Run(options.small, options.runs or (small_runs if options.small else runs), Path(place) if place else None)
+    n_runs = options.runs or (small_runs if options.small else runs)
+    run = Run(options.small, n_runs, folder, Path(place) if place else None)
     seconds = {}
     for name in chosen:
         started = time.perf_counter()

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from fairveil.methods.fairdp import GroupwiseClassifier
     from fairveil.methods.fairdp.early_stopping import EarlyStopping
     from fairveil.methods.fairdp.recipe import FinalSteps, Groupwise
+    from fairveil.methods.fermi import FermiClassifier
+    from fairveil.methods.fermi.recipe import Fermi
     from fairveil.methods.functional import FunctionalClassifier
     from fairveil.methods.functional.recipe import Functional
     from fairveil.methods.output_perturbation import OutputPerturbation
@@ -104,6 +106,8 @@ _HOMES = {
     "FalseNegativeRateParity": "fairness.constraints",
     "FalsePositiveRateCap": "fairness.constraints",
     "FalsePositiveRateParity": "fairness.constraints",
+    "Fermi": "methods.fermi.recipe",
+    "FermiClassifier": "methods.fermi",
     "FinalSteps": "methods.fairdp.recipe",
     "FlipTraining": "methods.decoupled_parity",
     "FrontierDisplay": "display",
@@ -179,6 +183,8 @@ __all__ = [
     "FalsePositiveRateCap",
     "FalsePositiveRateParity",
     "FeatureDesign",
+    "Fermi",
+    "FermiClassifier",
     "FinalSteps",
     "FlipTraining",
     "FrontierDisplay",

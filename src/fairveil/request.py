@@ -52,6 +52,8 @@ class FitRequest:
         What is not private can be repeated.
     holdout : float
         May be passed as "auto", which chooses the share by public facts (`forecast.holdout_share`).
+    auc : bool
+        Whether scores are counted on the hold-out, for ROC-AUC and average precision.
     headroom : float
         How many standard errors of the training sample to stay below each limit, for the certificate to hold most of
         the time (`forecast.headroom_for`).
@@ -74,6 +76,7 @@ class FitRequest:
     estimator: Any = None
     ledger: LedgerOrPath | None = None
     protects: str = "record"
+    auc: bool = False
     random_state: int | None = field(init=False, repr=False, compare=False)
     headroom: float = field(init=False, repr=False, compare=False)
     certification_chance: float | None = field(init=False, repr=False, compare=False)
@@ -132,6 +135,8 @@ class FitRequest:
 
     def _check(self) -> None:
         method = self.method
+        if not isinstance(self.auc, bool):
+            raise InvalidParameterError(f"Expected auc=True or auc=False, got {self.auc!r}.")
         if self.training is not None and self.estimator is not None:
             raise InvalidParameterError(
                 "Expected a recipe to train by or a fitted classifier, got both; leave out training= or estimator=."
@@ -148,7 +153,7 @@ class FitRequest:
                 f'Expected a parity without a tolerance with "{method.name}", which only measures a gap; leave caps '
                 f"and tolerances out (its knob is {method.knob}), or use {others}, which keep them."
             )
-        if method.protects != self.protects:
+        if self.protects not in {method.protects, *method.also_protects}:
             raise InvalidParameterError(
                 f'Expected protects="{method.protects}" (--protects {method.protects}) with "{method.name}", got '
                 f'"{self.protects}"; with "attribute" features and labels are public and only the sensitive attribute '

@@ -21,6 +21,7 @@ from fairveil.privacy.ledger import Ledger, LedgerState, total_epsilon, units_of
 from fairveil.privacy.selection import TunedPlan
 from fairveil.report.formatting import compact, finite
 from fairveil.report.headlines import (
+    changes_sentence,
     missing_rows_caution,
     same_decision_caution,
     unknown_groups_caution,
@@ -174,8 +175,17 @@ def summary_of(clf: Any, request: FitRequest, confidence: float) -> dict[str, An
         "private_evaluation": evaluation is not None and clf.plan_.is_private,
         **measured,
         "noise_statements": estimator.noise_statements(request.constraints, confidence),
+        "changes": _changes(estimator),
         "shapes": shape_facts(estimator._predictor, is_bounded=True),
     }
+
+
+def _changes(estimator: Any) -> dict[str, Any] | None:
+    """Return which share of the model's decisions the rule is expected to change in each group, None if unknown."""
+    if estimator.changes_ is None:
+        return None
+    facts: dict[str, Any] = estimator.changes_.to_dict(estimator.inputs_.people.names)
+    return facts | {"sentence": changes_sentence(facts)}
 
 
 def _outcome_cautions(evaluation: Evaluation, measured: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
@@ -208,7 +218,7 @@ def _measured(clf: Any, request: FitRequest, confidence: float) -> dict[str, Any
         "smallest_tolerance_that_holds": 1.0, "comparisons": {"all": 0, "unknown": 0}, "worst_pair": None, "gaps": [],
         "best_constant": {"decision": None, **UNKNOWN},
         "most_common_decision": {"decision": None, **UNKNOWN, "is_nearly_everyone": False},
-        "impact_ratios": [], "unknown_groups": None,
+        "impact_ratios": [], "unknown_groups": None, "roc_auc": None, "average_precision": None,
     }  # fmt: skip
     if evaluation is not None:
         if certificate.confidence != confidence:
@@ -235,10 +245,8 @@ def _measured_rates(evaluation: Evaluation, request: FitRequest, confidence: flo
     # a parity without groups compares nothing
     sides = evaluation.bounds(named, confidence) if people.attributes or not isinstance(named, Parity) else ()
     bounded = [one for one in request.constraints if isinstance(one, Parity) and request.method.bounds_gap]
-    rates, limit = (
-        {rate for one in bounded for rate in one.rates},
-        max([LARGE_GAP, *(one.tolerance for one in bounded)]),
-    )
+    rates = {rate for one in bounded for rate in one.rates}
+    limit = max([LARGE_GAP, *(one.tolerance for one in bounded)])
     gaps: list[dict[str, Any]] = []
     shown: dict[str, Any] = {}
     for parity in [*(CONSTRAINT_TYPES[name]() for name in NOTIONS), *([named] if isinstance(named, Parity) else [])]:
@@ -253,9 +261,12 @@ def _measured_rates(evaluation: Evaluation, request: FitRequest, confidence: flo
     tables = {rate: evaluation.rates(rate, confidence=confidence) for rate in SHOWN_RATES}
     sizes = evaluation.counts[people.codes].sum(axis=(1, 2))
     (label, right), (decision, alike) = (evaluation.most_common(what, confidence) for what in ("label", "decision"))
+    is_ranked = evaluation.scores is not None
     impact = impact_facts(evaluation, named, Interval(shown["value"], shown["low"], shown["high"], confidence))
     return {
         "accuracy": evaluation.accuracy(confidence).to_dict(),
+        "roc_auc": evaluation.roc_auc(confidence).to_dict() if is_ranked else None,
+        "average_precision": evaluation.average_precision(confidence).to_dict() if is_ranked else None,
         "best_constant": {"decision": label, **right.to_dict()},
         "most_common_decision": {
             "decision": decision,

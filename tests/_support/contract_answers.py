@@ -36,8 +36,11 @@ METHODS = {
     "functional": ("--method", "functional", "--unaware", *BOUND),
     "fairdp": ("--method", "fairdp", "--unaware"),
     "pfld": ("--method", "pfld", "--protects", "attribute", "--unaware"),
+    "fermi": ("--method", "fermi", "--unaware"),
+    "fermi-attribute": ("--method", "fermi", "--protects", "attribute", "--unaware"),
     "dpsgd": ("--method", "dpsgd", "--unaware"),
     "dpsgdf": ("--method", "dpsgdf", "--unaware"),
+    "dpsgdg": ("--method", "dpsgdg", "--unaware"),
     "output": ("--method", "output", "--unaware"),
 }
 """Every method that the command line offers, with the options it needs."""
@@ -80,8 +83,11 @@ for _name, _more in {
     "functional": {"equalized odds": ODDS, "not counted": NOT_COUNTED},
     "fairdp": {"linear": ("--model", "linear", "--norm-bound", "2"), "not counted": NOT_COUNTED},
     "pfld": {"linear odds": ("--model", "linear", *ODDS, "--lambda-max", "2"), "people": PERSON},
+    "fermi": {"equalized odds": (*ODDS, "--penalty-weight", "2"), "not counted": NOT_COUNTED},
+    "fermi-attribute": {"people": PERSON},
     "dpsgd": {"network of people": ("--model", "mlp", *PERSON), "no hold-out": ("--holdout", "0")},
     "dpsgdf": {"not counted": NOT_COUNTED},
+    "dpsgdg": {"not counted": NOT_COUNTED},
     "output": {"not counted": NOT_COUNTED, "people": PERSON},
 }.items():
     PLANS[_name] |= _more
@@ -388,6 +394,7 @@ SHAPES: dict[str, dict[str, Callable[[Door], Any]]] = {
     "benchmark_quality": {
         "dpsgd": quality("--method", "dpsgd"),
         "dpsgdf": quality("--method", "dpsgdf"),
+        "dpsgdg": quality("--method", "dpsgdg"),
         "output": quality("--method", "output"),
         "raco": quality("--method", "raco", "--tolerance", "0.05"),
         "dp2dp": quality("--method", "dp2dp"),

@@ -131,3 +131,20 @@ def test_one_row_more_moves_the_outcomes_of_a_known_model_by_one(n_features, rng
             everyone = next(records.draw({-1: 1.0}, secret_coins()))
             counts.append(records.answer(everyone, outcomes))
         assert np.abs(counts[1] - counts[0]).sum() == 1
+
+
+@pytest.mark.parametrize("n_features", [5, 37, 204])
+def test_one_row_more_moves_the_counted_scores_by_one(n_features, rng):
+    """Copies of rows aimed at the edge of a bin: all of them are in one bin, whatever the length of the table."""
+    model = LinearSoftmax(n_features, 2)
+    params = rng.normal(size=model.n_params).astype(np.float32)
+    edges = np.array([-1.0, 0.0, 1.0])
+    scores = Count(np.arange(2)[None], 2, Bin(Margin(model, params, is_row_stable=True), edges))
+    for _ in range(20):
+        row = tied_row(model, params, rng)
+        counts = []
+        for n in SIZES:
+            records = MemoryRecords(np.tile(row, (n, 1)), np.zeros(n, np.int16), np.zeros(n, np.int16))
+            everyone = next(records.draw({-1: 1.0}, secret_coins()))
+            counts.append(records.answer(everyone, scores))
+        assert np.abs(counts[1] - counts[0]).sum() == 1

@@ -39,6 +39,7 @@ def charge_by_hand(part: dict) -> Charge:
         (),
         ("--epsilon", "0.3", "--delta", "1e-7"),
         ("--method", "dpsgdf"),
+        ("--method", "dpsgdg"),
         ("--method", "output"),
         ("--model", "mlp"),
         ("--holdout", "0"),

@@ -48,6 +48,17 @@ def test_fairdp_certifies_the_measured_gap_and_labels_its_own_certificates(folde
     assert Ledger(folder / LEDGER).epsilon(1e-5) == summary["epsilon_spent"]
 
 
+def test_statements_at_other_thresholds_are_shown_with_the_threshold(folder, people, say):
+    said = say(*FAIRDP, "--setting", "thresholds=0.3")
+    assert (said.code, said.err) == (0, "")
+    statements = summary_in(folder / "results")["noise_statements"]
+    assert [one["threshold"] for one in statements] == [0.5, 0.5, 0.3, 0.3]
+    assert {one["event"] for one in statements} == {"any", "demographic_parity"}
+    shown = [line for line in said.out.splitlines() if line.startswith("  not model")]
+    assert [", threshold 0.3" in line for line in shown] == [False, False, True, True]
+    assert all(OVER_NOISE in line for line in shown)
+
+
 def test_without_a_hold_out_fairdp_states_nothing(folder, people, say):
     said = say(*FAIRDP, "--holdout", "0")
     assert said.code == 0

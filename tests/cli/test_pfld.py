@@ -36,6 +36,20 @@ def test_it_says_what_is_hidden_and_what_is_not(folder, say):
     assert "features and labels" in page.lower()
 
 
+def test_the_papers_form_is_reached_by_settings(folder, say):
+    """Accuracy parity by the clipped loss, epochs of mini-batches, and the paper's symbols as settings."""
+    settings = {"form": "printed", "descent.sampling_rate": 0.25, "n_counts": 3, "primal_bound": 10, "dual_bound": 5}
+    words = [word for name, value in settings.items() for word in ("--setting", f"{name}={value}")]
+    said = say("train", *TABLE, "--constraint", "error_rate_parity", "--lambda-max", "2", *words, "--out", "results")
+    assert (said.code, said.err) == (0, "")
+    summary = summary_in(folder / "results")
+    assert [part["part"] for part in summary["plan"]] == ["train", "looks", "holdout"]
+    assert summary["epsilon_spent"] <= 4.0
+    refused = say("train", *TABLE, "--setting", "form=printed", "--setting", "descent.n_steps=9", "--out", "other")
+    assert refused.code == 2
+    assert "n_counts" in refused.err
+
+
 def test_a_saved_rule_predicts_without_the_attribute_and_certifies_again(folder, strangers, say):
     assert say(*PFLD, "--constraint", "equalized_odds", "--lambda-max", "2").code == 0
     loaded = FairClassifier.load("results/model")

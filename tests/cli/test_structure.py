@@ -85,7 +85,7 @@ OPTIONS = {
     "confidence one": (("--confidence", "1"), "confidence < 1"),
     "size zero": (("--n-public", "0"), "n_public"),
     "tolerance": (("--tolerance", "0.02"), "--tolerance"),
-    "unknown method": (("--method", "magic"), "'dpsgd', 'dpsgdf', 'output'"),
+    "unknown method": (("--method", "magic"), "'dpsgd', 'dpsgdf', 'dpsgdg', 'output'"),
     "unknown constraint": (("--constraint", "magic"), "'demographic_parity'"),
     "unknown model": (("--model", "magic"), 'model (with method "dpsgd") to be one of auto, linear, mlp'),
     "unknown option": (("--magic",), "--magic"),

@@ -21,6 +21,7 @@ KEYS = {
     "groups", "certificate", "holdout", "expected_tolerance", "certification_chance", "aims_at_zero",
     "statement", "ledger", "timing", "best_constant", "most_common_decision", "worst_pair", "gaps",
     "impact_ratios", "unknown_groups", "model_digest", "provenance", "digests", "shapes", "engine",
+    "roc_auc", "average_precision",
 }  # fmt: skip
 PLAIN = ("--method", "dpsgd", "--unaware")
 TRAIN = ("train", "people.csv", "--schema", "schema.toml", *PLAIN, "--out", "results")
@@ -167,6 +168,7 @@ def test_the_ledger_is_where_it_is_requested(folder, say):
         (("--aware",), {"aware": True}),
         (("--unaware", "--sensitive", "race"), {"aware": False}),
         (("--method", "dpsgdf"), {"method": "dpsgdf"}),
+        (("--method", "dpsgdg"), {"method": "dpsgdg"}),
         (("--method", "output"), {"method": "output"}),
         (("--model", "mlp"), {"model": "mlp"}),
         (("--constraint", "equalized_odds"), {"constraint": "equalized_odds"}),

@@ -30,7 +30,7 @@ from fairveil.privacy.queries import PROBABILITY_SLACK, Count, Decision, RuleDec
 from fairveil.privacy.records import MemoryRecords, Rows
 from fairveil.privacy.veil import Batch
 from fairveil.research.dp2dp_forms import NoisyDescent
-from fairveil.research.paper_bounds import printed_gap_bound
+from fairveil.research.paper_bounds import gap_terms, printed_gap_bound
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan, run_plan
 
@@ -390,6 +390,33 @@ def test_the_fairness_bound_says_nothing():
     assert printed_gap_bound(10**16, BATCH, BETA, noise=0.0) == near(1.8, 1)
     assert near(95, 0) == ADULT**2 / 1e6
     assert dkw_mean(WOMEN * ADULT) + dkw_mean((1 - WOMEN) * ADULT) == near(0.027, 3)
+
+
+def test_the_fairness_bound_with_all_its_terms_says_nothing():
+    """At Adult's settings: sampling .027, smoothing 2 (no margin is public), descent 2042."""
+    sizes = (WOMEN * ADULT, (1 - WOMEN) * ADULT)
+    terms = gap_terms(sizes, 2, margin=0.0, n_steps=N_STEPS, batch_size=BATCH, smoothing=BETA, noise=0.0)
+    assert terms.sampling == near(0.027, 3) and terms.smoothing == 2 and terms.descent == near(2042, 0)
+    assert terms.total == pytest.approx(terms.sampling + terms.smoothing + terms.descent)
+    six = gap_terms((1000, 1000), 6, margin=1e-4, n_steps=N_STEPS, batch_size=BATCH, smoothing=BETA, noise=0.0)
+    assert six.smoothing == near(4.5e-4, 5)  # ten times the smoothing as a margin leaves next to nothing
+    assert six.sampling == near(0.156, 3)
+
+
+def test_the_sampling_term_holds_for_the_worst_rule_of_three_classes(rng):
+    """The mean over 40 samples of the largest error of any rate, over a grid of rules, is below the term."""
+    n, errors = 100, []
+    grid = np.linspace(-0.6, 0.6, 25)
+    for _ in range(40):
+        law, sample = rng.dirichlet(np.ones(3), 20_000), rng.dirichlet(np.ones(3), n)
+        worst = 0.0
+        for k in range(3):
+            leads = [rows[:, k, None] - np.delete(rows, k, axis=1) for rows in (law, sample)]
+            shares = [np.array([((one[:, :1] > a) & (one[:, 1:] > grid)).mean(axis=0) for a in grid]) for one in leads]
+            worst = max(worst, np.abs(shares[0] - shares[1]).max())
+        errors.append(worst)
+    terms = gap_terms((n, n), 3, margin=0.0, n_steps=2, batch_size=1, smoothing=1.0, noise=0.0)
+    assert 0.05 < np.mean(errors) < (terms.sampling - 2 / n) / 2
 
 
 def test_a_gradient_need_not_vanish_at_a_bound():

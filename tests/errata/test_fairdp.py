@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import erf
+from scipy.special import erf, erfinv
 
 from fairveil._random import reproducible_coins
-from fairveil.accounting.composition import NeighboringRelation, delta_of, epsilon_of
+from fairveil.accounting.composition import NeighboringRelation, calibrate, delta_of, epsilon_of
 from fairveil.accounting.events import GaussianRelease, PoissonSampled, Repeated
 from fairveil.methods.fairdp.noise_certificate import (
     batch_bound,
@@ -249,3 +249,54 @@ def test_norms_of_layers_do_not_add_up_to_the_clip_norm(rng):
     layers = np.linalg.norm(gradient, axis=1)
     assert layers.sum() == pytest.approx(2)
     assert math.sqrt((layers**2).sum()) == pytest.approx(1)
+
+
+# --- what the tables say --------------------------------------------------------------------------------------------
+
+
+def test_a_certificate_bounds_the_mean_area_under_the_roc_curve(rng):
+    """20,000 last steps: the best area any rows can have in the mean is (1 + tau) / 2, where all pairs are alike."""
+    for tau, most, printed in ((0.41, 0.705, 0.72), (0.46, 0.73, 0.74)):
+        assert (1 + tau) / 2 == near(most, 3) and most < printed
+        margin = math.sqrt(2) * float(erfinv(tau))
+        direction = np.array([0.6, 0.8, 0.0])
+        weights = margin * direction + rng.standard_normal((20_000, 3))
+        best = np.mean(weights @ direction > 0)  # positives at +v, negatives at -v: every pair at once
+        assert best == pytest.approx((1 + tau) / 2, abs=0.015)
+        rows, labels = rng.normal(size=(60, 3)) + 2 * np.outer(np.repeat([1, -1], 30), direction), np.repeat([1, 0], 30)
+        scores = rows @ weights.T
+        areas = np.mean(scores[labels == 1][:, None] > scores[labels == 0][None], axis=(0, 1))
+        assert areas.mean() <= (1 + tau) / 2 + 0.015
+        assert np.mean(areas > (1 + tau) / 2) > 0.3  # single models do better
+
+
+def test_one_norm_bound_does_not_give_the_four_printed_certificates():
+    """With one M, tau fixes the ratio of noise scales; plans with so much noise have another one."""
+    needed = float(erfinv(0.46) / erfinv(0.13))
+    assert needed == pytest.approx(3.74, abs=0.01)
+    least = 2 / float(erfinv(0.46))  # of sigma at epsilon 1 where M is 0
+    for rate, n_steps in ((1.0, 10), (0.1, 1000), (0.03, 3000)):
+        weak, strong = (
+            calibrate(lambda z, r=rate, n=n_steps: [steps(r, n, z)], epsilon, DELTA) for epsilon in (1.0, 0.1)
+        )
+        if weak >= least:
+            assert strong / weak > 7.9
+    assert calibrate(lambda z: [steps(1.0, 10, z)], 1.0, DELTA) > least
+    for M in (0.1, 1.0):  # the printed formula at the printed m, eta and K, in the letters of the text
+        assert paper_worst_case_gap(M, 0.1, 8.0, 1.0, 4, 2) == pytest.approx(math.erf((M / 0.1 + 2) / 8.0))
+
+
+def test_equality_of_odds_is_printed_as_a_mean():
+    """Abalone's training rows: 483 of one sex, 397 of them positive, and 574 of the other, 289 positive."""
+
+    def error(*sizes):
+        return sum(1 / (2 * math.sqrt(0.8 * size)) for size in sizes)
+
+    assert 483 + 574 == 1057
+    chance, alarm = error(397, 289), error(483 - 397, 574 - 289)
+    assert error(483, 574) == near(0.0488, 4)
+    assert (chance, alarm) == (near(0.0609, 4), near(0.0934, 4))
+    assert (chance + alarm) / 2 == near(0.0772, 4)
+    printed = (0.05, 0.063, 0.078)
+    assert max(np.abs(np.subtract((error(483, 574), chance, (chance + alarm) / 2), printed))) < 0.0025
+    assert abs(max(chance, alarm) - printed[2]) > 0.015

@@ -68,7 +68,7 @@ def test_every_item_has_one_rank_and_names_tests():
     assert set(re.findall(r"^### (.*)$", PAGE, re.MULTILINE)) == RANKS
     without = {name for name, item in items().items() if not named_tests(item)}
     assert without == {"RaCO-DP 20", "DP2DP 15", "PF-LD 11"}  # letters and squares: nothing to compute
-    assert len(items()) == 71
+    assert len(items()) == 80
 
 
 def test_every_figure_of_the_page_is_held_by_a_test_that_its_item_names():

@@ -11,10 +11,11 @@ from fairveil._random import reproducible_coins, secret_coins
 from fairveil.accounting.composition import epsilon_of
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.rates import Attribute, Population
-from fairveil.methods.dp_sgd import Descent, adapted_clip_norms
+from fairveil.methods.dp_sgd import CLIPPING, Descent, adapted_clip_norms, adapted_strict
 from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.records import MemoryRecords
+from fairveil.privacy.veil import Batch
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan, run_plan
 
@@ -87,7 +88,9 @@ def test_the_divisor_is_public_not_the_batch(rng):
 
 
 @pytest.mark.parametrize(
-    "recipe", [Descent(n_steps=20), Descent(n_steps=20, group_clipping=True), OutputPerturbation()]
+    "recipe",
+    [*(Descent(n_steps=20, clipping=clipping) for clipping in CLIPPING), OutputPerturbation()],
+    ids=[*CLIPPING, "output"],
 )
 @pytest.mark.parametrize("n_public", [400, None])
 @pytest.mark.parametrize("holdout", [0.0, 0.3])
@@ -106,8 +109,9 @@ def test_more_steps_or_a_larger_rate_need_more_noise():
     assert noise(sampling_rate=0.05) < noise(sampling_rate=0.2)
 
 
-def test_group_clipping_is_one_joint_event():
-    part = make_plan(Descent(group_clipping=True), replace(TASK, epsilon=1.0)).stage("train")
+@pytest.mark.parametrize("clipping", ["groups", "global_adapt"])
+def test_counts_of_long_gradients_are_one_joint_event_with_the_sum(clipping):
+    part = make_plan(Descent(clipping=clipping), replace(TASK, epsilon=1.0)).stage("train")
     assert [release.name for release in part.releases] == ["gradient", "clipped"]
     alone = make_plan(Descent(), replace(TASK, epsilon=1.0)).stage("train").releases[0].noise_multiplier
     assert part.releases[0].noise_multiplier == pytest.approx(alone * math.sqrt(1 + 1 / 16), rel=0.02)
@@ -123,23 +127,71 @@ def test_adapted_clip_norms_follow_the_clipped_share():
     assert (adapted_clip_norms(np.array([[-5.0, 900.0], [900.0, -3.0], [0, 0]]), 1.0) <= 3).all()
 
 
-def test_group_clipping_gives_the_clipped_group_a_larger_bound(rng):
+def test_group_clipping_gives_the_clipped_group_a_larger_bound(rng, monkeypatch):
     """A group with ten times longer gradients is clipped more often, and then gets a larger clip norm."""
     records = make_records(rng)
     records.X[records.groups == 1] *= 10
     seen = []
+    release = Batch.release_gradient
 
-    class Watching(Descent):
-        def _adapted(self, batch, model, params, task):
-            seen.append(super()._adapted(batch, model, params, task))
-            return seen[-1]
+    def watched(batch, model, params, objective, clip_norm):
+        seen.append(clip_norm)
+        return release(batch, model, params, objective, clip_norm)
 
-    run(
-        Watching(n_steps=5, sampling_rate=1.0, group_clipping=True, clip_norm=1.0, learning_rate=0.01),
-        TASK,
-        records,
-    )
+    monkeypatch.setattr(Batch, "release_gradient", watched)
+    recipe = Descent(n_steps=5, sampling_rate=1.0, clipping="groups", clip_norm=1.0, learning_rate=0.01)
+    run(recipe, TASK, records)
+    assert len(seen) == 5
     assert all(norms[1] > norms[0] for norms in seen)
+
+
+def globally_clipped_sum(X, y, W, clip_norm, strict):
+    """Return what Esipova et al. add up, one record after the other, and how many gradients are longer than strict."""
+    total, n_long = np.zeros_like(W), 0
+    for x, label in zip(X, y, strict=True):
+        gradient = np.outer(softmax_rows(x[None], W)[0] - np.eye(len(W))[label], x)
+        norm = np.linalg.norm(gradient)
+        scaled = gradient * (clip_norm / strict if norm <= strict else clip_norm / norm)
+        assert np.linalg.norm(scaled) <= clip_norm * (1 + 1e-9)
+        total, n_long = total + scaled, n_long + (norm > strict)
+    return total, n_long
+
+
+def test_global_adapt_is_the_papers_loop_over_records(rng):
+    """Gradients up to Z are scaled by C / Z, longer ones clipped to C, and Z follows the share of longer ones."""
+    records = make_records(rng)
+    records.X[::3] *= 4
+    recipe = Descent(
+        "linear", n_steps=12, sampling_rate=1.0, clip_norm=0.7, learning_rate=0.4, momentum=0.0, clipping="global_adapt"
+    )
+    trained = run(recipe, TASK, records)
+    X, W, strict, kept, stricts = np.column_stack([records.X, np.ones(400)]), np.zeros((3, 5)), 2.5 * 0.7, [], []
+    for step in range(12):
+        total, n_long = globally_clipped_sum(X.astype(float), records.y, W, 0.7, strict)
+        stricts.append(strict)
+        W, strict = W - 0.4 * total / 400, max(0.7, strict * math.exp(n_long / 400 - 0.1))
+        if step >= 6:
+            kept.append(W)
+    expected = np.mean(kept, axis=0)
+    assert np.allclose(trained.fit.params, np.concatenate([expected[:, :4].ravel(), expected[:, 4]]), atol=1e-5)
+    assert stricts[1] > stricts[0] and stricts[-1] < max(stricts)  # up first, then down
+
+
+def test_global_adapt_keeps_its_strict_norm_above_the_clip_norm():
+    nobody, all_of_them = np.array([[400.0, -9.0]]), np.array([[-5.0, 900.0]])
+    assert adapted_strict(nobody, 1.02, 400.0) == 1.0
+    assert adapted_strict(nobody, 2.0, 400.0) == pytest.approx(2.0 * math.exp(-0.1))
+    assert adapted_strict(all_of_them, 2.0, 400.0) == pytest.approx(2.0 * math.exp(0.9))
+    assert adapted_strict(np.array([[300.0, 100.0]]), 2.0, 3.0) == pytest.approx(2.0 * math.exp(0.15))
+    assert adapted_strict(all_of_them, 9e3, 400.0) == 1e4
+
+
+def test_without_privacy_and_clip_norm_global_adapt_is_plain_descent(rng):
+    records = make_records(rng)
+    plain, scaled = (
+        run(Descent(n_steps=20, clipping=clipping), TASK, records) for clipping in ("flat", "global_adapt")
+    )
+    assert np.array_equal(plain.fit.params, scaled.fit.params)
 
 
 def test_the_size_is_bought_when_it_is_not_declared(rng):
@@ -175,6 +227,7 @@ def test_more_budget_brings_a_better_model(rng, seeded):
     "choices",
     [
         {"model": "forest"},
+        {"clipping": "none"},
         {"n_steps": 0},
         {"momentum": 1.0},
         {"sampling_rate": 0},

@@ -12,6 +12,8 @@ from fairveil import (
     Descent,
     FairClassifier,
     FalsePositiveRateCap,
+    Fermi,
+    FermiClassifier,
     FunctionalClassifier,
     Groupwise,
     GroupwiseClassifier,
@@ -59,6 +61,10 @@ class SidedFunctional(Sided, FunctionalClassifier):
     """The functional mechanism under a parity, which needs groups."""
 
 
+class SidedFermi(Sided, FermiClassifier):
+    """DP-FERMI, which needs groups. Classes of the checks go with sides: a heavy penalty would cost accuracy."""
+
+
 class SidedLagrangian(Sided, LagrangianClassifier):
     """PF-LD, which needs groups and takes no schema that does not name them."""
 
@@ -79,6 +85,7 @@ QUICK = Descent(n_steps=60, sampling_rate=1.0)
         ParityPostprocessor(FalsePositiveRateCap(0.5), math.inf, training=QUICK),
         SidedFunctional(DemographicParity(1.0), math.inf),
         SidedLagrangian(epsilon=math.inf, training=LagrangianDual(descent=Descent(n_steps=20, sampling_rate=1.0))),
+        SidedFermi(epsilon=math.inf, training=Fermi(descent=QUICK, penalty_weight=0.1)),
         SidedGroupwise(math.inf, training=Groupwise(QUICK)),
         # hardly any noise, because two fits draw by different keys
         SmoothedClassifier(Smoothing(std=1e-6), math.inf, training=Descent(sampling_rate=1.0)),

@@ -56,7 +56,8 @@ GAP = DemographicParity(tolerance=0.2)
 PUBLIC = {"epsilon": 8.0, "schema": SCHEMA, "sensitive": "group", "random_state": 0}
 METHODS = {
     "dpsgd": lambda: PrivateClassifier(training=descent(), holdout=0.3, **PUBLIC),
-    "dpsgdf": lambda: PrivateClassifier(training=descent(group_clipping=True), **PUBLIC),
+    "dpsgdf": lambda: PrivateClassifier(training=descent(clipping="groups"), **PUBLIC),
+    "dpsgdg": lambda: PrivateClassifier(training=descent(clipping="global_adapt"), **PUBLIC),
     "raco": lambda: RateConstrainedClassifier(GAP, training=RateConstrained(descent=descent()), **PUBLIC),
     "fairdp": lambda: GroupwiseClassifier(
         training=Groupwise(descent=descent(learning_rate=0.02)), holdout=0.3, **PUBLIC

@@ -34,6 +34,7 @@ from fairveil.privacy.queries import (
 )
 from fairveil.privacy.records import MemoryRecords
 from fairveil.privacy.veil import ROUNDING, open_veils
+from fairveil.privacy.votes import VotePrice, Votes
 from fairveil.training.recipe import Task
 from fairveil.training.run import make_plan, run_plan
 
@@ -66,6 +67,9 @@ def asks_of(model, params, rng):
     sums = Sum(cells, n_cells, DecisionGradient(model, params, rng.normal(size=3), rng.normal(size=(3, 2)), 0.3))
     price = DecisionPrice(rng.normal(size=(cells.size, 2)).astype(np.float32), SHARPNESS)
     fresh, stable = Decision(model, params), Decision(model, params, is_row_stable=True)
+    votes = {loss_bound: Sum(cells, n_cells, Votes(model, params, loss_bound)) for loss_bound in (None, 0.5)}
+    prices = {loss_bound: VotePrice(price.pull, 1.0, loss_bound) for loss_bound in (None, 2.0)}
+    by_group = np.array([0.3 * BOUND, 0.6 * BOUND, BOUND, BOUND], np.float32)
     soft, norms = SoftDecision(model, params), Bin(DecisionGradientNorm(model, params, SHARPNESS), EDGES)
     return {
         "decisions": (lambda b: b.release_counts(Count(cells, n_cells, stable)), 1.0),
@@ -74,10 +78,15 @@ def asks_of(model, params, rng):
         "lengths": (lambda b: b.release_counts(Count(cells, n_cells, norms)), 1.0),
         "sums": (lambda b: b.release_sums(sums, BOUND, "counts"), BOUND),
         "gradient": (lambda b: b.release_gradient(model, params, price, BOUND, "counts"), BOUND),
+        "votes": (lambda b: b.release_sums(votes[None], 1.0, "counts"), 1.0),
+        "votes by loss": (lambda b: b.release_sums(votes[0.5], 1.0, "counts"), 1.0),
+        "gradient of votes": (lambda b: b.release_gradient(model, params, prices[None], by_group, "counts"), BOUND),
+        "gradient by loss": (lambda b: b.release_gradient(model, params, prices[2.0], by_group, "counts"), BOUND),
     }
 
 
-ASKED = ("decisions", "decisions of a step", "soft scores", "lengths", "sums", "gradient")
+GRADIENTS = ("gradient", "gradient of votes", "gradient by loss")
+ASKED = ("decisions", "decisions of a step", "soft scores", "lengths", "sums", "votes", "votes by loss", *GRADIENTS)
 
 
 def released(records, ask, seed=0):
@@ -155,7 +164,7 @@ def test_an_attribute_known_or_not_moves_a_sum_by_its_bound_at_most(rng, worst_r
     moved = np.array([np.linalg.norm(released(MemoryRecords(X[[i]], y[[i]], cells[[i]]), ask)) for i in range(len(X))])
     assert np.isfinite(moved).all()
     assert moved.max() <= bound * (1 + 2e-6)
-    if name not in {"soft scores", "gradient"} or size == 1:
+    if name != "gradient by loss" and (name not in {"soft scores", "votes", *GRADIENTS} or size == 1):
         assert moved.max() > 0.99 * bound  # the bound is reached, so the search is worth something
 
 
@@ -176,7 +185,7 @@ def test_in_a_crowd_too_and_a_change_of_group_moves_it_twice_at_most(rng, worst_
         fallen, changed = (released(replace(base, groups=one), ask) for one in (unknown, other))
         assert np.linalg.norm(whole - fallen) <= bound * ROUNDING
         # in a cell each, two of them are sqrt 2 apart; one vector with the sign turned is 2 apart
-        assert np.linalg.norm(whole - changed) <= bound * ROUNDING * (2 if name == "gradient" else math.sqrt(2))
+        assert np.linalg.norm(whole - changed) <= bound * ROUNDING * (2 if name in GRADIENTS else math.sqrt(2))
 
 
 @pytest.mark.slow

@@ -143,6 +143,7 @@ def usual_summary():
         "epsilon_spent": 0.999977621280001, "neighbours": "ADD_OR_REMOVE_ONE", "epsilon_replace_one": 2.138570192254375,
         "protects": "record", "unit": "record", "aware": True, "sensitive": ["sex"], "n_public": 48842, "plan": PLAN,
         "version": "0.1.0", "epsilon_spent_total": 0.999977621280001,
+        "roc_auc": {"value": 0.9012, "low": 0.8834, "high": 0.9187}, "average_precision": interval(None),
         "accuracy": {"value": 0.8418230563002681, "low": 0.8332858390091432, "high": 0.850360273591393},
         "gap": {"value": 0.013585508747875313, "low": 0.0, "high": 0.0292},
         "best_constant": {"decision": "<=50K", **interval(0.7607, 0.01)},
@@ -183,6 +184,7 @@ def usual_summary():
                          "delta": 1e-05}],
         },
         "timing": {"plan": 0.3, "read": 0.4, "train": 0.5, "report": 0.1}, "noise_statements": [],
+        "changes": None,
         "shapes": shapes({"education": ["9th", "Bachelors", "Masters", "other", "missing"],
                           "age": ["[15, 30)", "[30, 50)", "[50, 100]", "missing"]}),
     }  # fmt: skip

@@ -86,6 +86,7 @@ def test_cards_certificate_and_ledger_show_the_values_of_the_summary(open_page, 
             accuracy["low"],
             accuracy["high"],
             summary["best_constant"]["value"],
+            *summary["roc_auc"].values(),
         ],
         "#card-gap": [gap["value"], gap["low"], gap["high"], summary["tolerance"]],
         "#card-privacy": [summary["epsilon_spent"], summary["epsilon_spent_total"], summary["delta"]],
@@ -399,6 +400,18 @@ def test_without_a_certificate_no_statement_over_the_noise_is_shown(made):
     assert "Theorem 3.2" not in page.split('type="application/json"')[0]
     assert "noise-statements" not in page
     assert "noise-statements" not in report_page(made.usual())
+
+
+def test_changed_decisions_are_stated_with_the_certificate(made):
+    groups = [
+        {"group": made.HOSTILE[0], "share": 0.05, "rate_before": 0.1},
+        {"group": "m", "share": 0.05, "rate_before": 0.2},
+    ]
+    changes = {"groups": groups, "total": 0.1, "fewest": 0.1, "sentence": f"The rule changes {made.HOSTILE[0]}."}
+    before_data = report_page(made.usual() | {"changes": changes}).split('type="application/json"')[0]
+    assert 'id="changes"' in before_data
+    assert made.HOSTILE[0] not in before_data
+    assert 'id="changes"' not in report_page(made.usual())
 
 
 # --- shapes of the model ----------------------------------------------------------------------------------------------

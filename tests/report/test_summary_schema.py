@@ -38,6 +38,7 @@ CHOICES = {
         "training": Groupwise(FAST, finish=FinalSteps(n_models=4)),
     },
     "not private": {"aware": True, "epsilon": math.inf},
+    "scores counted": {"aware": True, "auc": True},
     "no hold-out": {"aware": True, "holdout": 0.0},
     "chosen privately": {
         "aware": True,

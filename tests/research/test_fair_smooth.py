@@ -32,7 +32,7 @@ from fairveil.errors import (
 )
 from fairveil.models.last_layer import margin_weights
 from fairveil.models.rules import RandomizedByKey
-from fairveil.research.fair_smooth import Smoothed, smoothed_gap
+from fairveil.research.fair_smooth import Smoothed, fair_smooth, plain_network, smoothed_gap
 
 KEY, OTHER = Key(bytes(range(16))), Key(bytes(range(1, 17)))
 QUICK = Descent(n_steps=10)
@@ -335,3 +335,21 @@ def test_bad_values_fit_without_a_word(people, few, how, estimator):
         law = clf.predict_proba(few[0].astype(object).assign(age=np.nan))
     assert np.isfinite(law).all()
     assert clf.gap_bound_ <= 0.1 * (1 + 1e-5)
+
+
+# --- the baselines without privacy -------------------------------------------------------------------------------
+
+
+def test_baselines_without_privacy_say_so(people, few):
+    plain, hardly = (
+        make(n_steps=150, hidden=(8,), random_state=0).fit(people.X.head(6000), people.y.head(6000))
+        for make in (
+            lambda **choices: plain_network(people.schema, **choices),
+            lambda **choices: fair_smooth(people.schema, 1e-6, **choices),
+        )
+    )
+    assert not plain.plan_.is_private and not hardly.plan_.is_private
+    assert np.array_equal(plain.params_, hardly.params_)
+    assert np.mean(hardly.use_key(KEY).predict(few[0]) == plain.predict(few[0])) > 0.99
+    drawn = fair_smooth(people.schema, 1.0, (8,), 150, 0).fit(people.X.head(6000), people.y.head(6000)).use_key(KEY)
+    assert np.mean(drawn.predict(few[0]) != plain.predict(few[0])) > 0.02

@@ -123,7 +123,7 @@ def test_a_worker_killed_between_two_releases_stops_the_run(rng, ray, on_ray, tm
     """DPSGD-F counts clipped records first: the second release needs the very batch that is lost."""
     people, ledger = table(rng, 1000), Ledger(tmp_path / "people.ledger.jsonl")
     records = on_ray(people)
-    recipe = Descent(n_steps=6, sampling_rate=0.3, group_clipping=True)
+    recipe = Descent(n_steps=6, sampling_rate=0.3, clipping="groups")
     task = task_for(people, 1.0)
 
     def spoiling(steps):

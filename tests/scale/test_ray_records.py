@@ -11,7 +11,7 @@ from _support.local_ray import LocalRay, RayActorError
 from fairveil._random import secret_coins
 from fairveil.accounting.events import NonPrivateRelease
 from fairveil.errors import InvalidParameterError, MissingPackageError, UnplannedReleaseError, WorkerLostError
-from fairveil.methods.dp_sgd import Descent
+from fairveil.methods.dp_sgd import CLIPPING, Descent
 from fairveil.methods.output_perturbation import OutputPerturbation
 from fairveil.privacy.attribute import AttributeRecords, attribute_unit
 from fairveil.privacy.ledger import Ledger
@@ -286,10 +286,10 @@ def test_shards_keep_only_what_the_driver_still_holds(records):
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("group_clipping", [False, True])
-def test_without_privacy_the_model_is_that_of_memory(rng, group_clipping, seeded_coins):
+@pytest.mark.parametrize("clipping", CLIPPING)
+def test_without_privacy_the_model_is_that_of_memory(rng, clipping, seeded_coins):
     people = table(rng, 1500)
-    recipe = Descent(n_steps=8, sampling_rate=1.0, clip_norm=1.0, group_clipping=group_clipping)
+    recipe = Descent(n_steps=8, sampling_rate=1.0, clip_norm=1.0, clipping=clipping)
     task = task_for(people, np.inf)
     plan = make_plan(recipe, task)
     models = [

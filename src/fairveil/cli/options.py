@@ -17,8 +17,8 @@ GROUPS = {
     "Fairness": ("sensitive", "cuts", "aware", "constraint", "tolerance", "tolerances", "against", "rule"),
     "Model": ("subject", "method", "methods", "model", "setting", "key"),
     "Evidence": (
-        "holdout", "confidence", "repeats", "adaptive", "summary", "yes", "by", "owner", "purpose", "card", "reasons",
-        "typical", "no_ledger",
+        "holdout", "auc", "confidence", "repeats", "adaptive", "summary", "yes", "by", "owner", "purpose", "card",
+        "reasons", "typical", "no_ledger",
     ),
     "Output": ("out", "as_json"),
 }  # fmt: skip
@@ -131,6 +131,9 @@ class TrainOptions:
             metavar="[auto|SHARE]", help="Share of units held out for the certificate; auto chooses by public facts."
         ),
     ] = "auto"
+    auc: Annotated[
+        bool, typer.Option("--auc", help="Also measure ROC-AUC and average precision on the hold-out, in its budget.")
+    ] = False
     confidence: Confidence = 0.95
     delimiter: Delimiter = None
     encoding: Encoding = None

@@ -91,6 +91,7 @@ def prepare_run(options: TrainOptions, command: str = "") -> Run:
         schema=schema,
         holdout=AUTO if options.holdout == AUTO else number_of(options.holdout),
         protects=str(options.protects),
+        auc=options.auc,
     )
     method = clf.request().method
     clf.method = method.name

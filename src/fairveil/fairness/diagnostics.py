@@ -1,4 +1,4 @@
-"""What released counts say of the bounds: their course during training, and a check of the released rule.
+"""What released counts say of the bounds: their course during training, a check of the released rule, what it changes.
 
 Everything here is computed from released histograms, so it costs no privacy. The widths of a trace cover the noise that
 was added; they do not cover that a batch is a sample (those of PF-LD do), nor that a smoothed histogram mixes several
@@ -6,6 +6,7 @@ steps.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +87,59 @@ def quantile(law: str, confidence: float) -> float:
     failure = 1 - check_number("confidence", confidence, below=1)
     gaussian = float(-ndtri(failure / 2))
     return gaussian if law == "gaussian" else max(gaussian, -math.log(failure) / math.sqrt(2))
+
+
+def parity_limit(bounds: HistogramConstraints) -> float | None:
+    """Return the tolerance of a demographic parity of two groups, None for everything else."""
+    shape = [sorted(weight for weight, _ in bound.terms) for bound in bounds.bounds]
+    names = {rate.name for bound in bounds.bounds for _, rate in bound.terms}
+    limits = {bound.limit for bound in bounds.bounds}
+    is_parity = names == {"selection_rate"} and shape == [[-1.0, 1.0]] * 2 and len(limits) == 1
+    return limits.pop() if is_parity and bounds.n_cells == 2 else None
+
+
+@dataclass(frozen=True)
+class DecisionChanges:
+    """Which share of a model's decisions a rule on top of it changes, by group: estimates from released counts.
+
+    The rule's law is known exactly; how often the model decides for class 1 is known from noisy counts of the rows that
+    the rule was fitted to. So these are estimates, for people like them.
+
+    Attributes
+    ----------
+    shares : tuple of float
+        The expected share of decisions changed in each group.
+    rates : tuple of float
+        How often the model by itself decides each group for class 1.
+    fewest : float or None
+        For demographic parity of two groups, the least sum of both shares that any rule of its tolerance can have
+        (Proposition 1 of decoupled parity) at these rates; flips attain it (Theorem 2).
+    """
+
+    shares: tuple[float, ...]
+    rates: tuple[float, ...]
+    fewest: float | None = None
+
+    @classmethod
+    def of(cls, shares: Float64Array, rates: Float64Array, bounds: HistogramConstraints) -> "DecisionChanges":
+        """Return the changes with the least sum that the bounds allow, where it is known."""
+        limit = parity_limit(bounds)
+        fewest = None if limit is None else max(0.0, abs(float(rates[0] - rates[1])) - limit)
+        return cls(tuple(np.clip(shares, 0.0, 1.0).tolist()), tuple(np.clip(rates, 0.0, 1.0).tolist()), fewest)
+
+    @property
+    def total(self) -> float:
+        """The sum of the shares over groups, which Proposition 1 bounds from below for two groups."""
+        return math.fsum(self.shares)
+
+    def to_dict(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return plain values for a summary; `names` are those of the groups."""
+        groups = zip(names, self.shares, self.rates, strict=True)
+        return {
+            "groups": [{"group": name, "share": share, "rate_before": rate} for name, share, rate in groups],
+            "total": self.total,
+            "fewest": self.fewest,
+        }
 
 
 @dataclass(frozen=True, eq=False)

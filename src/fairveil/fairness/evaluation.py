@@ -4,9 +4,10 @@ The counts are (group x label x decision) with the group codes of a `Population`
 groups and, last, people of none of them. Names and values are fairlearn's where it has them.
 
 An interval holds the error of sampling people and the noise on the counts; where a rate is of too few people, the left
-side is unknown, never 0. One convention for all: each end holds at the stated confidence. Of accuracy, rates and shares
-both ends hold together; of gaps, ratios and bounds each holds by itself, and these ends are the limits that decide: a
-bound holds if its whole interval is within the limit, and is broken if the whole interval is above it.
+side is unknown, never 0. One convention for all: each end holds at the stated confidence. Of accuracy, rates and
+shares, of ROC-AUC and average precision both ends hold together; of gaps, ratios and bounds each holds by itself, and
+these ends are the limits that decide: a bound holds if its whole interval is within the limit, and is broken if the
+whole interval is above it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,7 @@ from fairveil._validation import check_choice
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import CONSTRAINT_TYPES, Constraint, Parity, bounds_of, groups_of
 from fairveil.fairness.limits import LeftSide, estimate_ratio, left_sides, range_of
+from fairveil.fairness.ranking import ScoreCounts
 from fairveil.fairness.rates import SMALLEST_GROUP, Bound, Population, Rate
 from fairveil.report.notebook import Table, evaluation_table
 
@@ -108,6 +110,8 @@ class Evaluation:
     noise_variance : float
         The variance of the noise on each count.
     people : Population
+    scores : ScoreCounts or None
+        Noisy numbers of records by label and bin of the model's score, if they were released too (``auc=True``).
 
     Examples
     --------
@@ -122,6 +126,7 @@ class Evaluation:
     counts: Float64Array
     noise_variance: float
     people: Population
+    scores: ScoreCounts | None = None
 
     def __post_init__(self) -> None:
         expected = (self.people.n_groups, self.people.n_classes, self.people.n_classes)
@@ -142,6 +147,22 @@ class Evaluation:
         """Return the share of right decisions."""
         (found,) = self._estimates([Bound(((1.0, Rate("accuracy")),), 1.0)], (1 + confidence) / 2)
         return replace(found.left, confidence=confidence)
+
+    def roc_auc(self, confidence: float = 0.95) -> Interval:
+        """Return the area under the ROC curve of the model's score; unknown unless scores were counted (``auc=True``).
+
+        The score is the model's own, before any threshold by group. The interval also holds the order within bins.
+        """
+        return self._ranked(None if self.scores is None else self.scores.roc_auc((1 + confidence) / 2), confidence)
+
+    def average_precision(self, confidence: float = 0.95) -> Interval:
+        """Return the area under the precision-recall curve (AUC-PR) of the model's score; see `roc_auc`."""
+        found = None if self.scores is None else self.scores.average_precision((1 + confidence) / 2)
+        return self._ranked(found, confidence)
+
+    @staticmethod
+    def _ranked(found: tuple[float, float, float] | None, confidence: float) -> Interval:
+        return Interval(None, 0.0, 1.0, confidence) if found is None else Interval(*found, confidence)
 
     def most_common(self, what: str = "label", confidence: float = 0.95) -> tuple[str, Interval]:
         """Return the most common label (or "decision"), and the share of people who have it.

@@ -8,7 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from fairveil.errors import (
     without_array_sizes,
 )
 from fairveil.fairness.constraints import Constraint
-from fairveil.fairness.diagnostics import FinalCheck
+from fairveil.fairness.diagnostics import DecisionChanges, FinalCheck
 from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.engines import AUTO as AUTO_ENGINE
 from fairveil.methods.engines import EngineChoice, choose_engine, opened_records, with_cache
@@ -43,6 +43,7 @@ from fairveil.methods.inputs import (
     TableSource,
 )
 from fairveil.methods.searching import SearchAwareEstimator
+from fairveil.methods.settings import with_model
 from fairveil.models import PrefittedProbabilities, with_module
 from fairveil.models.rules import DecisionRule
 from fairveil.persistence import read_folder, save_folder
@@ -75,6 +76,9 @@ PARAMETERS = {
     "random_state": """random_state : int, Generator or None
         Seeds the public random numbers (initial weights); at epsilon = infinity it seeds everything. Noise is never
         seeded.""",
+    "auc": """auc : bool
+        Whether to measure ROC-AUC and average precision on the hold-out too (two classes). The scores are counted in
+        the same budget, and the other counts of the hold-out get 12 % more noise.""",
     "estimator": """estimator : fitted classifier with predict_proba, optional
         Post-process this classifier instead of training one. How it was trained is not covered by the guarantee, and it
         must answer each row by itself: it is tried on rows made from the schema, and refused if it does not. Wrap it in
@@ -119,8 +123,8 @@ class Method:
         Whether it reduces the gap without keeping a tolerance.
     knob, knob_help : str
         The field of its recipe that trades accuracy for fairness in place of a tolerance, and its help line.
-    protects : {"record", "attribute"}
-        What it keeps secret.
+    protects, also_protects : str, tuple of str
+        What it keeps secret, "record" or "attribute", and what it can keep secret instead on request.
     default_model, models : str, tuple of str
         What it trains by default, and all that it can train.
     reads_group : bool
@@ -153,6 +157,7 @@ class Method:
     knob: str | None = None
     knob_help: str = ""
     protects: str = "record"
+    also_protects: tuple[str, ...] = ()
     default_model: str = "auto"
     models: tuple[str, ...] = ("auto", "linear", "mlp")
     reads_group: bool = False
@@ -170,7 +175,7 @@ class Method:
         if model is not None:
             check_choice(f'model (with method "{self.name}")', model, self.models)
             if model != self.default_model:
-                training = _with_model(training, model)
+                training = with_model(training, model)
         if knob is None:
             return training
         if self.knob is None:
@@ -186,21 +191,15 @@ class Method:
             "training": self.prepare(training, request), "epsilon": request.epsilon, "delta": request.delta,
             "schema": request.prepared_schema(), "sensitive": list(request.sensitive) or None,
             "holdout": request.holdout, "ledger": request.ledger, "random_state": request.random_state,
+            "auc": request.auc,
         }  # fmt: skip
         if issubclass(self.estimator, ConstrainedClassifier):
             arguments["constraint"] = request.constraints
         if self.postprocesses:
             arguments["estimator"] = request.estimator
+        if self.also_protects:
+            arguments["protects"] = request.protects
         return self.estimator(**arguments)
-
-
-def _with_model(training: Any, model: str) -> Any:
-    """Return a recipe that trains another kind of model: in its field `model`, or in a recipe that it contains."""
-    names = {field.name for field in fields(training)}
-    if "model" in names:
-        return replace(training, model=model)
-    (inner,) = names & {"descent", "base"}
-    return replace(training, **{inner: _with_model(getattr(training, inner), model)})
 
 
 # --- estimators ------------------------------------------------------------------------------------------------------
@@ -225,7 +224,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
     `postprocesses` (takes a fitted classifier), `not_saved` (fitted attributes that a model folder does not keep).
     """
 
-    protects: ClassVar[str] = "record"
+    protects: str = "record"
     is_randomized: ClassVar[bool] = False
     postprocesses: ClassVar[bool] = False
     not_saved: ClassVar[tuple[str, ...]] = ()
@@ -247,6 +246,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,
         random_state: Any = None,
+        auc: bool = False,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -256,6 +256,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         self.holdout = holdout
         self.ledger = ledger
         self.random_state = random_state
+        self.auc = auc
 
     # --- hooks -------------------------------------------------------------------------------------------------
 
@@ -274,9 +275,10 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         self.rule_: DecisionRule = trained.fit.rule
         self.epsilon_spent_ = epsilon_of(self.plan_.charges(), self.delta)
         self.final_check_: FinalCheck | None = trained.fit.check
+        self.changes_: DecisionChanges | None = trained.fit.changes
         self.evaluation_: Evaluation | None = None
         if trained.outcomes is not None:
-            self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, inputs.people)
+            self.evaluation_ = Evaluation(trained.outcomes, trained.noise_variance, inputs.people, trained.scores)
         self.key_ = Key.fresh() if self.is_randomized or self.rule_.needs_uniforms else None
         self._predictor = Predictor(inputs, self.model_, self.params_, self.rule_, self.key_)
 
@@ -403,12 +405,12 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         """Return the plan that a fit would follow, from public facts alone; `inputs` are those of the table."""
         inputs = self.planned_inputs(None, tuning) if inputs is None else inputs
         if tuning is None:
-            return make_plan(self._recipe(inputs), inputs.task, self.holdout)
+            return make_plan(self._recipe(inputs), inputs.task, self.holdout, self.auc)
         if inputs.task.hides_attribute:
             raise InvalidParameterError(
                 "Expected no private choice among recipes if the attribute alone is secret, got one; pass one recipe."
             )
-        return tuned_plan(tuning, inputs.task, self.holdout)
+        return tuned_plan(tuning, inputs.task, self.holdout, self.auc)
 
     def planned_inputs(self, arrays: Any = None, tuning: Tuning | None = None) -> InputSpec:
         """Return the public side of the table, as finely encoded as training needs (`arrays` and `tuning` of a fit)."""
@@ -534,7 +536,9 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
         plan, schema = fitted["plan_"], fitted["schema_"]
         names, predicts, detail = (fitted.pop(name) for name in ("sensitive", "predicts", "detail"))
         loaded = cls(epsilon=plan.epsilon, delta=plan.delta, schema=schema, sensitive=names)
-        unknown = dict.fromkeys(("final_check_", "data_reference_", "engine_", *cls.not_saved))
+        if isinstance(plan, Plan) and plan.hides_attribute:
+            loaded.protects = "attribute"
+        unknown = dict.fromkeys(("final_check_", "changes_", "data_reference_", "engine_", *cls.not_saved))
         for name, value in (fitted | unknown).items():
             setattr(loaded, name, value)
         loaded.ledger = loaded.ledger_ = Ledger.sealed()
@@ -546,7 +550,7 @@ class BasePrivateClassifier(Explainable, SearchAwareEstimator):
                 )
             prefitted = PrefittedClassifier.of(estimator, schema.target.classes)
         facts = (schema, tuple(schema.sensitive_named(name) for name in names or ()), plan.epsilon, plan.delta)
-        loaded.inputs_ = InputSpec(*facts, predicts, prefitted, cls.protects, detail)
+        loaded.inputs_ = InputSpec(*facts, predicts, prefitted, loaded.protects, detail)
         loaded._predictor = Predictor(loaded.inputs_, model, loaded.params_, loaded.rule_)
         if prefitted is None:
             loaded._predictor.check()
@@ -567,6 +571,7 @@ class ConstrainedClassifier(BasePrivateClassifier):
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,
         random_state: Any = None,
+        auc: bool = False,
     ) -> None:
         self.constraint = constraint
         self.epsilon = epsilon
@@ -577,6 +582,7 @@ class ConstrainedClassifier(BasePrivateClassifier):
         self.holdout = holdout
         self.ledger = ledger
         self.random_state = random_state
+        self.auc = auc
 
 
 def training_of(holder: Any, kind: type, *others: type, method: str | None = None) -> Any:

@@ -11,6 +11,7 @@ from fairveil._typing import Float64Array
 from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, DemographicParity, constrain
+from fairveil.fairness.diagnostics import DecisionChanges, parity_limit
 from fairveil.fairness.rates import HistogramConstraints, Population
 from fairveil.methods.base import Method
 from fairveil.methods.dp2dp import BasePostprocessor, Postprocessed, PrefittedScores
@@ -77,15 +78,27 @@ def flipping_rule(
 
 def parity_tolerance(bounds: HistogramConstraints) -> float:
     """Return the tolerance of a demographic parity of two groups, refusing everything else."""
-    shape = [sorted(weight for weight, _ in bound.terms) for bound in bounds.bounds]
-    names = {rate.name for bound in bounds.bounds for _, rate in bound.terms}
-    limits = {bound.limit for bound in bounds.bounds}
-    if names != {"selection_rate"} or shape != [[-1.0, 1.0]] * 2 or len(limits) != 1 or bounds.n_cells != 2:
+    limit = parity_limit(bounds)
+    if limit is None:
         raise InvalidParameterError(
             "Expected demographic parity of two groups for this rule, got another constraint; use ParityPostprocessor "
             "with its default fitting for more groups and other parities."
         )
-    return limits.pop()
+    return limit
+
+
+def flip_shares(rule: RandomizedThresholds, codes: NDArray[np.int64], rates: Float64Array) -> Float64Array:
+    """Return the share of decisions that flips change in each group where the model decides for class 1 at these rates.
+
+    Examples
+    --------
+    >>> rates = np.array([0.5, 0.3])
+    >>> rule = flipping_rule(rates, 0.0, np.array([0, 1]), 3)
+    >>> flip_shares(rule, np.array([0, 1]), rates).round(3).tolist()
+    [0.1, 0.1]
+    """
+    (raised, kept) = (rule.weights[codes] * (rule.thresholds[codes] < margin) @ np.ones(3) for margin in (-1.0, 1.0))
+    return np.asarray(rates * (1 - kept) + (1 - rates) * raised)
 
 
 @dataclass(frozen=True)
@@ -151,7 +164,8 @@ class RateFlips:
         rates, sizes = self.release_rates(problem, veils["rule"].draw())
         tolerance = parity_tolerance(problem.bounds)
         rule = flipping_rule(rates, tolerance, people.codes, people.n_groups, problem.jitter)
-        return FittedRule(rule, sizes=sizes)
+        changes = DecisionChanges.of(flip_shares(rule, people.codes, rates), rates, problem.bounds)
+        return FittedRule(rule, sizes=sizes, changes=changes)
 
     def release_rates(self, problem: RuleProblem, batch: Batch) -> tuple[Float64Array, Float64Array]:
         """Return the two noisy rates, kept within [0, 1], and the sizes they were divided by."""
@@ -250,6 +264,7 @@ class RandomizedParityPostprocessor(BasePostprocessor):
     {ledger}
     {random_state}
     {estimator}
+    {auc}
 
     Attributes
     ----------
@@ -258,6 +273,8 @@ class RandomizedParityPostprocessor(BasePostprocessor):
     gap_bounds_ : FlipGapBounds or None
         Theorem 3 and Proposition 4 for this rule: `gap_bound`, `expected_gap_bound` and their twins for changes; None
         with ``mode="scores"`` and after a private choice among candidates.
+    changes_ : DecisionChanges or None
+        The expected share of the model's decisions that the rule changes in each group, estimated from the noisy rates.
     coverage_ : str
         What the guarantee covers, and what it does not.
     key_ : Key

@@ -4,8 +4,9 @@ from fairveil.errors import InvalidParameterError
 from fairveil.methods.base import BasePrivateClassifier, Method
 from fairveil.methods.decoupled_parity import DECOUPLED_PARITY
 from fairveil.methods.dp2dp import DP2DP
-from fairveil.methods.dp_sgd import DP_SGD, DPSGD_F
+from fairveil.methods.dp_sgd import DP_SGD, DPSGD_F, DPSGD_GLOBAL_ADAPT
 from fairveil.methods.fairdp import FAIRDP
+from fairveil.methods.fermi import FERMI
 from fairveil.methods.functional import FUNCTIONAL
 from fairveil.methods.output_perturbation import OUTPUT_PERTURBATION
 from fairveil.methods.pf_ld import PF_LD
@@ -16,7 +17,8 @@ AUTO = "auto"
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        DP2DP, RACO, DECOUPLED_PARITY, FUNCTIONAL, FAIRDP, PF_LD, DP_SGD, DPSGD_F, OUTPUT_PERTURBATION
+        DP2DP, RACO, DECOUPLED_PARITY, FUNCTIONAL, FAIRDP, PF_LD, FERMI, DP_SGD, DPSGD_F, DPSGD_GLOBAL_ADAPT,
+        OUTPUT_PERTURBATION,
     )
 }  # fmt: skip
 """Methods in the order in which they are listed, and in which "auto" considers them."""

@@ -33,6 +33,15 @@ def with_settings(training: Any, settings: Mapping[str, Any]) -> Any:
     return training
 
 
+def with_model(training: Any, model: str) -> Any:
+    """Return a recipe that trains another kind of model: in its field `model`, or in a recipe that it contains."""
+    names = {field.name for field in dataclasses.fields(training)}
+    if "model" in names:
+        return dataclasses.replace(training, model=model)
+    (inner,) = names & {"descent", "base"}
+    return dataclasses.replace(training, **{inner: with_model(getattr(training, inner), model)})
+
+
 def parsed_settings(texts: Iterable[str]) -> dict[str, str]:
     """Return the names and values of texts such as "descent.n_steps=600"."""
     found: dict[str, str] = {}

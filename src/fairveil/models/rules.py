@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fairveil.models.base import ignore_float_warnings
 from fairveil.models.losses import softmax
 from fairveil.models.row_stable import row_stable_product
 
@@ -52,6 +53,20 @@ def label_probabilities(logits: FloatArray, n_classes: int) -> FloatArray:
     """
     outputs = softmax(logits)
     return outputs.reshape(len(outputs) // n_classes, n_classes, outputs.shape[1]).sum(axis=0)
+
+
+@ignore_float_warnings
+def label_margins(logits: FloatArray) -> FloatArray:
+    """Return log P(class 1) - log P(class 0) of two classes, shape (B,); joint outputs are added up over groups.
+
+    Examples
+    --------
+    >>> label_margins(np.log([[0.1], [0.2], [0.3], [0.4]])).round(3).tolist()
+    [0.405]
+    """
+    if len(logits) == 2:
+        return logits[1] - logits[0]
+    return np.logaddexp.reduce(logits[1::2], axis=0) - np.logaddexp.reduce(logits[::2], axis=0)
 
 
 @dataclass(frozen=True)
@@ -233,3 +248,29 @@ RULES: dict[str, type] = {
     "tilted": TiltedArgmax,
 }
 """By the name that a saved model gives them."""
+
+
+def best_pair(logits: FloatArray, edges: NDArray[np.floating]) -> tuple[Codes, int]:
+    """Return the code of each record's two largest logits with the bin of their margin, and how many codes there are.
+
+    Pairs of classes are numbered (0, 1), (0, 2), (1, 2), (0, 3), ...; a margin is the logit of the class with the
+    higher number less the other's, so that the first class is decided up to 0. A bin holds its upper edge, the last one
+    NaN.
+
+    Examples
+    --------
+    >>> codes, n_codes = best_pair(np.array([[3.0, 0.0], [1.0, 0.5], [2.0, 0.5]]), np.array([0.0]))
+    >>> codes.tolist(), n_codes
+    ([2, 4], 6)
+    """
+    n_classes, rows = len(logits), np.arange(logits.shape[1])
+    best = logits.argmax(axis=0)
+    others = np.where(np.arange(n_classes)[:, None] == best, -np.inf, logits)
+    second = others.argmax(axis=0)
+    second = np.where(second == best, (best + 1) % n_classes, second)  # where no other logit is finite
+    low, high = np.minimum(best, second), np.maximum(best, second)
+    with np.errstate(invalid="ignore", over="ignore"):
+        margins = logits[high, rows] - logits[low, rows]
+    n_bins = len(edges) + 1
+    pairs = high * (high - 1) // 2 + low
+    return pairs * n_bins + np.searchsorted(edges, margins, side="left"), n_classes * (n_classes - 1) // 2 * n_bins

@@ -30,7 +30,7 @@ from fairveil.models.losses import logits_pull, soft_decision_pull, softmax, tem
 from fairveil.models.products import level_counts
 from fairveil.models.rescaled import Rescaled
 from fairveil.models.row_stable import row_stable_inputs, row_stable_logits
-from fairveil.models.rules import DecisionRule, TiltedArgmax
+from fairveil.models.rules import DecisionRule, TiltedArgmax, best_pair, label_margins
 from fairveil.privacy.moments import RowMoments, bounded_rows, design_of, pack, sum_rows
 from fairveil.privacy.output_perturbation import RidgeSoftmax, minimize_loss
 from fairveil.privacy.records import NOT_ONE_ANSWER, Query, Rows
@@ -51,10 +51,7 @@ PARTS: dict[type, tuple[str, ...]] = {}
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
 def row_function(cls: T) -> T:
-    """Make a class a frozen dataclass, and register it as a query or a part of one that may pass the veil.
-
-    A class that is made of further row functions names their fields in `parts`.
-    """
+    """Make a class a frozen dataclass, and register it as a query or a part of one that may pass the veil."""
     dataclass(frozen=True, eq=False)(cls)
     PARTS[cls] = getattr(cls, "parts", ())
     return cls
@@ -198,8 +195,9 @@ class GradientSum(Query, OfModel):
     is_row_stable: bool = field(default=False, kw_only=True)
 
     def activations(self, rows: Rows) -> tuple[Float32Array, ...]:
-        """Return the model's activations; a linear score has no edge at which its slope could turn."""
-        is_row_stable = self.is_row_stable and not isinstance(self.model, LinearSoftmax)
+        """Return the model's activations; the loss of a linear score has no edge at which its slope could turn."""
+        has_edge = isinstance(self.objective, DecisionPrice) or not isinstance(self.model, LinearSoftmax)
+        is_row_stable = self.is_row_stable and has_edge
         return rows.forward(self.model, self.params, is_row_stable)
 
     def total(self, rows: Rows, bound: Bound, norm: int = 2) -> NDArray[Any]:
@@ -313,12 +311,28 @@ class BinPair(Code):
 
 
 @row_function
+class PairMargin(Code, OfModel):
+    """The pair of the two largest logits, and the bin of the margin between them (`best_pair`)."""
+
+    edges: NDArray[np.floating]
+
+    def codes_of(self, rows: Rows, n_labels: int) -> tuple[NDArray[Any], int]:
+        return best_pair(rows.forward(self.model, self.params)[-1], self.edges)
+
+
+@row_function
 class Margin(Values, OfModel):
-    """The margin logit_1 - logit_0, plus a uniform number of width `jitter` around 0."""
+    """The margin logit_1 - logit_0, plus a uniform number of width `jitter` around 0.
+
+    With `is_row_stable`, the log-odds of class 1, whatever groups a joint model has outputs for.
+    """
 
     jitter: float = 0.0
+    is_row_stable: bool = False
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
+        if self.is_row_stable:
+            return label_margins(row_stable_logits(self.model, self.params, rows.inputs_of(self.model)))[None]
         logits = rows.forward(self.model, self.params)[-1]
         margins = logits[1] - logits[0]
         return (margins + self.jitter * (rows.uniforms[1] - 0.5) if self.jitter else margins)[None]
@@ -453,16 +467,18 @@ class NoisyMarginRate(Values, OfModel):
 class SeveralDecisions(Values):
     """The one-hot decisions of several released models of two classes.
 
-    With `is_mean`, the share of the models that decide for class 1, less 1/2 (Equation 30 of FairDP).
+    With `is_mean`, the share of the models that decide for class 1, less 1/2 (Equation 30 of FairDP). `threshold` is
+    what logit_1 - logit_0 must exceed.
     """
 
     model: Model
     several: tuple[Float32Array, ...]
     is_mean: bool = False
+    threshold: float = 0.0
 
     def values_of(self, rows: Rows) -> NDArray[np.floating]:
         logits = (row_stable_logits(self.model, params, rows.inputs_of(self.model)) for params in self.several)
-        decided = np.array([pair[1] > pair[0] for pair in logits])
+        decided = np.array([pair[1] > pair[0] + self.threshold for pair in logits])
         if self.is_mean:
             return (np.mean(decided, axis=0) - 0.5)[None].astype(np.float32)
         return np.stack([~decided, decided], axis=1).reshape(2 * len(decided), -1).astype(np.float32)
@@ -568,7 +584,7 @@ Objective = CrossEntropy | Lagrangian | DecisionPrice
 class LogisticMoments:
     """The coefficients of the logistic loss expanded at 0, or around released `weights`, for z = [scales x, 1] / norm.
 
-    At 0: u = slope (1 - 2y) and v = weight. Around weights, with p the probability of class 1: u = p - y and
+    At 0: u = slope (1 - 2y) and v = weight; for more labels u = slope. Around weights, p being P(class 1): u = p - y,
     v = 4 p (1 - p). `cells` and `tables` (n_groups, n_labels) hold where first and second moments are summed. Features
     of scaled rows are shortened where |z| would exceed 1.
     """
@@ -584,10 +600,11 @@ class LogisticMoments:
     scales: Float64Array | None = None
 
     def moments_of(self, rows: Rows) -> RowMoments:
-        cells, tables = (table.take(rows.joint(2), mode="wrap") for table in (self.cells, self.tables))
+        n_labels = self.cells.shape[1]
+        cells, tables = (table.take(rows.joint(n_labels), mode="wrap") for table in (self.cells, self.tables))
         design = design_of(rows.X, self.norm, self.clips, self.scales)
         if self.weights is None:
-            slopes = self.slope * (1.0 - 2.0 * rows.y)
+            slopes = self.slope * (1.0 - 2.0 * rows.y if n_labels == 2 else np.ones(len(rows)))
             return RowMoments(design, cells, tables, slopes, np.full(len(rows), self.weight))
         chance = expit(design @ self.weights)
         return RowMoments(design, cells, tables, chance - rows.y, 4 * chance * (1 - chance))

@@ -7,7 +7,7 @@ from typing import Any
 from fairveil.report.charts import in_words, measurement
 from fairveil.report.evidence_text import IMPACT_LIMITS, NOT_STATED
 from fairveil.report.formatting import compact, fixed, points, whole
-from fairveil.report.text import ATTRIBUTE_LIMITS, LIMITS, awareness, gap_name, overview
+from fairveil.report.text import ATTRIBUTE_LIMITS, LIMITS, awareness, gap_name, interval, overview, ranked
 
 LIBRARY = "fairveil"
 TASK = "tabular-classification"
@@ -111,6 +111,7 @@ def _measured_sections(summary: Facts) -> list[str]:
         _listed(
             {
                 "Accuracy": in_words(measurement(summary["accuracy"])),
+                **{name: interval(found, summary["confidence"]) for name, found in ranked(summary)},
                 name[:1].upper() + name[1:]: in_words(measurement(summary["gap"]), points),
                 "Certificate": "none" if summary["certificate"] is None else summary["certificate"]["sentence"],
             }

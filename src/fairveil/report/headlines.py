@@ -54,6 +54,36 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
+MOST_CHANGED = 4
+"""Groups that a sentence on changed decisions names; `summary.json` lists all."""
+
+
+def changes_sentence(changes: Mapping[str, Any]) -> str:
+    r"""Return which share of the model's decisions a rule changes in each group, and the least that was possible.
+
+    Examples
+    --------
+    >>> groups = [{"group": "f", "share": 0.05, "rate_before": 0.1}, {"group": "m", "share": 0.05, "rate_before": 0.2}]
+    >>> changes_sentence({"groups": groups, "total": 0.1, "fewest": 0.1}).split(";")[1]
+    ' the sum over both groups is 10.0\xa0%, where no rule of this tolerance changes less than 10.0\xa0%'
+    """
+    groups = sorted(changes["groups"], key=lambda one: -one["share"]) if len(changes["groups"]) > MOST_CHANGED else None
+    shown = changes["groups"] if groups is None else groups[:MOST_CHANGED]
+    first, *others = (f"{percent(one['share'])} {{}}for {one['group']}" for one in shown)
+    parts = [first.format("of the model's decisions "), *(one.format("") for one in others)]
+    more = "" if groups is None else ", and less for every other group"
+    least = ""
+    if changes["fewest"] is not None:
+        least = (
+            f" the sum over both groups is {percent(changes['total'])}, where no rule of this tolerance changes less "
+            f"than {percent(changes['fewest'])};"
+        )
+    return (
+        f"The rule changes about {listed(parts)}{more};{least} an estimate from released counts of the rows that the "
+        "rule was fitted to."
+    )
+
+
 def small_table_caution(tolerance: float, chance: float, likely: float | None) -> str:
     """Return the caution, before anything is spent, that a request will probably not be certified."""
     possible = "Compare fewer groups" if likely is None else f"{likely:g} probably can be: request that"

@@ -170,6 +170,10 @@ def _certificate_lines(certificate: Facts | None, decided: Facts | None = None) 
     return [f"  certified  {lead}{certificate['sentence']}"]
 
 
+def _changes_lines(summary: Facts) -> list[str]:
+    return [] if summary["changes"] is None else [f"  changed    {summary['changes']['sentence']}"]
+
+
 def certificate_text(facts: Facts, ledger: Path) -> str:
     """Return what `fairveil certify` found on other people, the claims nearest their limit first."""
     claims = sorted(facts["claims"], key=lambda claim: claim["limit"] - claim["high"])
@@ -235,6 +239,12 @@ def audit_text(facts: Facts) -> str:
     return "\n".join(lines)
 
 
+def ranked(summary: Facts) -> list[tuple[str, Facts]]:
+    """Return ROC-AUC and AUC-PR with their intervals, if the scores of the people held out were counted."""
+    found = [("ROC-AUC", summary.get("roc_auc")), ("AUC-PR", summary.get("average_precision"))]
+    return [(name, one) for name, one in found if one is not None]
+
+
 # --- train and explain ------------------------------------------------------------------------------------------------
 
 
@@ -259,15 +269,15 @@ def training_text(
     private, hidden = "NON-PRIVATE" if summary["epsilon"] is None else "private", ""
     if summary["protects"] == "attribute" and private == "private":
         hidden = f": hides {listed(summary['sensitive'])} and nothing else, features and labels are public here"
-    pairs = [summary["worst_pair"]] if summary["worst_pair"] else []
     lines = [
         f"Trained a {private} {summary['model']} classifier on {summary['data']} ({summary['method']}){hidden}.",
         f"  decisions  {reading(summary)}",
         *(f"  caution    {sentence}" for sentence in summary["cautions"]),
         f"  accuracy   {interval(summary['accuracy'], confidence)}, {measured}",
+        *(f"  {name:10} {interval(found, confidence)}, of the model's score" for name, found in ranked(summary)),
         *([f"  constant   {interval(constant, confidence)}, {everyone}"] if constant["decision"] is not None else []),
         f"  gap        {interval(summary['gap'], confidence)}, {summary['constraint'].replace('_', ' ')}; {requested}",
-        *(f"  groups     {extremes(pair)}" for pair in pairs),
+        *([f"  groups     {extremes(summary['worst_pair'])}"] if summary["worst_pair"] else []),
         *(f"  other gap  {sentence}" for sentence in other_gaps(summary)),
     ]
     if compared["all"]:
@@ -276,12 +286,13 @@ def training_text(
             f"  compared   {compared['all']} pairs or rates, {compared['unknown']} with too few rows to decide",
         ]
     # of groups that are compared the certificate names the two that differ most
-    claims = (certificate or {"claims": []})["claims"]
+    claims = certificate["claims"] if certificate else []
     broken = [one for one in claims if one["verdict"] == "does not hold" and not one["words"]][:MOST_SHOWN]
     timing = ", ".join(f"{name} {seconds:.1f}" for name, seconds in summary["timing"].items())
     lines += [
         *_certificate_lines(certificate, summary["most_common_decision"]),
         *(f"  broken     {one['bound']}; measured {number(one['value'])}" for one in broken),
+        *_changes_lines(summary),
         *(f"  not model  {one['name']}: {number(one['gap'])}, {one['about']}" for one in summary["noise_statements"]),
         *spending_lines(summary),
         f"  seconds    {summary['seconds']:.1f} ({timing})",

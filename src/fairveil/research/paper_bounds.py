@@ -32,6 +32,7 @@ from fairveil.accounting.pricing import compositions_of, count_uses, gaussian_mu
 from fairveil.errors import InvalidParameterError, UnsupportedEventError
 from fairveil.fairness.diagnostics import quantile
 from fairveil.fairness.rates import HistogramConstraints
+from fairveil.methods.dp2dp.gap_bounds import dkw_mean
 from fairveil.methods.fairdp.noise_certificate import worst_case_gap
 
 ACCOUNTANTS = ("pld", "renyi", "last_iterate")
@@ -301,6 +302,81 @@ def printed_gap_bound(
     width = math.sqrt(2 * n_classes)
     slope = 2 * math.sqrt(2) + tolerance * width + noise * width / batch_size
     return tolerance + 4 * math.sqrt(width * math.log(n_steps) / (smoothing * math.sqrt(n_steps)) * slope)
+
+
+@dataclass(frozen=True)
+class GapTerms:
+    """The terms of DP2DP's Theorem 5.1, each with a constant that the proof, put right, gives.
+
+    Attributes
+    ----------
+    tolerance : float
+        rho.
+    sampling : float
+        C_1 / sqrt(N): how far rates of new people are from those of the records, and records that tie.
+    smoothing : float
+        C_2 exp(-gamma / beta): the soft decision for the hard one.
+    descent : float
+        What the descent leaves of the gradient, its noise included (`printed_gap_bound`).
+    """
+
+    tolerance: float
+    sampling: float
+    smoothing: float
+    descent: float
+
+    @property
+    def total(self) -> float:
+        """The bound; above 1 it says nothing."""
+        return self.tolerance + self.sampling + self.smoothing + self.descent
+
+
+def gap_terms(
+    sizes: tuple[float, float],
+    n_classes: int,
+    margin: float,
+    n_steps: int,
+    batch_size: int,
+    smoothing: float,
+    noise: float,
+    tolerance: float = 0.0,
+) -> GapTerms:
+    """Return all terms of DP2DP's Theorem 5.1 for public sizes of the two groups.
+
+    For two classes the sampling term is the inequality of Dvoretzky, Kiefer and Wolfowitz for each group; for more, its
+    form for several thresholds (Naaman 2021), over all classes, because Lemma D.2's single threshold does not stand for
+    K - 1. Lemma D.1 gives C_2 = 2 (K - 1).
+
+    Parameters
+    ----------
+    sizes : pair of float
+        Records of each group in the pool.
+    margin : float
+        gamma: the smallest difference between the best and the next score, over all records. It depends on the
+        records, so a figure with the true margin is for research only; 0 gives the term that always holds.
+    noise : float
+        The standard deviation of the noise on the sum over a batch.
+
+    Examples
+    --------
+    >>> terms = gap_terms((6500, 3200), 2, margin=0.0, n_steps=100, batch_size=128, smoothing=1e-5, noise=0.0)
+    >>> round(terms.sampling, 3), terms.smoothing, terms.total > 2000
+    (0.027, 2.0, True)
+    """
+    ties = (n_classes - 1) / min(sizes)
+    sampling = sum(_rates_error(size, n_classes) for size in sizes) + ties
+    excess = printed_gap_bound(n_steps, batch_size, smoothing, noise, n_classes, tolerance) - tolerance
+    softness = 2 * (n_classes - 1) * math.exp(-margin / smoothing)
+    return GapTerms(tolerance, sampling, softness, excess)
+
+
+def _rates_error(size: float, n_classes: int) -> float:
+    """Return a bound on the expected error of the rates of all classes among so many records, over all rules."""
+    if n_classes == 2:
+        return dkw_mean(size)
+    # P(error > e) <= K (K - 1) (n + 1) exp(-2 n e^2): K classes, K - 1 thresholds each, integrated over e
+    logs = math.log(n_classes * (n_classes - 1) * (size + 1))
+    return min(1.0, math.sqrt(logs / (2 * size)) + 1 / math.sqrt(8 * size * logs))
 
 
 def paper_worst_case_gap(M: float, C: float, sigma: float, eta: float, m: float, K: int, N: int = 1) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array
 from fairveil._validation import check_budget, check_choice, check_number
 from fairveil.data.coded import SCHEMA_ONLY, Detail, Levels
-from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck
+from fairveil.fairness.diagnostics import ConstraintTrace, DecisionChanges, FinalCheck
 from fairveil.fairness.rates import Population
 from fairveil.models.base import Model
 from fairveil.models.rules import Argmax, DecisionRule
@@ -102,8 +102,9 @@ class Task:
 class Fit:
     """What a recipe returns, all of it released.
 
-    Parameters and decision rule, the course and the final check of its constraints, and the noisy group sizes that it
-    used, if any. Methods that release more return a subclass.
+    Parameters and decision rule, the course and the final check of its constraints, the noisy group sizes that it used,
+    if any, and which decisions of a model a rule on top of it is expected to change. Methods that release more return a
+    subclass.
     """
 
     params: Float32Array
@@ -111,6 +112,7 @@ class Fit:
     check: FinalCheck | None = None
     rule: DecisionRule = field(default_factory=Argmax)
     sizes: NDArray[np.float64] | None = None
+    changes: DecisionChanges | None = None
 
 
 class Recipe(Protocol):

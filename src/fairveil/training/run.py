@@ -17,13 +17,14 @@ from fairveil._random import Coins
 from fairveil._typing import Float32Array
 from fairveil.accounting.composition import calibrate
 from fairveil.errors import InvalidParameterError, without_array_sizes
+from fairveil.fairness.ranking import SCORE_EDGES, ScoreCounts
 from fairveil.models.base import Model
 from fairveil.models.rules import DecisionRule
 from fairveil.privacy.attribute import ATTRIBUTE
 from fairveil.privacy.ledger import Ledger
 from fairveil.privacy.plan import Plan, Release, Stage
 from fairveil.privacy.probes import check_model
-from fairveil.privacy.queries import Count, Decision, all_cells, one_cell
+from fairveil.privacy.queries import Bin, Count, Decision, Margin, all_cells, one_cell
 from fairveil.privacy.veil import AnyRecords, Veil, open_veils
 from fairveil.training.recipe import Fit, HoldoutReader, Progress, Recipe, Task, no_progress
 
@@ -37,9 +38,17 @@ SIZE_SHARE = 0.02
 """The share of epsilon spent on a noisy number of records where none is declared."""
 
 
-def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
+SCORES = "score histogram"
+"""The stage that counts the scores of people held out."""
+
+SCORES_NOISE = 2.0
+"""The noise on these counts over that on the outcomes: the certificate keeps four fifths of the precision."""
+
+
+def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0, auc: bool = False) -> Plan:
     """Return the plan of a run: training, a noisy size if none is declared, outcomes on a hold-out if there is one.
 
+    With `auc`, the scores of the people held out are counted as well, for ROC-AUC and average precision.
     Training and hold-out are subsets of one secret split, so they compose in parallel; the size is that of everyone and
     composes with both. The noise of each subset is the least that meets the whole budget together with the size.
     """
@@ -47,7 +56,9 @@ def make_plan(recipe: Recipe, task: Task, holdout: float = 0.0) -> Plan:
         raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
     size = size_stages(task)
     recipe.check(task)
-    with_holdout = partial(_stages_with_holdout, recipe, task, holdout)
+    if auc:
+        check_scores(task, holdout)
+    with_holdout = partial(_stages_with_holdout, recipe, task, holdout, auc)
     stages_at: StagesAt = with_holdout if holdout else lambda noise: recipe.stages(noise, 1.0, task)
     stages = list(size)
     for subset in dict.fromkeys(stage.subset for stage in stages_at(1.0 if task.is_private else 0.0)):
@@ -73,9 +84,27 @@ def size_stages(task: Task) -> tuple[Stage, ...]:
     return (Stage("size", (Release("size", "discrete_laplace", scale),)),)
 
 
-def _stages_with_holdout(recipe: Recipe, task: Task, share: float, noise: float) -> tuple[Stage, ...]:
+def check_scores(task: Task, holdout: float) -> None:
+    """Refuse to count scores where there are none to count."""
+    if task.n_classes != 2:
+        raise InvalidParameterError(
+            f"Expected two classes with auc=True (--auc), got {task.n_classes}; leave it out: ROC-AUC and average "
+            "precision are of two classes."
+        )
+    if task.hides_attribute:
+        raise InvalidParameterError(
+            'Expected auc=False with protects="attribute", got True; leave it out: features and labels are public '
+            "there, so the score can be ranked without privacy."
+        )
+    if not holdout:
+        raise InvalidParameterError(
+            "Expected people held out with auc=True (--auc), got holdout=0; write holdout=0.15, or leave it out."
+        )
+
+
+def _stages_with_holdout(recipe: Recipe, task: Task, share: float, auc: bool, noise: float) -> tuple[Stage, ...]:
     """Return the stages of training, and for the people held out the outcomes and what the recipe releases besides."""
-    held_out = [outcomes_stage(noise, share, task.hides_attribute)]
+    held_out = [*counting_stages(noise, share, task.hides_attribute, auc)]
     if isinstance(recipe, HoldoutReader):
         held_out += recipe.holdout_stages(noise, share, task)
     return (*recipe.stages(noise, 1 - share, task), *held_out)
@@ -85,6 +114,15 @@ def outcomes_stage(std: float, share: float, by_group: bool = False) -> Stage:
     """Return the one count of people held out: how the released rule decides, by group and label."""
     # Gaussian, because the outcomes of several runs on the same people then compose as gently as their trainings do.
     return Stage("holdout", (Release("outcomes", "discrete_gaussian", std),), share, by_group=by_group)
+
+
+def counting_stages(std: float, share: float, by_group: bool = False, auc: bool = False) -> tuple[Stage, ...]:
+    """Return the counts of people held out: the outcomes and, with `auc`, the scores, which are noisier."""
+    outcomes = outcomes_stage(std, share, by_group)
+    if not auc:
+        return (outcomes,)
+    release = Release(SCORES, "discrete_gaussian", SCORES_NOISE * std)
+    return outcomes, Stage(SCORES, (release,), share, subset=outcomes.subset)
 
 
 def make_counting_plan(epsilon: float, delta: float, unit: str) -> Plan:
@@ -99,7 +137,7 @@ def make_counting_plan(epsilon: float, delta: float, unit: str) -> Plan:
 class Trained:
     """What left the veil: a model and its fit, the size that was used, counts on the hold-out if any.
 
-    `evidence` is what else a recipe released of the people held out.
+    `evidence` is what else a recipe released of the people held out, `scores` their scores by label, if counted.
     """
 
     model: Model
@@ -108,6 +146,7 @@ class Trained:
     outcomes: NDArray[np.float64] | None
     noise_variance: float
     evidence: Any = None
+    scores: ScoreCounts | None = None
 
 
 def run_plan(
@@ -148,7 +187,8 @@ def run_plan(
             return Trained(model, fit, size, None, 0.0)
         outcomes = release_outcomes(veils["holdout"], model, fit.params, fit.rule, task)
         evidence = recipe.read_holdout(veils, task, fit) if isinstance(recipe, HoldoutReader) else None
-        return Trained(model, fit, size, *outcomes, evidence)
+        scores = release_scores(veils[SCORES], model, fit.params, task) if SCORES in veils else None
+        return Trained(model, fit, size, *outcomes, evidence, scores)
 
 
 def release_outcomes(
@@ -162,6 +202,17 @@ def release_outcomes(
     (release,) = veil.stage.releases
     # a discrete Gaussian varies by no more than std^2
     return counts.reshape(n_groups, n_classes, n_classes), release.noise_multiplier**2
+
+
+def release_scores(veil: Veil, model: Model, params: Float32Array, task: Task) -> ScoreCounts:
+    """Release how a model scores people of two classes: counts by label and public bin of the log-odds."""
+    margin = Margin(model, params, is_row_stable=True)
+    query = Count(np.arange(2)[None], 2, Bin(margin, SCORE_EDGES))
+    counts = veil.draw().release_counts(query, name=SCORES).reshape(2, -1)
+    (release,) = veil.stage.releases
+    if task.people.positive == 0:
+        counts = counts[::-1, ::-1]
+    return ScoreCounts(counts, release.noise_multiplier**2)
 
 
 def release_size(veil: Veil, task: Task) -> float:

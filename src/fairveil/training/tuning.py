@@ -28,10 +28,13 @@ from fairveil.privacy.selection import FIT, HOLDOUT, TunedPlan, best_of_plans, o
 from fairveil.privacy.veil import Records, Veil
 from fairveil.training.recipe import Fit, Recipe, Task, no_progress
 from fairveil.training.run import (
+    SCORES,
     StagesAt,
     Trained,
-    outcomes_stage,
+    check_scores,
+    counting_stages,
     release_outcomes,
+    release_scores,
     release_size,
     size_stages,
 )
@@ -114,7 +117,7 @@ class Tuned:
     score: float
 
 
-def tuned_plan(tuning: Tuning, task: Task, holdout: float = 0.0) -> TunedPlan:
+def tuned_plan(tuning: Tuning, task: Task, holdout: float = 0.0, auc: bool = False) -> TunedPlan:
     """Return the plan of a choice among recipes: all of it together costs at most (task.epsilon, task.delta).
 
     Every subset of every candidate is calibrated to cost the same per run; one common factor then lets the choice, with
@@ -122,6 +125,8 @@ def tuned_plan(tuning: Tuning, task: Task, holdout: float = 0.0) -> TunedPlan:
     """
     if not 0 <= holdout < 1:
         raise InvalidParameterError(f"Expected 0 <= holdout < 1, got {holdout!r}.")
+    if auc:
+        check_scores(task, holdout)
     size = size_stages(task)
     fixed = [stage.event for stage in size]
     run_task = replace(task, epsilon=_run_epsilon(tuning.mean_runs, fixed, task))
@@ -139,8 +144,12 @@ def tuned_plan(tuning: Tuning, task: Task, holdout: float = 0.0) -> TunedPlan:
     if holdout:
         std = 0.0
         if task.is_private:
-            std = calibrate(lambda std: [*fixed, outcomes_stage(std, holdout).event], task.epsilon, task.delta)
-        around += (outcomes_stage(std, holdout),)
+            std = calibrate(
+                lambda std: [*fixed, *(stage.event for stage in counting_stages(std, holdout, auc=auc))],
+                task.epsilon,
+                task.delta,
+            )
+        around += counting_stages(std, holdout, auc=auc)
     return TunedPlan(runs_at(scale), tuning.mean_runs, around, task.epsilon, task.delta, task.unit)
 
 
@@ -212,7 +221,8 @@ def run_tuned_plan(
         if HOLDOUT in veils:
             fit = trained.fit
             outcomes = release_outcomes(veils[HOLDOUT], trained.model, fit.params, fit.rule, task)
-            trained = Trained(trained.model, fit, trained.size, *outcomes)
+            scores = release_scores(veils[SCORES], trained.model, fit.params, task) if SCORES in veils else None
+            trained = Trained(trained.model, fit, trained.size, *outcomes, scores=scores)
     return Tuned(trained, best.candidate, best.score)
 
 

@@ -463,7 +463,7 @@ def test_a_fairveil_classifier_can_be_passed(people, few):
         ({"training": ParityTraining(aware=False, solver=NoisyDescent())}, "reads the group"),
         ({"training": ParityTraining(solver=NoisyDescent()), "sensitive": "race"}, "two groups"),
         ({"training": ParityTraining(solver=NoisyDescent()), "constraint": EqualizedOdds(0.1)}, "another"),
-        ({"training": Descent(group_clipping=True), "sensitive": None}, "sensitive"),
+        ({"training": Descent(clipping="groups"), "sensitive": None}, "sensitive"),
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])

@@ -23,6 +23,7 @@ FITTINGS = {
     "sampled steps": DualSteps(n_steps=20, sampling_rate=0.3),
     "descent": NoisyDescent(n_steps=20),
     "descent by group": NoisyDescent(n_steps=20, shares=(0.6, 0.4)),
+    "descent in steps of one length": NoisyDescent(n_steps=20, shares=(0.6, 0.4), step_size=0.01),
     "flips": RateFlips(),
     "flips, public sizes": RateFlips((600, 400), (1.0, 0.5)),
 }
@@ -141,6 +142,17 @@ def test_the_largest_rate_of_any_group_is_accounted_for(make_people, make_task):
     assert part.event.event.rate == rates[0] > 128 / 9768
 
 
+def test_noise_on_both_blocks_costs_what_noise_on_one_vector_costs(make_people, make_task):
+    """Two releases of one vector, each with sqrt(2) times the noise, are one release of the stacked gradient."""
+    task = make_task(make_people(2), 9768, 1.0)
+    events = []
+    for step_size in (None, 0.01):
+        solver = NoisyDescent(shares=(0.33, 0.67), step_size=step_size)
+        (part,) = (part for part in solver.stages(1.0, 1.0, "train", task) if part.name == "rule")
+        events.append(part.event)
+    assert epsilon_of([events[0]], 1e-5) == pytest.approx(epsilon_of([events[1]], 1e-5), rel=1e-9)
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -150,6 +162,7 @@ def test_the_largest_rate_of_any_group_is_accounted_for(make_people, make_task):
         lambda: DualSteps(n_steps=1),
         lambda: DualSteps(smoothing=0.0),
         lambda: NoisyDescent(shares=(0.5,)),
+        lambda: NoisyDescent(step_size=0.0),
         lambda: RateFlips(group_sizes=(5, 5), group_epsilons=(1.0, 0.0)),
         lambda: RateFlips(group_epsilons=(1.0, 0.5)),
         lambda: RateFlips(group_sizes=(0, 5)),

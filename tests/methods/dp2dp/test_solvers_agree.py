@@ -98,13 +98,14 @@ def test_equalized_odds_mix_thresholds_and_match_the_program(rng, make_people, m
     assert best[0] - 0.01 <= ours[0] <= best[0] + 0.005
 
 
+@pytest.mark.parametrize("step_size", [None, 0.0025])
 def test_the_papers_descent_ends_near_the_optimum_when_nothing_disturbs_it(
-    rng, make_people, make_rows, make_task, fitted
+    step_size, rng, make_people, make_rows, make_task, fitted
 ):
     n = 3000
     people, constraint = make_people(2, 3), DemographicParity(0.0)
     probabilities, groups, y = make_rows(rng, n, people)
-    solver = NoisyDescent(n_steps=2000, batch_size=n, smoothing=0.01)
+    solver = NoisyDescent(n_steps=2000, batch_size=n, smoothing=0.01, step_size=step_size)
     fit = fitted(recipe_for(solver, constraint), make_task(people, n, math.inf), probabilities, groups, y).fit
     accuracy, gap = figures_of(fit, probabilities, groups, y, people, constraint)
     best = exact_figures(probabilities, groups, y, people, constraint)

@@ -131,6 +131,37 @@ def test_the_certificate_is_shown_beside_that_of_the_released_model(fitted, aske
     assert json.loads(json.dumps(told.to_dict(), allow_nan=False))["statements"][0]["about"] == OVER_NOISE
 
 
+def test_thresholds_and_events_have_statements_of_their_own(people, few):
+    training = replace(QUICK, thresholds=(0.3, 0.8))
+    clf = groupwise(people, training=training, holdout=0.3).fit(*few)
+    assert [one.name for one in clf.plan_.stage("smooth rates").releases] == [
+        "smooth rates", "smooth rates at 0.3", "smooth rates at 0.8",
+    ]  # fmt: skip
+    assert 0.98 < clf.epsilon_spent_ <= 1.0
+    events = [DemographicParity(), TruePositiveRateParity(), EqualizedOdds()]
+    names = []
+    for threshold in (0.5, 0.3, 0.8):
+        worst, *each = clf.noise_certificate(events, threshold=threshold).statements
+        assert [one.event for one in each] == [event.name for event in events]
+        assert worst.event == "any" and worst.gap >= clf.noise_certificate(events).statements[0].gap
+        assert {one.threshold for one in (worst, *each)} == {threshold}
+        alone = [clf.noise_certificate(event, threshold=threshold).statements[1].gap for event in events]
+        assert [one.gap for one in each] == alone
+        names += [one.name for one in (worst, *each)]
+    assert len(set(names)) == 12
+    shown = clf.noise_statements(events, 0.95)
+    assert [one["name"] for one in shown] == names
+    assert {one["about"] for one in shown} == {OVER_NOISE}
+    with pytest.raises(InvalidParameterError, match="planned threshold"):
+        clf.noise_certificate(threshold=0.4)
+
+
+@pytest.mark.parametrize("thresholds", [(0.5,), (0.0,), (1.0,), (0.3, 0.3), (float("nan"),), ("x",), 0.3])
+def test_thresholds_that_say_nothing_are_refused(thresholds):
+    with pytest.raises(InvalidParameterError, match="thresholds"):
+        Groupwise(thresholds=thresholds)
+
+
 def test_nothing_of_the_estimator_calls_it_a_property_of_the_model(fitted):
     names = [name for name in dir(fitted) if "certif" in name]
     assert names == ["has_noise_certificate", "noise_certificate"]

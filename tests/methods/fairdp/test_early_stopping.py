@@ -57,14 +57,14 @@ def scripted(monkeypatch):
 @pytest.mark.parametrize(
     "excesses, n_steps, kept",
     [
-        ((-0.1, 0.1), 6, 0),  # broken at the second look: the parameters of the first
-        ((-0.1, -0.1, 0.1), 9, 1),
-        ((0.1, -0.1, 0.1), 9, 1),  # a broken look before any was passed stops nothing
+        ((-0.1, 0.1), 3, 0),  # broken at the second look: the parameters of the first
+        ((-0.1, -0.1, 0.1), 6, 1),
+        ((0.1, -0.1, 0.1), 6, 1),  # a broken look before any was passed stops nothing
         ((-0.1, -0.1, -0.1, -0.1), 12, 3),
         ((-0.1, -0.1, -0.1, 0.1), 12, 2),
         ((0.1, 0.1, 0.1, 0.1), 12, 3),  # none was passed: on to the end
         ((0.1, 0.1, 0.1, -0.1), 12, 3),
-        ((0.0, 0.1), 6, 0),  # a bound that is just met is kept
+        ((0.0, 0.1), 3, 0),  # a bound that is just met is kept
     ],
 )
 def test_it_stops_at_a_failed_check_after_one_that_was_passed(rng, scripted, excesses, n_steps, kept):
@@ -79,18 +79,50 @@ def test_it_stops_at_a_failed_check_after_one_that_was_passed(rng, scripted, exc
     looks = fit.last_step.checks
     assert [look.excess for look in looks] == list(excesses)
     assert [look.passed for look in looks] == [excess <= 0 for excess in excesses]
-    assert [look.step for look in looks] == [2, 5, 8, 11][: len(excesses)]
+    assert [look.step for look in looks] == [0, 2, 5, 11][: len(excesses)]
     assert veils["looks"]._n_left == 4 - len(excesses)
 
 
-def test_checks_are_spread_evenly_and_the_last_step_has_one():
-    assert sorted(EarlyStopping(DemographicParity(), 4).steps(12)) == [2, 5, 8, 11]
-    assert sorted(EarlyStopping(DemographicParity(), 10).steps(300)) == list(range(29, 300, 30))
+def test_checks_begin_with_the_first_steps_and_the_last_step_has_one():
+    assert sorted(EarlyStopping(DemographicParity(), 4).steps(12)) == [0, 2, 5, 11]
+    assert sorted(EarlyStopping(DemographicParity(), 4, first_check=0.25).steps(12)) == [2, 4, 7, 11]
+    assert sorted(EarlyStopping(DemographicParity(), 1).steps(12)) == [11]
     for n_checks in (1, 3, 7, 12, 50):
-        steps = EarlyStopping(DemographicParity(), n_checks).steps(12)
-        assert max(steps) == 11
-        assert len(steps) == min(n_checks, 12)
-        assert min(steps) >= 0
+        for first in (1e-9, 0.005, 0.5, 1.0):
+            for n_steps in (2, 12, 600):
+                steps = EarlyStopping(DemographicParity(), n_checks, first).steps(n_steps)
+                assert max(steps) == n_steps - 1
+                assert len(steps) == min(n_checks, n_steps)
+                assert min(steps) >= 0
+    by_default = np.array(sorted(EarlyStopping(DemographicParity()).steps(600)))
+    assert by_default[0] == 2
+    assert np.searchsorted(by_default, 60) > len(by_default) / 2  # more than half in the first tenth
+
+
+def test_checks_of_the_first_steps_stop_where_later_ones_see_no_bound_met(rng):
+    """The bound is met by a few steps only: checks that begin at a tenth of all steps never see it met."""
+    records = make_records(rng, 2000)
+    y = (records.X[:, 0] + 0.3 * rng.normal(size=2000) > 0).astype(np.int16)
+    records = MemoryRecords(records.X, y, records.groups)
+    task = replace(TASK, n_public=2000, epsilon=3.0)
+    descent = Descent(n_steps=100, sampling_rate=0.2, clip_norm=0.5, learning_rate=0.05)
+    plan, fits, ledgers = {}, {}, {}
+    for first in (0.1, 0.005):
+        stopping = EarlyStopping(DemographicParity(0.3), n_checks=10, first_check=first)
+        recipe, ledgers[first] = Groupwise(descent, stopping=stopping), Ledger()
+        plan[first] = planned(recipe, task, 0.0)
+        veils = open_veils(records, plan[first], ledgers[first], reproducible_coins(1), "a test")
+        fits[first] = recipe.train(veils, task, 2000.0, np.random.default_rng(0))
+    late, early = (fits[first].last_step for first in (0.1, 0.005))
+    assert len(late.checks) == 10 and not any(check.passed for check in late.checks)
+    assert early.checks[0].passed and not early.checks[-1].passed
+    assert early.checks[-1].step < 20
+    model = LinearSoftmax(4, 2)
+    assert smooth_gap_by_hand(model, fits[0.1].params, records, late.margin_std) > 0.6
+    assert smooth_gap_by_hand(model, fits[0.005].params, records, early.margin_std) < 0.4
+    # both are debited before the first step, and neither plan knows where the checks are: stopping refunds nothing
+    assert plan[0.1].charges() == plan[0.005].charges()
+    assert [len(ledger.entries) for ledger in ledgers.values()] == [1, 1]
 
 
 def test_a_training_that_grows_unfair_is_stopped_on_the_way(rng):
@@ -233,7 +265,7 @@ def test_all_is_debited_before_the_first_check_and_nothing_is_refunded(rng, scri
         np.random.default_rng(0),
         lambda r: (booked.append(ledger.epsilon(1e-5)) or s for s in r),
     )
-    assert len(given) == 2 and len(booked) == 6
+    assert len(given) == 2 and len(booked) == 3
     assert set(booked) == {ledger.epsilon(1e-5)}
     assert ledger.epsilon(1e-5) == pytest.approx(epsilon_of(plan.charges(), 1e-5))
     assert len(ledger.entries) == 1
@@ -250,7 +282,8 @@ def test_no_other_veil_is_opened_than_those_of_the_training_people(rng, monkeypa
 
     monkeypatch.setattr(Veil, "draw", noted)
     run(watched(EarlyStopping(DemographicParity(1.0), 4)), TASK, make_records(rng), holdout=0.3)
-    order = ["groups"] + (["train"] * 3 + ["looks"]) * 3 + ["train"] * 2 + ["finish"] + ["looks"]
+    order = [name for n_steps in (1, 2, 3) for name in (*["train"] * n_steps, "looks")]
+    order = ["groups", *order, *["train"] * 5, "finish", "looks"]
     assert drawn == [*order, "holdout", "smooth rates"]
 
 
@@ -275,6 +308,8 @@ def test_values_steer_no_more_than_noisy_sums_do(rng, how, seeded):
 def test_what_cannot_be_watched_is_refused():
     with pytest.raises(InvalidParameterError, match="n_checks"):
         EarlyStopping(DemographicParity(), 0)
+    with pytest.raises(InvalidParameterError, match="first_check"):
+        EarlyStopping(DemographicParity(), first_check=1.5)
     with pytest.raises(InvalidParameterError, match="sensitive attribute"):
         EarlyStopping(DemographicParity(0.1, attribute="race")).check(TASK)
     three = replace(TASK, people=replace(SIDES, classes=("a", "b", "c")))

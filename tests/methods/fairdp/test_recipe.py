@@ -441,7 +441,7 @@ def test_the_last_step_is_described_in_public_numbers(rng, seeded):
         ({"norm_bound": math.nan}, "norm_bound"),
         ({"divisors": "person"}, "divisors"),
         ({"released": "all"}, "released"),
-        ({"descent": Descent(group_clipping=True)}, "group clipping"),
+        ({"descent": Descent(clipping="groups")}, "flat clipping"),
         ({"descent": Descent(features=FeatureDesign(resolution=8))}, "design of features"),
     ],
 )

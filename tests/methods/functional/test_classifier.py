@@ -215,10 +215,10 @@ def test_refusals_come_before_the_debit(people, few):
     assert ledger.entries == ()
 
 
-def test_more_than_two_classes_are_refused():
+def test_rounds_for_more_than_two_classes_are_refused():
     schema = Schema.for_arrays(2, classes=["0", "1", "2"], bounds=(-1, 1), n_public=30)
     with pytest.raises(InvalidParameterError, match="two classes"):
-        FunctionalClassifier(None, schema=schema, ledger=Ledger()).planned()
+        FunctionalClassifier(None, training=Functional(rounds=2), schema=schema, ledger=Ledger()).planned()
 
 
 def test_a_folder_of_another_estimator_is_refused(people, few, tmp_path):
@@ -227,9 +227,9 @@ def test_a_folder_of_another_estimator_is_refused(people, few, tmp_path):
         type("Other", (FunctionalClassifier,), {}).load(tmp_path / "model")
 
 
-def test_at_most_eight_parameters_beside_the_constraint_each_documented():
+def test_at_most_nine_parameters_beside_the_constraint_each_documented():
     parameters = list(inspect.signature(FunctionalClassifier).parameters)
-    assert len(parameters) == 9
+    assert len(parameters) == 10
     for name in parameters:
         assert re.search(rf"^    .*\b{name}\b.* : ", FunctionalClassifier.__doc__, re.MULTILINE), name
 

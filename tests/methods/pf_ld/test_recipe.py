@@ -133,7 +133,7 @@ def test_the_errors_of_differences_hold_noise_and_sampling(rng, kind, noise):
     """Against the spread of 50 looks at batches; noise is told as that of a count, a little more than a share has."""
     records = make_records(rng, 4000)
     model, sides, _, released = sides_of(records, kind, rate=0.2, noise=noise)
-    course = _Course(LagrangianDual(kind()), released.public, model, sides)
+    course = _Course(released.public, model, LagrangianDual(kind()), sides)
     params = course.warm_up(rng, 4000)
     decisions = model.logits(params, records.X).argmax(axis=0)
     looks = [released.before(0, params).rates(decisions) for _ in range(50)]
@@ -407,6 +407,18 @@ def test_a_dual_bound_holds_for_each_person(rng):
     )
 
 
+@pytest.mark.parametrize("bound", [0.5, 2.0])
+@pytest.mark.parametrize("kind", [DemographicParity, EqualizedOdds, ErrorRateParity])
+def test_scores_of_groups_are_compared_with_scores_of_everyone(rng, kind, bound):
+    """If everyone is in one group, there is no difference; with decisions of everyone there was one."""
+    records = make_records(rng)
+    records = replace(records, groups=np.ones_like(records.groups))
+    trace = run(LagrangianDual(kind(), primal="gradients", dual_bound=bound,
+                               descent=Descent(n_steps=10, sampling_rate=1.0)), records).fit.trace  # fmt: skip
+    is_right = np.array([str(one).count("side=right") == 1 for one in trace.bounds])
+    np.testing.assert_allclose(trace.values[0, is_right], 0.0, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("primal", ["memberships", "gradients"])
 @pytest.mark.parametrize("n_groups, n_classes", [(5, 2), (2, 3)])
@@ -437,7 +449,7 @@ BAD_NUMBERS = [
     ("lambda_max", (0.0, math.nan, math.inf)), ("n_counts", (0, 2.5)), ("slack", (-0.1, 1.5, math.nan)),
     ("primal", ("both",)),
     ("primal_bound", (-1, "public")), ("dual_bound", (0,)),
-    ("descent", (Descent(clip_norm=1.0), Descent(group_clipping=True), Descent(features=FeatureDesign(0.0)))),
+    ("descent", (Descent(clip_norm=1.0), Descent(clipping="groups"), Descent(features=FeatureDesign(0.0)))),
 ]  # fmt: skip
 
 

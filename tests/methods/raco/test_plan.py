@@ -179,7 +179,7 @@ def test_without_privacy_no_noise_is_planned():
         ({"headroom": -0.5}, "headroom"),
         ({"headroom": math.inf}, "headroom"),
         ({"headroom": math.nan}, "headroom"),
-        ({"descent": Descent(group_clipping=True)}, "group clipping"),
+        ({"descent": Descent(clipping="groups")}, "flat clipping"),
     ],
 )
 def test_bad_choices_are_refused(choices, words):

@@ -181,7 +181,7 @@ class Postprocessed:
         fitted, check = self.solver.fit(problem, veils), None
         if fitted.counts is not None:
             check = FinalCheck.of_counts(bounds, fitted.counts, fitted.noise**2, minimum_size(counted))
-        return Fit(trained.params, fitted.trace, check, fitted.rule, fitted.sizes)
+        return Fit(trained.params, fitted.trace, check, fitted.rule, fitted.sizes, fitted.changes)
 
 
 @dataclass(frozen=True)
@@ -262,8 +262,9 @@ class BasePostprocessor(ConstrainedClassifier):
         ledger: LedgerOrPath | None = None,
         random_state: Any = None,
         estimator: Any = None,
+        auc: bool = False,
     ) -> None:
-        super().__init__(constraint, epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)
+        super().__init__(constraint, epsilon, delta, training, schema, sensitive, holdout, ledger, random_state, auc)
         self.estimator = estimator
 
     def _settings(self, kind: type) -> Any:
@@ -315,6 +316,7 @@ class ParityPostprocessor(BasePostprocessor):
     {ledger}
     {random_state}
     {estimator}
+    {auc}
 
     Attributes
     ----------
@@ -325,6 +327,9 @@ class ParityPostprocessor(BasePostprocessor):
         warns with `ToleranceNotMetWarning`.
     constraint_trace_ : ConstraintTrace or None
         Every bound over the steps, if the rule was found step by step.
+    changes_ : DecisionChanges or None
+        The expected share of the model's decisions that thresholds change in each group, estimated from the noisy
+        histogram of scores; None for other rules.
     coverage_ : str
         What the guarantee covers, and what it does not.
     key_ : Key or None
@@ -377,7 +382,7 @@ class ParityPostprocessor(BasePostprocessor):
     def expected_gap(self, group_sizes: Sequence[float], rates: Sequence[float] | float = 0.5) -> ExpectedGap:
         """Return what can be said in advance about the gap of a rule, from public `group_sizes` and likely `rates`."""
         inputs = self.planned_inputs()
-        plan = make_plan(self._recipe(inputs), inputs.task, self.holdout)
+        plan = make_plan(self._recipe(inputs), inputs.task, self.holdout, self.auc)
         return ExpectedGap.of_plan(plan, np.asarray(group_sizes, dtype=float), rates, inputs.people)
 
 

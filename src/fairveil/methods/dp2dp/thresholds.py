@@ -30,7 +30,7 @@ from scipy.special import expit
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.diagnostics import ConstraintTrace
+from fairveil.fairness.diagnostics import ConstraintTrace, DecisionChanges
 from fairveil.fairness.rates import SMALLEST_GROUP, HistogramConstraints, minimum_size
 from fairveil.models.base import Model
 from fairveil.models.rules import DecisionRule, RandomizedThresholds
@@ -90,7 +90,8 @@ class RuleProblem:
 class FittedRule:
     """A fitted rule, counts of it with noise of their own, the course of its bounds, and noisy group sizes if released.
 
-    `counts`, shape (cells, classes), are of the bounds' cells; no choice has used them.
+    `counts`, shape (cells, classes), are of the bounds' cells; no choice has used them. `changes` say which share of
+    the model's decisions the rule is expected to change, where what was released says so.
     """
 
     rule: DecisionRule
@@ -98,6 +99,7 @@ class FittedRule:
     noise: float = 0.0
     trace: ConstraintTrace | None = None
     sizes: Float64Array | None = None
+    changes: DecisionChanges | None = None
 
 
 class RuleSolver(Protocol):
@@ -236,6 +238,17 @@ class ScoreCurves:
         totals = np.zeros((self.bounds.n_cells + 1, 2))
         np.add.at(totals, self.coarse_of, table)
         return totals[:-1]
+
+    def changes(
+        self, rule: RandomizedThresholds, plain: RandomizedThresholds, groups: NDArray[np.int64]
+    ) -> DecisionChanges:
+        """Return which share of the decisions of the `plain` rule another one changes in each group."""
+        curves = np.stack([self.bins[self.group_of == group].sum(axis=0) for group in groups])
+        sizes = curves.sum(axis=1)
+        # the threshold of the plain rule is an edge: within a bin it decides all alike
+        before, after = accepted(plain)[groups], accepted(rule)[groups]
+        shares, rates = ((curves * part).sum(axis=1) / sizes for part in (np.abs(after - before), before))
+        return DecisionChanges.of(shares, rates, self.bounds)
 
     def best_rule(
         self, start: RandomizedThresholds, groups: NDArray[np.int64], *, in_bins: bool
@@ -400,4 +413,6 @@ class ScoreHistogram:
             for observations, shares, pair in zip(known, above, counts, strict=True):
                 observations.append(Observation(np.stack([1 - shares, shares]), pair, noise))
             size_noise = min(size_noise, noise * 2**0.5)
-        return FittedRule(rule, problem.count(batch, rule, bounds.cells, "released"), noises["released"])
+        counts = problem.count(batch, rule, bounds.cells, "released")
+        changes = scores.changes(rule, problem.plain_rule(), codes)
+        return FittedRule(rule, counts, noises["released"], changes=changes)

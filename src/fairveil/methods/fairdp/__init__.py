@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
@@ -18,17 +19,21 @@ from fairveil.fairness.constraints import (
     TruePositiveRateParity,
     constrain,
 )
+from fairveil.fairness.evaluation import Evaluation
 from fairveil.methods.base import BasePrivateClassifier, Method, training_of
 from fairveil.methods.fairdp.early_stopping import StoppingCheck
 from fairveil.methods.fairdp.noise_certificate import (
     FAILURE,
+    HALF,
     GroupwiseFit,
     LastStep,
     NoiseCertificate,
     SmoothSums,
+    Statement,
     batch_bound,
     finite_models_gap,
-    several_statements,
+    several_estimate,
+    several_limit,
     smooth_gap,
     smooth_statement,
     worst_case_gap,
@@ -36,6 +41,7 @@ from fairveil.methods.fairdp.noise_certificate import (
 )
 from fairveil.methods.fairdp.recipe import Groupwise
 from fairveil.methods.inputs import InputSpec
+from fairveil.models.last_layer import check_layered, last_layer_size
 from fairveil.privacy.plan import Plan
 from fairveil.training.run import Trained
 
@@ -73,6 +79,7 @@ class GroupwiseClassifier(BasePrivateClassifier):
     {holdout}
     {ledger}
     {random_state}
+    {auc}
 
     Attributes
     ----------
@@ -107,7 +114,8 @@ class GroupwiseClassifier(BasePrivateClassifier):
         super()._store(inputs, trained)
         fit = trained.fit
         self.last_step_: LastStep | None = fit.last_step if isinstance(fit, GroupwiseFit) else None
-        self._norm_bound = self._recipe(inputs).largest_norm
+        recipe = self._recipe(inputs)
+        self._norm_bound, self._thresholds = recipe.largest_norm, recipe.thresholds
         self._smooth_sums: SmoothSums | None = trained.evidence
 
     @property
@@ -126,8 +134,11 @@ class GroupwiseClassifier(BasePrivateClassifier):
         parities = [one for one in constraints if isinstance(one, RATES_OF_CLASS_1)]
         if not self.has_noise_certificate or not parities:
             return []
-        statements: list[dict[str, Any]] = self.noise_certificate(parities, confidence).to_dict()["statements"]
-        return statements
+        return [
+            statement
+            for threshold in (HALF, *self._thresholds)
+            for statement in self.noise_certificate(parities, confidence, threshold).to_dict()["statements"]
+        ]
 
     @property
     def has_noise_certificate(self) -> bool:
@@ -136,16 +147,23 @@ class GroupwiseClassifier(BasePrivateClassifier):
         return self._smooth_sums is not None and self.evaluation_ is not None
 
     def noise_certificate(
-        self, constraint: Parity | Sequence[Parity] | None = None, confidence: float = 0.95
+        self,
+        constraint: Parity | Sequence[Parity] | None = None,
+        confidence: float = 0.95,
+        threshold: float = 0.5,
     ) -> NoiseCertificate:
         """Return FairDP's certificates over the training noise, beside what holds for the released model.
 
         Parameters
         ----------
         constraint : parity or sequence of parities, optional
-            Which gap is meant; None is demographic parity. Its tolerance does not matter.
+            Which gap is meant, hence among whom decisions are compared; None is demographic parity. Its tolerance does
+            not matter. Of several parities, each has an estimate of its own.
         confidence : float
             Of the certificate of the released model.
+        threshold : float
+            The probability above which class 1 is decided: 0.5, or one of the thresholds that the training planned. The
+            certificate of the released model is about `predict`, which decides at 0.5.
         """
         check_confidence(confidence)
         last, sums, evaluation = self._evidence()
@@ -157,18 +175,36 @@ class GroupwiseClassifier(BasePrivateClassifier):
                 f"Expected differences in how often class 1 is decided ({names}), got another bound; the theorems are "
                 "about these."
             )
-        bounds = constrain(parities, evaluation.people)
-        statements = [smooth_statement(*smooth_gap(bounds, evaluation, sums.smooth, sums.noise_std))]
+        own = sums.at(threshold)
+        if own is None:
+            raise InvalidParameterError(
+                f"Expected a planned threshold ({', '.join(f'{one:g}' for one in (HALF, *sums.others))}), got "
+                f"{threshold!r}; fit with Groupwise(thresholds=...)."
+            )
+        statements = self._statements(last, own, evaluation, several, threshold)
+        return NoiseCertificate(tuple(statements), certify_measured(evaluation, parities, confidence))
+
+    def _statements(
+        self, last: LastStep, sums: SmoothSums, evaluation: Evaluation, several: Sequence[Parity], threshold: float
+    ) -> list[Statement]:
         n_models = max(1, len(last.several))
         everyone, rate = self._sampled(last)
         n_batch = batch_bound(everyone, rate / n_models)  # a random number picks one of the models
         step = (self._norm_bound, last.learning_rate, last.reach, n_batch, last.noise_std)
+        rule = (threshold, last_layer_size(check_layered(self.model_)))
+        statements = []
+        if sums.of_several is None and last.is_unwatched:
+            statements.append(worst_case_statement(worst_case_gap(*step, *rule), n_batch).at("", threshold))
+        for parity in several:
+            bounds, event = constrain(parity, evaluation.people), parity.name if len(several) > 1 else ""
+            found = [smooth_statement(*smooth_gap(bounds, evaluation, sums.smooth, sums.noise_std))]
+            if sums.of_several is not None:
+                shares = smooth_gap(bounds, evaluation, sums.of_several, sums.noise_std)
+                found.append(several_estimate(*shares, n_models))
+            statements += [replace(one.at(event, threshold), event=parity.name) for one in found]
         if sums.of_several is not None:
-            found = smooth_gap(bounds, evaluation, sums.of_several, sums.noise_std)
-            statements += several_statements(*found, finite_models_gap(*step, n_models), n_models)
-        elif last.is_unwatched:
-            statements.insert(0, worst_case_statement(worst_case_gap(*step), n_batch))
-        return NoiseCertificate(tuple(statements), certify_measured(evaluation, parities, confidence))
+            statements.append(several_limit(finite_models_gap(*step, n_models, *rule), n_models).at("", threshold))
+        return statements
 
     def _evidence(self) -> tuple[LastStep, SmoothSums, Any]:
         if not self.has_noise_certificate:

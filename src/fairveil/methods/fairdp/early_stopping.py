@@ -2,6 +2,7 @@
 
 The paper computes its estimate from the data after every step and stops when it likes; each such check is a release.
 Here the checks are planned: how many, at which steps, with how much noise. Stopping early then costs nothing less.
+Gaps open within the first steps, so checks begin there and follow in equal ratios: what comes first is close together.
 """
 
 import math
@@ -88,14 +89,19 @@ class EarlyStopping:
     constraint : constraint or sequence of constraints
         With the tolerance that must not be exceeded.
     n_checks : int
-        How many checks, evenly spread over the steps.
+        How many checks.
+    first_check : float
+        After which share of the steps the first one is made. From one to the next the number of steps grows by the
+        same factor, and the last one is after the last step.
     """
 
     constraint: Constraint | Sequence[Constraint]
-    n_checks: int = 10
+    n_checks: int = 40
+    first_check: float = 0.005
 
     def __post_init__(self) -> None:
         check_number("n_checks", self.n_checks, whole=True)
+        check_number("first_check", self.first_check, at_most=1)
 
     def check(self, task: Task) -> None:
         """Refuse more than two classes, whose decisions have no margin, and bounds that do not fit the people."""
@@ -117,9 +123,22 @@ class EarlyStopping:
         )
 
     def steps(self, n_steps: int) -> frozenset[int]:
-        """Return after which steps a check is made; the last one always is."""
-        places = np.ceil(np.arange(1, self.n_checks + 1) * n_steps / self.n_checks).astype(int) - 1
-        return frozenset(places.tolist())
+        """Return after which steps, counted from 0, a check is made: these follow from public numbers.
+
+        Examples
+        --------
+        >>> from fairveil.fairness.constraints import DemographicParity
+        >>> sorted(EarlyStopping(DemographicParity(0.1), n_checks=10).steps(600))
+        [2, 5, 9, 17, 31, 56, 102, 184, 333, 599]
+        """
+        n_checks = min(self.n_checks, n_steps)
+        turns = np.arange(n_checks)
+        first = max(1.0, self.first_check * n_steps)
+        ratio = (n_steps / first) ** (1 / max(1, n_checks - 1))
+        counts = np.ceil(first * ratio**turns * (1 - 1e-9)).astype(int)
+        counts[-1] = n_steps
+        apart = np.maximum.accumulate(counts - turns) + turns  # no two after the same step
+        return frozenset((np.minimum(apart, n_steps - n_checks + 1 + turns) - 1).tolist())
 
 
 @dataclass(frozen=True)

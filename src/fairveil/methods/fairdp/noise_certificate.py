@@ -9,7 +9,8 @@ The last step of a group-wise training, and smooth decisions around what it rele
 """
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from fairveil.methods.fairdp.early_stopping import REACH, StoppingCheck, largest
 from fairveil.models.last_layer import LayeredModel, last_layer_size
 from fairveil.models.linear import LinearSoftmax
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import NoisyMarginRate, SeveralDecisions, Sum, all_cells
+from fairveil.privacy.queries import NoisyMarginRate, SeveralDecisions, Sum, Values, all_cells
 from fairveil.privacy.veil import ROUNDING, Veil
 from fairveil.training.recipe import Fit
 
@@ -34,8 +35,24 @@ OVER_NOISE = "over the training noise, not for this model"
 FAILURE = 1e-6
 """How often a batch may exceed the public bound on its size."""
 
+HALF = 0.5
+"""The threshold at which `predict` decides."""
+
 MOST_PEOPLE = 1e12
 """Of more people no exact quantile is computed: Bernstein's inequality stands in for it."""
+
+
+def margin_threshold(threshold: float) -> float:
+    """Return what logit_1 - logit_0 exceeds where the probability of class 1 exceeds the threshold.
+
+    Examples
+    --------
+    >>> margin_threshold(0.5), round(margin_threshold(0.9), 3)
+    (0.0, 2.197)
+    """
+    if not 0 < threshold < 1:
+        raise InvalidParameterError(f"Expected 0 < threshold < 1, got {threshold!r}.")
+    return math.log(threshold / (1 - threshold))
 
 
 def worst_case_gap(
@@ -45,6 +62,7 @@ def worst_case_gap(
     n_batch: float,
     noise_std: float,
     threshold: float = 0.5,
+    n_weights: int = 0,
 ) -> float:
     """Return what the mean decision over the noise of a last step may differ by between groups (Theorem 3.2).
 
@@ -62,20 +80,32 @@ def worst_case_gap(
         The deviation of the noise on each coordinate of the average gradient.
     threshold : float
         The probability above which class 1 is decided. Since the last layer reads a constant 1, another threshold than
-        1/2 is another bias, by log(threshold / (1 - threshold)).
+        1/2 is another bias.
+    n_weights : int
+        The size of the last layer, if it is scaled down to `norm_bound` again after the step, and 0 if it is not. That
+        changes no decision at a threshold of 1/2. At another one it moves the bias as far as the layer was scaled
+        down, which the noise exceeds once in a million steps.
 
     Examples
     --------
-    >>> round(worst_case_gap(0.1, 1.0, 0.5, 4, 1.01 * 100 / 2**0.5), 3)
-    0.023
+    >>> step = (0.1, 1.0, 0.5, 4, 1.01 * 100 / 2**0.5)
+    >>> round(worst_case_gap(*step), 3), round(worst_case_gap(*step, threshold=0.9), 3)
+    (0.023, 0.032)
     """
+    shift = abs(margin_threshold(threshold)) / math.sqrt(2)
     if noise_std == 0:
         return 1.0
-    if not 0 < threshold < 1:
-        raise InvalidParameterError(f"Expected 0 < threshold < 1, got {threshold!r}.")
-    shift = abs(math.log(threshold / (1 - threshold)))
-    farthest = norm_bound + learning_rate * reach * n_batch + shift / math.sqrt(2)
-    return math.erf(farthest / (math.sqrt(2) * learning_rate * noise_std))
+    spread = learning_rate * noise_std
+    farthest = norm_bound + learning_rate * reach * n_batch
+    near = math.erf(farthest / (math.sqrt(2) * spread))
+    if not shift:
+        return near
+    failure = 0.0
+    if n_weights and math.isfinite(norm_bound):
+        farthest_norm = farthest + spread * float(stats.chi.isf(FAILURE, n_weights))
+        shift, failure = shift * max(1.0, farthest_norm / norm_bound), FAILURE
+    # the threshold works against one class only: the other's largest rate is that of 1/2
+    return min(1.0, (near + math.erf((farthest + shift) / (math.sqrt(2) * spread))) / 2 + failure)
 
 
 def monte_carlo_error(n_models: int) -> float:
@@ -93,14 +123,21 @@ def monte_carlo_error(n_models: int) -> float:
 
 
 def finite_models_gap(
-    norm_bound: float, learning_rate: float, reach: float, n_batch: float, noise_std: float, n_models: int
+    norm_bound: float,
+    learning_rate: float,
+    reach: float,
+    n_batch: float,
+    noise_std: float,
+    n_models: int,
+    threshold: float = 0.5,
+    n_weights: int = 0,
 ) -> float:
     """Return Equation 32 put right: the worst case of one model's share of the batch, and what so few leave open.
 
     `n_batch` is the largest number of records that are assigned to one model at random. Two shares of models may each
     be off by one `monte_carlo_error`, whatever the number of rows; at most 1.
     """
-    worst = worst_case_gap(norm_bound, learning_rate, reach, n_batch, noise_std)
+    worst = worst_case_gap(norm_bound, learning_rate, reach, n_batch, noise_std, threshold, n_weights)
     return min(1.0, worst + 2 * monte_carlo_error(n_models))
 
 
@@ -149,6 +186,10 @@ class Statement:
         What the number is about.
     assumes : str
         Under which assumptions.
+    event : str
+        Among whom decisions are compared (the event e of Definition 2.2), as the name of the constraint.
+    threshold : float
+        The probability above which class 1 is decided.
     """
 
     name: str
@@ -156,6 +197,15 @@ class Statement:
     error: float | None
     about: str
     assumes: str
+    event: str = "any"
+    threshold: float = HALF
+
+    def at(self, event: str, threshold: float) -> "Statement":
+        """Return the statement for this event (empty is any) and threshold, named where there is more than one."""
+        own = [event] if event else []
+        if threshold != HALF:
+            own.append(f"threshold {threshold:g}")
+        return replace(self, name=", ".join([self.name, *own]), event=event or self.event, threshold=threshold)
 
 
 @dataclass(frozen=True)
@@ -209,26 +259,27 @@ def smooth_statement(gap: float | None, error: float | None) -> Statement:
     return Statement("Empirical (Proposition 3.3)", gap, error, OVER_NOISE, assumes)
 
 
-def several_statements(
-    gap: float | None, error: float | None, bound: float, n_models: int
-) -> tuple[Statement, Statement]:
-    """Return Algorithm 3's estimate and Equation 32, put right, with what they are about."""
+def several_estimate(gap: float | None, error: float | None, n_models: int) -> Statement:
+    """Return Algorithm 3's estimate with what it is about."""
     open_share = 2 * monte_carlo_error(n_models)
-    estimate = Statement(
+    return Statement(
         f"Share of {n_models} models (Algorithm 3)",
         gap,
         None if error is None else math.hypot(error, open_share),
         OVER_NOISE,
         f"An estimate from the people held out; {n_models} models alone leave {open_share:.3f} open.",
     )
-    limit = Statement(
+
+
+def several_limit(bound: float, n_models: int) -> Statement:
+    """Return Equation 32, put right, with what it is about."""
+    return Statement(
         "Worst case of several models (Equation 32)",
         bound,
         None,
         OVER_NOISE,
         f"As Theorem 3.2, plus one standard deviation of what {n_models} models leave open for each of two groups.",
     )
-    return estimate, limit
 
 
 SMOOTH_NOISE = 2.0
@@ -296,32 +347,57 @@ class SmoothSums:
         Over the models that Algorithm 3 made.
     noise_std : float
         The deviation of the noise on each sum.
+    others : mapping
+        The sums at the other planned thresholds.
     """
 
     smooth: NDArray[np.float64]
     of_several: NDArray[np.float64] | None
     noise_std: float
+    others: Mapping[float, "SmoothSums"] = field(default_factory=dict)
+
+    def at(self, threshold: float) -> "SmoothSums | None":
+        """Return the sums at a threshold, None where that was not planned."""
+        return self if threshold == HALF else self.others.get(threshold)
 
 
-def smooth_stage(noise_multiplier: float, share: float, *, has_several: bool) -> Stage:
-    """Return one stage on the people held out: sums of smooth decisions, and of those of several models."""
-    names = ("smooth rates", "several models")[: 1 + has_several]
+def _names_at(threshold: float, has_several: bool) -> tuple[str, ...]:
+    suffix = "" if threshold == HALF else f" at {threshold:g}"
+    return tuple(f"{name}{suffix}" for name in ("smooth rates", "several models")[: 1 + has_several])
+
+
+def smooth_stage(
+    noise_multiplier: float, share: float, *, has_several: bool, thresholds: tuple[float, ...] = ()
+) -> Stage:
+    """Return one stage on the people held out: sums of smooth decisions, and of those of several models.
+
+    Every threshold beside 1/2 is one more release of each.
+    """
+    names = [name for threshold in (HALF, *thresholds) for name in _names_at(threshold, has_several)]
     releases = tuple(Release(name, "gaussian", SMOOTH_NOISE * noise_multiplier) for name in names)
     return Stage("smooth rates", releases, share, subset="holdout")
 
 
-def read_smooth_sums(veil: Veil, model: LayeredModel, n_groups: int, fit: GroupwiseFit) -> SmoothSums:
+def read_smooth_sums(
+    veil: Veil, model: LayeredModel, n_groups: int, fit: GroupwiseFit, thresholds: tuple[float, ...] = ()
+) -> SmoothSums:
     """Return noisy sums of smooth decisions at the released parameters, by (group code, label)."""
     batch, last = veil.draw(), fit.last_step
     noise_std = REACH * ROUNDING * veil.stage.releases[0].noise_multiplier
     table, n_cells = all_cells(n_groups, 2), 2 * n_groups
-    rates = Sum(table, n_cells, NoisyMarginRate(model, fit.params, last.margin_std))
-    smooth = batch.release_sums(rates, REACH, "smooth rates").reshape(n_groups, 2)
-    if not last.several:
-        return SmoothSums(smooth, None, noise_std)
-    share = Sum(table, n_cells, SeveralDecisions(model, last.several, is_mean=True))
-    votes = batch.release_sums(share, REACH, "several models")
-    return SmoothSums(smooth, votes.reshape(n_groups, 2), noise_std)
+
+    def sums_at(threshold: float) -> SmoothSums:
+        least, names = margin_threshold(threshold), _names_at(threshold, bool(last.several))
+        queries: list[Values] = [NoisyMarginRate(model, fit.params, last.margin_std, least)]
+        if last.several:
+            queries.append(SeveralDecisions(model, last.several, is_mean=True, threshold=least))
+        sums = [
+            batch.release_sums(Sum(table, n_cells, query), REACH, name).reshape(n_groups, 2)
+            for query, name in zip(queries, names, strict=True)
+        ]
+        return SmoothSums(sums[0], sums[1] if last.several else None, noise_std)
+
+    return replace(sums_at(HALF), others={threshold: sums_at(threshold) for threshold in thresholds})
 
 
 def widened(model: LayeredModel, params: Float32Array, n_models: int) -> Float32Array:

@@ -20,6 +20,7 @@ from fairveil.errors import InvalidParameterError
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.fairdp.early_stopping import EarlyStopping, EarlyStoppingState
 from fairveil.methods.fairdp.noise_certificate import (
+    HALF,
     GroupwiseFit,
     LastStep,
     SmoothSums,
@@ -123,7 +124,7 @@ class Groupwise:
     ----------
     descent : Descent
         Its model (an "mlp" of one hidden layer of 32 by default), hidden, n_steps (600 if open), sampling_rate and
-        clip_norm are used; its learning_rate is Adam's (0.02 if open). Its momentum is not used, and group_clipping is
+        clip_norm are used; its learning_rate is Adam's (0.02 if open). Its momentum is not used, and its clipping is
         refused.
     norm_bound : float, optional
         The largest Euclidean norm M of the last layer, biases included: small values select few people, infinity is no
@@ -139,6 +140,9 @@ class Groupwise:
         The last steps.
     stopping : EarlyStopping, optional
         Stop as soon as a noisy check shows that a bound is broken (Remark 2); all checks are planned beforehand.
+    thresholds : tuple of float
+        Probabilities beside 1/2 above which class 1 may be decided: `noise_certificate` has estimates at these, each
+        from one more release on the hold-out.
     """
 
     descent: Descent = field(default_factory=lambda: Descent(model="mlp", hidden=(32,)))
@@ -148,6 +152,7 @@ class Groupwise:
     released: str = "average"
     finish: FinalSteps = field(default_factory=FinalSteps)
     stopping: EarlyStopping | None = None
+    thresholds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.norm_bound is not None:
@@ -155,9 +160,15 @@ class Groupwise:
         check_choice("divisors", self.divisors, ("group", "common"))
         check_choice("released", self.released, ("average", "groups"))
         if self.group_sizes is not None:
-            object.__setattr__(self, "group_sizes", _sizes(self.group_sizes))
-        if self.descent.group_clipping:
-            raise InvalidParameterError("Expected a descent without group clipping, got one with it; leave it out.")
+            object.__setattr__(self, "group_sizes", _numbers("group_sizes", self.group_sizes))
+        object.__setattr__(self, "thresholds", _numbers("thresholds", self.thresholds))
+        others = {HALF, *self.thresholds}
+        if len(others) <= len(self.thresholds) or not all(0 < one < 1 for one in others):
+            raise InvalidParameterError(
+                f"Expected different thresholds between 0 and 1 beside 0.5, got {self.thresholds!r}."
+            )
+        if self.descent.clipping != "flat":
+            raise InvalidParameterError("Expected a descent of flat clipping, got another one; leave it out.")
         check_plain_features(self.descent.features)
 
     @property
@@ -377,19 +388,19 @@ class Groupwise:
         """Return one stage of smooth decisions of the people held out, where there are two classes."""
         if task.n_classes != 2:
             return ()
-        return (smooth_stage(noise_multiplier, share, has_several=self.finish.n_models > 1),)
+        has_several = self.finish.n_models > 1
+        return (smooth_stage(noise_multiplier, share, has_several=has_several, thresholds=self.thresholds),)
 
     def read_holdout(self, veils: Mapping[str, Veil], task: Task, fit: Fit) -> SmoothSums | None:
         """Return noisy sums of smooth decisions at the released parameters, by (group code, label)."""
         if task.n_classes != 2 or not isinstance(fit, GroupwiseFit):
             return None
-        return read_smooth_sums(veils["smooth rates"], self.model_for(task), task.people.n_groups, fit)
+        return read_smooth_sums(veils["smooth rates"], self.model_for(task), task.people.n_groups, fit, self.thresholds)
 
 
-def _sizes(values: Any) -> tuple[float, ...]:
+def _numbers(name: str, values: Any) -> tuple[float, ...]:
     try:
-        return tuple(float(size) for size in values)
+        return tuple(float(value) for value in values)
     except (TypeError, ValueError):
-        raise InvalidParameterError(
-            f"Expected group_sizes as numbers in the order of the schema's groups, got {values!r}."
-        ) from None
+        order = " in the order of the schema's groups" if name == "group_sizes" else ""
+        raise InvalidParameterError(f"Expected {name} as numbers{order}, got {values!r}.") from None

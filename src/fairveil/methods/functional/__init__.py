@@ -13,6 +13,7 @@ from fairveil.fairness.evaluation import Evaluation
 from fairveil.forecast import SAMPLING_MARGIN
 from fairveil.methods.base import ConstrainedClassifier, Method, training_of
 from fairveil.methods.functional.recipe import Functional, FunctionalFit, ReleasedStatistics
+from fairveil.methods.functional.several_classes import ClassStatistics
 from fairveil.methods.inputs import InputSpec
 from fairveil.training.run import Trained
 
@@ -50,8 +51,8 @@ class FunctionalClassifier(ConstrainedClassifier):
     """A private classifier from noisy moments: FM (Zhang et al. 2012) and FairFM (Tran et al. 2023).
 
     Fitting asks for moments once (with a constraint, for a few counts too) and solves a quadratic; `frontier` then
-    gives a model for every tolerance at no further cost. Predictions need no group apart; they read the
-    columns of the schema, a sensitive one too unless it is left out (``schema.without("sex")``).
+    gives a model for every tolerance at no further cost, for two classes or more. Predictions need no group apart; they
+    read the columns of the schema, a sensitive one too unless it is left out (``schema.without("sex")``).
 
     Parameters
     ----------
@@ -65,6 +66,7 @@ class FunctionalClassifier(ConstrainedClassifier):
     {holdout}
     {ledger}
     {random_state}
+    {auc}
 
     Attributes
     ----------
@@ -101,7 +103,9 @@ class FunctionalClassifier(ConstrainedClassifier):
     def _store(self, inputs: InputSpec, trained: Trained) -> None:
         super()._store(inputs, trained)
         fit = trained.fit
-        self.statistics_: ReleasedStatistics | None = fit.statistics if isinstance(fit, FunctionalFit) else None
+        self.statistics_: ReleasedStatistics | ClassStatistics | None = (
+            fit.statistics if isinstance(fit, FunctionalFit) else None
+        )
         counts, announced = trained.evidence, self._recipe(inputs).announced
         self._measured: dict[float, Evaluation] = {}
         if counts is not None:
@@ -152,11 +156,6 @@ class FunctionalClassifier(ConstrainedClassifier):
         if not rule.counted:
             return FrontierModel(model, tolerance, regularization, None, None, None, False)
         return FrontierModel(model, tolerance, regularization, rule.accuracy, rule.gap, rule.gap_error, True)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
 
 def _with_tolerance(constraint: Any, tolerance: float) -> Any:

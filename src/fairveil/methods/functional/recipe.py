@@ -51,7 +51,21 @@ from fairveil.methods.functional.quadratic import (
     laplace_bound,
     without_empty_cells,
 )
+from fairveil.methods.functional.several_classes import COUNT_SHARES as CLASS_SHARES
+from fairveil.methods.functional.several_classes import (
+    N_COUNTS,
+    NEAR_END,
+    POINTS,
+    ClassLine,
+    ClassStatistics,
+    class_directions,
+    class_params,
+    class_quadratic,
+    class_sums,
+    constant_weights,
+)
 from fairveil.models.linear import LinearSoftmax
+from fairveil.privacy.moments import Moments
 from fairveil.privacy.noise import noise_distribution
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import (
@@ -98,7 +112,7 @@ def read_announced(veil: Veil, several: Sequence[Float32Array], n_features: int,
 class FunctionalFit(Fit):
     """A fit under a constraint, with everything released, from which models for other tolerances follow for free."""
 
-    statistics: ReleasedStatistics
+    statistics: ReleasedStatistics | ClassStatistics
 
 
 PARITIES = (
@@ -190,14 +204,15 @@ class Functional:
 
     def model_for(self, task: Task) -> LinearSoftmax:
         """Return the model that is trained."""
-        return LinearSoftmax(task.n_features, 2)
+        return LinearSoftmax(task.n_features, task.n_classes)
 
     def check(self, task: Task) -> None:
-        """Refuse what has no quadratic or no line: more classes, other models, other constraints."""
-        if task.n_classes != 2:
+        """Refuse what has no quadratic or no line: other models, other constraints, most choices for many classes."""
+        is_plain = (self.weighting, self.rounds, self.law) == ("people", 1, "gaussian") and not self.announced
+        if task.n_classes != 2 and not is_plain:
             raise InvalidParameterError(
-                f"Expected two classes for the functional mechanism, got {task.n_classes}. Only binary classification "
-                "is supported. Use RateConstrainedClassifier or PrivateClassifier for more."
+                "Expected two classes with weighting='groups', several rounds, law='laplace' or announced tolerances, "
+                f"got {task.n_classes}; leave these out, or use RateConstrainedClassifier."
             )
         if task.predicts != "label":
             raise InvalidParameterError(
@@ -227,9 +242,9 @@ class Functional:
         train = Stage("train", moments, share)
         if not counts:
             return (*self._level_stages(train.precision, share, task), train)
+        parts = COUNT_SHARES if task.n_classes == 2 else CLASS_SHARES
         counted = [
-            Release(name, "gaussian", noise_multiplier / math.sqrt(counts * part))
-            for name, part in COUNT_SHARES.items()
+            Release(name, "gaussian", noise_multiplier / math.sqrt(counts * part)) for name, part in parts.items()
         ]
         rule = Stage("rule", tuple(counted), share, subset="train")
         return (*self._level_stages(train.precision + rule.precision, share, task), train, rule)
@@ -257,6 +272,9 @@ class Functional:
         layout, batch = self.layout_for(task, bounds), veils["train"].draw()
         rescaling = self.features.rescaling_for(task, veils)
         start = self._start_for(task, layout, None if rescaling is None else rescaling.scales)
+        if task.n_classes > 2:
+            moments = batch.release_moments(start, self.bound_for(task), _name(1))
+            return self._several_classes(moments, start, layout, veils, task, size, bounds)
         for step in progress(range(1, self.rounds + 1)):
             if step == 1:
                 moments = batch.release_moments(start, self.bound_for(task), _name(step))
@@ -281,6 +299,35 @@ class Functional:
         statistics = ReleasedStatistics(quadratic, known, rates, bounds.limits, headroom, path, normal, model)
         counts = PathCounts(veils["rule"].draw(), veils["rule"].stage, model, layout)
         statistics = counts.counted(statistics, self._clips)
+        params = statistics.rule_at().params
+        return FunctionalFit(params, check=counts.checked(bounds, params, known.minimum), statistics=statistics)
+
+    def _several_classes(
+        self,
+        moments: Moments,
+        start: LogisticMoments,
+        layout: CellLayout,
+        veils: Mapping[str, Veil],
+        task: Task,
+        size: float,
+        bounds: HistogramConstraints | None,
+    ) -> Fit:
+        """Return the minimizer for more than two classes, or the counted point of the line that keeps its limits."""
+        moments = without_empty_cells(moments, start.norm)
+        known, model = class_sums(moments, start, size), self.model_for(task)
+        quadratic, slopes = class_quadratic(moments, start, layout, self.regularization)
+        directions = np.zeros((0, task.n_classes, 1)) if bounds is None else class_directions(bounds, layout, known)
+        line = ClassLine.between(quadratic, slopes, directions, constant_weights(known, layout))
+        if bounds is None:
+            return Fit(class_params(model, known.unscaled(line.start), start.norm))
+        headroom = 1.0 if self.headroom is None else self.headroom
+        counts, stage = PathCounts(veils["rule"].draw(), veils["rule"].stage, model, layout), veils["rule"].stage
+        nothing, noise = np.zeros((0, int(layout.cells.max()) + 1, task.n_classes)), stage.noise_multipliers["counts 1"]
+        statistics = ClassStatistics(quadratic, known, bounds, layout, headroom, line, model, (), nothing, noise)
+        for place in range(1, N_COUNTS + 1):
+            shift = POINTS[place - 1] if place <= len(POINTS) else min(statistics.rule_at().shift, NEAR_END)
+            table = counts.decided(statistics.params_at(shift), layout.cells, f"counts {place}")
+            statistics = statistics.counted_at(shift, table)
         params = statistics.rule_at().params
         return FunctionalFit(params, check=counts.checked(bounds, params, known.minimum), statistics=statistics)
 
@@ -311,14 +358,14 @@ class Functional:
 
     def layout_for(self, task: Task, bounds: HistogramConstraints | None) -> CellLayout:
         """Return cells no finer than bounds and weighting need: each one adds noise to the pooled slope."""
-        shape = (task.people.n_groups, 2)
+        shape = (task.people.n_groups, task.n_classes)
         tables = np.zeros(shape, dtype=np.int64)
         if self.weighting == "groups":
             tables[:] = len(task.people.codes)  # a last table for people of no known group
             tables[task.people.codes] = np.arange(len(task.people.codes))[:, None]
         coarse = np.full(shape, -1) if bounds is None else bounds.cells
         labels = np.indices(shape)[1]
-        if bounds is None and self.weighting == "people":
+        if bounds is None and self.weighting == "people" and task.n_classes == 2:
             labels = np.zeros(shape, dtype=np.int64)
         atoms = np.stack([one.ravel() for one in (coarse, tables, labels)], axis=1)
         kinds, cells = np.unique(atoms, axis=0, return_inverse=True)
@@ -354,7 +401,7 @@ class PathCounts:
         for name in ("counts 1", "counts 2"):
             statistics = replace(statistics, outlook=DecisionCounts.counted(path, belief))
             rule = statistics.rule_at()
-            counts = self._decided(rule.params, self.layout.cells, name)
+            counts = self.decided(rule.params, self.layout.cells, name)
             where = np.array([rule.shift]), np.array([rule.threshold])
             shares = [path.above(cell, *where)[0] for cell in range(len(counts))]
             rows = [np.concatenate([1 - share, share]) for share in shares]
@@ -363,14 +410,14 @@ class PathCounts:
 
     def checked(self, bounds: HistogramConstraints, params: Float32Array, minimum: float) -> FinalCheck:
         """Count the final rule, which no choice has used, and say what that shows of every bound."""
-        counts = self._decided(params, bounds.cells, "released")
+        counts = self.decided(params, bounds.cells, "released")
         return FinalCheck.of_counts(bounds, counts, self.stage.noise_multipliers["released"] ** 2, minimum)
 
-    def _decided(self, params: Float32Array, cells: NDArray[np.int64], name: str) -> Float64Array:
+    def decided(self, params: Float32Array, cells: NDArray[np.int64], name: str) -> Float64Array:
         """Release how many people of each cell are decided for each class."""
         n_cells = int(cells.max()) + 1
         query = Count(cells, n_cells, Decision(self.model, params))
-        return self.batch.release_counts(query, name).reshape(n_cells, 2)
+        return self.batch.release_counts(query, name).reshape(n_cells, self.model.n_classes)
 
 
 def _tolerances(values: Any) -> tuple[float, ...]:

@@ -40,6 +40,7 @@ class LagrangianClassifier(ConstrainedClassifier):
     {holdout}
     {ledger}
     {random_state}
+    {auc}
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ averages out and bias does not, so `noise` is that of the whole run where a clip
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from fairveil._typing import Float32Array, Float64Array
 from fairveil.errors import InvalidParameterError
 from fairveil.methods.pf_ld.membership import AgainstAll, basis_for, memberships, public_lengths
 from fairveil.models.base import Model
-from fairveil.models.losses import softmax
+from fairveil.models.losses import softmax, tempered_softmax
 from fairveil.models.optimizers import GUESSABLE_STEPS
 from fairveil.privacy.attribute import PublicRows
 from fairveil.privacy.plan import Stage
@@ -178,8 +178,8 @@ class GroupSide(Protocol):
     def before(self, step: int, params: Float32Array) -> "GroupSide":
         """Return what is known before this step, for which the attribute is read as the plan allows."""
 
-    def rates(self, decisions: NDArray[np.integer]) -> Rates:
-        """Return counts of the groups for the decisions about all public rows."""
+    def rates(self, decisions: NDArray[Any]) -> Rates:
+        """Return counts of the groups for the decisions about all public rows, or for their chances (rows, classes)."""
 
     def tilts(self, pull: Float64Array) -> Float64Array | None:
         """Return what pulls at each public row for the groups' sake, (rows, classes); None: `gradient` says it."""
@@ -261,9 +261,10 @@ class EstimatedMembership:
         weight = min(1.0, NEWEST_WEIGHT / (known.n_counts + NEWEST_WEIGHT - 1))
         return replace(known, residual=(1 - weight) * self.residual + weight * newest)
 
-    def _decided(self, decisions: NDArray[np.integer]) -> Float64Array:
-        """Return the weight of each public row in the column of its decision."""
-        return (decisions[:, None] == np.arange(self.model.n_classes)) * self.public.weights[:, None]
+    def _decided(self, decisions: NDArray[Any]) -> Float64Array:
+        """Return the weight of each public row in the column of its decision, or shared out by its chances."""
+        chances = decisions if decisions.ndim == 2 else decisions[:, None] == np.arange(self.model.n_classes)
+        return chances * self.public.weights[:, None]
 
     def _estimated(self, params: Float32Array) -> "EstimatedMembership":
         """Release the sums of each cell and work out what part of it each public row makes up."""
@@ -292,7 +293,7 @@ class EstimatedMembership:
         lengths = public_lengths(self.public, sums)
         return float(max(np.quantile(lengths, CLIP_QUANTILE), SHORTEST)) if len(lengths) else 1.0
 
-    def rates(self, decisions: NDArray[np.integer]) -> Rates:
+    def rates(self, decisions: NDArray[Any]) -> Rates:
         """Return the decisions of the estimated members, corrected by what was counted beyond noise."""
         errors = self._errors
         # James and Stein: what may be noise alone is left alone
@@ -414,7 +415,7 @@ class NoisyGroupGradients:
         hard = Count(cells, n_cells, Decision(self.model, params, is_row_stable=is_row_stable))
         return batch.release_counts(hard, "decisions").reshape(self.smoothed.total.shape)
 
-    def rates(self, decisions: NDArray[np.integer]) -> Rates:
+    def rates(self, decisions: NDArray[Any]) -> Rates:
         """Return the smoothed counts of released batches."""
         counts, stage = self.smoothed.total / self.smoothed.weight, self._counting
         rate = stage.largest_rate
@@ -442,6 +443,12 @@ class NoisyGroupGradients:
         bound = max(heaviest * self.clip_norm, SHORTEST) if math.isfinite(self.clip_norm) else math.inf
         stable = self._is_guessable
         return self.batch.release_gradient(self.model, params, objective, bound, is_row_stable=stable) / self.expected
+
+
+def bounded_scores(logits: Float32Array, bound: float) -> Float64Array:
+    """Return soft scores (n_classes, n_rows), each row's clipped to a norm as those of groups are."""
+    soft = tempered_softmax(logits, SHARPNESS).astype(np.float64)
+    return soft * np.minimum(1.0, bound / np.sqrt(np.square(soft).sum(axis=0)))
 
 
 def _at_least(sizes: Float64Array, noise: float) -> Float64Array:

@@ -7,6 +7,7 @@ everyone's rate and a group's grows with it, and pulls at soft decisions. Only w
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_number
 from fairveil.errors import InvalidParameterError
-from fairveil.fairness.constraints import Constraint
+from fairveil.fairness.constraints import Constraint, ErrorRateParity
 from fairveil.fairness.diagnostics import ConstraintTrace, quantile
 from fairveil.methods.dp_sgd import Descent
 from fairveil.methods.pf_ld.group_gradients import (
@@ -24,8 +25,11 @@ from fairveil.methods.pf_ld.group_gradients import (
     NoisyGroupGradients,
     Rates,
     Schedule,
+    bounded_scores,
 )
 from fairveil.methods.pf_ld.membership import AgainstAll, against_all
+from fairveil.methods.pf_ld.printed import DUAL_BOUND, LEARNING_RATE, N_EPOCHS, PRIMAL_BOUND, Epochs, PrintedLoop
+from fairveil.methods.pf_ld.printed import DUAL_RATE as PRINTED_DUAL_RATE
 from fairveil.models import Adam, Average, Model, OptimizerState
 from fairveil.models.base import Known
 from fairveil.models.losses import logits_pull, soft_decision_pull
@@ -37,6 +41,7 @@ from fairveil.training.multipliers import DualAscent, Multipliers
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
 
 PRIMALS = ("memberships", "gradients")
+FORMS = ("default", "printed")
 N_STEPS, WARM_UP = 600, 400
 """Steps with multipliers, and steps before them on the loss alone, which read no attribute."""
 
@@ -83,7 +88,7 @@ class LagrangianDual:
         Which differences are to vanish. Set by the classifier.
     descent : Descent
         Its model, hidden and n_steps are used, for "gradients" also its sampling_rate. Its learning_rate and momentum
-        are not used; clip_norm and group_clipping are refused, because the loss is public and not clipped.
+        are not used; clip_norm and clipping are refused, because the loss is public and not clipped.
     lambda_max : float
         No multiplier is larger: the knob between accuracy (small) and parity (large).
     primal : {"memberships", "gradients"}, optional
@@ -102,6 +107,14 @@ class LagrangianDual:
     n_counts : int, optional
         How often the decisions of everyone are counted. None is 10 times with "memberships"; with "gradients" it is
         never, and the batch of every step is counted (a number once an epoch is the paper's dual step on all rows).
+        In the printed form it is the number of epochs; None is 20.
+    form : {"default", "printed"}
+        "printed" is the loop of the paper's Algorithm 1 with Equations 8 and 10: epochs of plain steps with
+        ``descent.learning_rate`` (None is 0.1) over mini-batches of ``descent.sampling_rate``, and a dual step after
+        each of them. What h is follows from the constraint: scores, or in accuracy parity (`ErrorRateParity`) the loss
+        cut at ``dual_bound``. Bounds left open are 1 and 5 (the paper's are 10 and 5); slack is not used.
+    dual_rate : float, optional
+        What a dual step adds to a multiplier for each unit of its difference. None is 1, in the printed form 10.
     """
 
     constraint: Constraint | Sequence[Constraint] = ()
@@ -112,6 +125,8 @@ class LagrangianDual:
     dual_bound: float | None = None
     slack: float = 0.01
     n_counts: int | None = None
+    form: str = "default"
+    dual_rate: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.constraint, list):
@@ -123,13 +138,16 @@ class LagrangianDual:
             check_number("n_counts", self.n_counts, whole=True)
         if self.primal is not None:
             check_choice("primal", self.primal, PRIMALS)
+        check_choice("form", self.form, FORMS)
+        if self.dual_rate is not None:
+            object.__setattr__(self, "dual_rate", check_number("dual_rate", self.dual_rate))
         if isinstance(self.primal_bound, str):
             check_choice("primal_bound", self.primal_bound, ("private",))
         elif self.primal_bound is not None:
             object.__setattr__(self, "primal_bound", check_number("primal_bound", self.primal_bound))
         if self.dual_bound is not None:
             object.__setattr__(self, "dual_bound", check_number("dual_bound", self.dual_bound))
-        if self.descent.clip_norm is not None or self.descent.group_clipping:
+        if self.descent.clip_norm is not None or self.descent.clipping != "flat":
             raise InvalidParameterError(
                 "Expected a descent without clipping, because the loss is public here, got one with it; primal_bound "
                 "is what bounds the groups' gradients."
@@ -144,6 +162,9 @@ class LagrangianDual:
         """Refuse a constraint that does not fit these people, and choices that do not fit each other."""
         against_all(self.constraint, task.people)
         self.descent.check(task)
+        if self.form == "printed":
+            self._check_printed()
+            return
         if self.primal_for(task) == "memberships" and self.dual_bound is not None:
             raise InvalidParameterError(
                 'Expected dual_bound with primal="gradients" only, got it with "memberships", which counts decisions.'
@@ -157,6 +178,38 @@ class LagrangianDual:
                 'Expected primal_bound="private" with primal="gradients" only, got it with "memberships", to which '
                 "clipping costs no bias; leave it open."
             )
+
+    def _check_printed(self) -> None:
+        """Refuse what the printed form does not have."""
+        if self.primal == "memberships" or self.primal_bound == "private":
+            raise InvalidParameterError(
+                'Expected primal="gradients" and a number for primal_bound with form="printed", got others; leave them '
+                "out."
+            )
+        if self.descent.n_steps is not None or (self.n_counts is not None and self.n_counts < 2):
+            raise InvalidParameterError(
+                'Expected n_counts >= 2, the number of epochs, and no n_steps with form="printed", got others.'
+            )
+        kinds = {isinstance(one, ErrorRateParity) for one in self._parities}
+        if len(kinds) > 1:
+            raise InvalidParameterError(
+                'Expected error rate parity alone with form="printed", because it compares losses and other parities '
+                "compare scores, got both; name one."
+            )
+        if kinds == {False} and self.dual_bound is not None and self.dual_bound < 1:
+            raise InvalidParameterError(
+                f'Expected dual_bound >= 1 with form="printed" where scores are compared, which are at most 1, got '
+                f"{self.dual_bound!r}."
+            )
+
+    @property
+    def _parities(self) -> tuple[Constraint, ...]:
+        return tuple(self.constraint) if isinstance(self.constraint, Sequence) else (self.constraint,)
+
+    def epochs_for(self, task: Task) -> Epochs:
+        """Return the epochs of the printed form."""
+        n_epochs = N_EPOCHS if self.n_counts is None else self.n_counts
+        return Epochs.at(self.descent.numbers_for(task).sampling_rate, n_epochs)
 
     def primal_for(self, task: Task) -> str:
         """Return how the groups' part of the gradient is known."""
@@ -176,6 +229,13 @@ class LagrangianDual:
 
     def stages(self, noise_multiplier: float, share: float, task: Task) -> tuple[Stage, ...]:
         """Return the stages on the people whose attribute is known, at this noise."""
+        rates = {-1: self.descent.numbers_for(task).sampling_rate}
+        gradient = Release("gradient", "gaussian", noise_multiplier)
+        if self.form == "printed":
+            epochs = self.epochs_for(task)
+            counts = Release("decisions", "gaussian", COUNT_NOISE * noise_multiplier)
+            steps = Stage("train", (counts, gradient), share, rates, epochs.n_releases)
+            return steps, _part_of_all("looks", "decisions", epochs.n_epochs, COUNT_SHARE, steps)
         n_counts = self.n_counts_for(task)
         if self.primal_for(task) == "memberships":
             counts = Release("decisions", "gaussian", noise_multiplier * math.sqrt(n_counts / COUNT_SHARE))
@@ -185,9 +245,8 @@ class LagrangianDual:
                 Stage("sums", (sums,), share, subset="train", by_group=True),
             )
         counts = Release("decisions", "gaussian", COUNT_NOISE * noise_multiplier)
-        gradient = Release("gradient", "gaussian", noise_multiplier)
         releases = (gradient,) if n_counts else (counts, gradient)
-        steps = Stage("train", releases, share, {-1: self.descent.numbers_for(task).sampling_rate}, self.length)
+        steps = Stage("train", releases, share, rates, self.length)
         stages = [steps]
         if n_counts:
             stages.append(_part_of_all("looks", "decisions", n_counts, COUNT_SHARE, steps))
@@ -216,14 +275,41 @@ class LagrangianDual:
                 "Expected people of whom the attribute alone is secret, got whole records; use LagrangianClassifier."
             )
         model, sides = self.model_for(task), against_all(self.constraint, task.people)
-        side = self._side(veils, public, model, sides, task)
-        course = _Course(self, public, model, sides)
+        if self.form == "printed":
+            loop = self._printed(veils, public, model, sides, task)
+            params, trace = loop.run(rng, progress)
+            return LagrangianFit(params, trace, clip_norm=loop.clip_norm)
+        side = self.side_for(veils, public, model, sides, task)
+        course = _Course(public, model, self, sides)
         params = course.warm_up(rng, size)
         return course.run(params, side, size, rng, progress)
 
-    def _side(
+    def _printed(
+        self, veils: Mapping[str, Veil], public: PublicRows, model: Model, sides: AgainstAll, task: Task
+    ) -> PrintedLoop:
+        bound = self.primal_bound if isinstance(self.primal_bound, float) else None
+        if bound is None:
+            bound = PRIMAL_BOUND if task.is_private else math.inf
+        loss_bound = None
+        if isinstance(self._parities[0], ErrorRateParity):
+            loss_bound = DUAL_BOUND if self.dual_bound is None else self.dual_bound
+        return PrintedLoop(
+            veils,
+            public,
+            model,
+            sides,
+            self.epochs_for(task),
+            bound,
+            loss_bound,
+            LEARNING_RATE if self.descent.learning_rate is None else self.descent.learning_rate,
+            PRINTED_DUAL_RATE if self.dual_rate is None else self.dual_rate,
+            self.lambda_max,
+        )
+
+    def side_for(
         self, veils: Mapping[str, Veil], public: PublicRows, model: Model, sides: AgainstAll, task: Task
     ) -> GroupSide:
+        """Return the side that reads the attribute, as the veils of `stages` let it."""
         bound = self.primal_bound if isinstance(self.primal_bound, float) else None
         schedule = Schedule(self.n_counts_for(task), self.length)
         if self.primal_for(task) == "memberships":
@@ -241,19 +327,17 @@ def _part_of_all(name: str, release: str, n_steps: int, stage: float, steps: Sta
     return Stage(name, (counted,), steps.share, n_steps=n_steps, subset=steps.subset, by_group=True)
 
 
-def _falling(rate: float, passed: float) -> Adam:
+def falling(rate: float, passed: float) -> Adam:
     """Return the optimizer at this share of the steps."""
     return Adam(rate * max(0.1, 1 - passed))
 
 
 @dataclass(frozen=True, eq=False)
-class _Course:
-    """One training on public rows, with what is known of the groups."""
+class PublicDescent:
+    """Descent on public rows, whose loss needs no noise."""
 
-    recipe: LagrangianDual
     public: PublicRows
     model: Model
-    sides: AgainstAll
 
     def warm_up(self, rng: np.random.Generator, size: float) -> Float32Array:
         """Return parameters of the loss alone; a little public chance keeps them off every edge."""
@@ -261,39 +345,17 @@ class _Course:
         params = params + rng.normal(0.0, 1e-3, len(params)).astype(params.dtype)
         average, state = Average(), OptimizerState()
         for step in range(WARM_UP):
-            gradient = self._gradient(params, None, rng) + self._decay(size) * params
-            params, state = _falling(WARM_RATE, step / WARM_UP).step(params, gradient, state)
+            gradient = self.gradient(params, None, rng) + self.decay(size) * params
+            params, state = falling(WARM_RATE, step / WARM_UP).step(params, gradient, state)
             if step >= (1 - WARM_LAST) * WARM_UP:
                 average = average.add(params)
         return average.value()
 
-    def run(
-        self, params: Float32Array, side: GroupSide, size: float, rng: np.random.Generator, progress: Progress
-    ) -> Fit:
-        """Return averaged parameters after all steps, from those of the warm-up."""
-        length = self.recipe.length
-        ascent = DualAscent(
-            DUAL_RATE, gain=DUAL_GAIN, cap=self.recipe.lambda_max, is_signed=True, slack=self.recipe.slack
-        )
-        now, trace, state = ascent.start(len(self.sides)), [], OptimizerState()
-        average, pull, tilts = Average(), np.zeros(0), None
-        for step in progress(range(length)):
-            side = side.before(step, params)
-            if step % DUAL_EVERY == 0:
-                now, pull, tilts, seen = self._ascended(ascent, now, params, side)
-                trace.append((step, *seen, now.values))
-            gradient = self._gradient(params, tilts, rng) + self._decay(size) * params
-            own = side.gradient(params, pull)
-            optimizer = _falling(RATE, step / length)
-            params, state = optimizer.step(params, gradient if own is None else gradient + own, state)
-            if step >= length - max(1, round(LAST * length)):
-                average = average.add(params)
-        return LagrangianFit(average.value(), self._trace(trace), clip_norm=side.clip_norm)
-
-    def _decay(self, size: float) -> float:
+    def decay(self, size: float) -> float:
+        """Return the weight decay for so many units."""
         return min(DECAY * self.model.n_params / size, LARGEST_DECAY)
 
-    def _gradient(self, params: Float32Array, tilts: Float64Array | None, rng: np.random.Generator) -> Float64Array:
+    def gradient(self, params: Float32Array, tilts: Float64Array | None, rng: np.random.Generator) -> Float64Array:
         """Return the gradient of the mean public objective on a batch of public coins: loss, and what tilts pull."""
         rows = self.public.sample(BATCH, rng)
         X = self.public.inputs_of(self.model)[rows]
@@ -304,6 +366,41 @@ class _Course:
         total = self.model.clipped_gradient(params, X, dlogits, math.inf, Known(activations))
         return total.astype(np.float64) / max(1, len(rows))
 
+
+@dataclass(frozen=True, eq=False)
+class _Course(PublicDescent):
+    """One training on public rows, with what is known of the groups."""
+
+    recipe: LagrangianDual
+    sides: AgainstAll
+
+    def run(
+        self, params: Float32Array, side: GroupSide, size: float, rng: np.random.Generator, progress: Progress
+    ) -> Fit:
+        """Return averaged parameters after all steps, from those of the warm-up."""
+        length = self.recipe.length
+        ascent = DualAscent(
+            DUAL_RATE if self.recipe.dual_rate is None else self.recipe.dual_rate,
+            gain=DUAL_GAIN,
+            cap=self.recipe.lambda_max,
+            is_signed=True,
+            slack=self.recipe.slack,
+        )
+        now, trace, state = ascent.start(len(self.sides)), [], OptimizerState()
+        average, pull, tilts = Average(), np.zeros(0), None
+        for step in progress(range(length)):
+            side = side.before(step, params)
+            if step % DUAL_EVERY == 0:
+                now, pull, tilts, seen = self._ascended(ascent, now, params, side)
+                trace.append((step, *seen, now.values))
+            gradient = self.gradient(params, tilts, rng) + self.decay(size) * params
+            own = side.gradient(params, pull)
+            optimizer = falling(RATE, step / length)
+            params, state = optimizer.step(params, gradient if own is None else gradient + own, state)
+            if step >= length - max(1, round(LAST * length)):
+                average = average.add(params)
+        return LagrangianFit(average.value(), self._trace(trace), clip_norm=side.clip_norm)
+
     def _ascended(
         self, ascent: DualAscent, now: Multipliers, params: Float32Array, side: GroupSide
     ) -> tuple[Multipliers, Float64Array, Float64Array, tuple[Float64Array, Float64Array]]:
@@ -311,8 +408,11 @@ class _Course:
 
         Last come the differences between rates and their standard errors.
         """
-        decisions = self.model.logits(params, self.public.inputs_of(self.model)).argmax(axis=0)
+        logits = self.model.logits(params, self.public.inputs_of(self.model))
+        decisions = logits.argmax(axis=0)
         rates, everyone = side.rates(decisions), self._count(decisions)
+        if self.recipe.dual_bound is not None:  # like with like: scores of groups beside scores of everyone
+            everyone = self._add_up(bounded_scores(logits, self.recipe.dual_bound))
         differences = np.clip(self.sides.violations(rates.counts, everyone), -1.0, 1.0)
         errors = self._errors(rates, rates.scatter)
         speeds = 1 / (1 + self._errors(rates, rates.scatter + rates.rate) / HALF_SPEED_ERROR)
@@ -327,12 +427,13 @@ class _Course:
 
     def _count(self, decisions: NDArray[np.integer]) -> Float64Array:
         """Return everyone's counts by cell of their label and decision; public, and exact."""
-        n_cells, n_classes = self.sides.everyone.n_cells, self.model.n_classes
-        cells = self.sides.label_cells[self.public.y]
-        counted = cells >= 0
-        places = cells[counted] * n_classes + decisions[counted]
-        counts = np.bincount(places, self.public.weights[counted], n_cells * n_classes)
-        return counts.reshape(n_cells, n_classes).astype(np.float64)
+        return self._add_up(np.equal.outer(np.arange(self.model.n_classes), decisions))
+
+    def _add_up(self, votes: NDArray[Any]) -> Float64Array:
+        """Return the sum of votes (n_classes, n_rows) in each cell of everyone."""
+        cells, n_cells = self.sides.label_cells[self.public.y], self.sides.everyone.n_cells
+        weights = [np.where(np.equal(cells, cell), self.public.weights, 0.0) for cell in range(n_cells)]
+        return np.array([votes @ own for own in weights], dtype=np.float64)
 
     def _errors(self, rates: Rates, scatter: float) -> Float64Array:
         """Return the standard error of each difference: of its group's rate, over all cells that this is made of."""

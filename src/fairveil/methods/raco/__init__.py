@@ -31,6 +31,7 @@ class RateConstrainedClassifier(ConstrainedClassifier):
     {holdout}
     {ledger}
     {random_state}
+    {auc}
 
     Attributes
     ----------

@@ -1,11 +1,6 @@
 """RaCO-DP (Yaghini et al. 2025): private descent and ascent under constraints on rates, from a noisy histogram.
 
-A final count at the averaged parameters: adjusts the threshold between two classes, and says which bounds hold.
-
-The averaged model decides otherwise than the iterates whose rates moved the multipliers. If the counts show that it
-breaks a bound by more than noise explains, the threshold between its two classes moves to where errors and broken
-bounds together cost least, at the largest multiplier that the training itself would use. A further count, with noise of
-its own, says what holds for the rule as it is released. With more than two classes no threshold moves.
+The final count at the averaged parameters is that of `thresholds`.
 """
 
 import math
@@ -15,185 +10,24 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairveil._typing import Float32Array, Float64Array
 from fairveil._validation import check_choice, check_number
 from fairveil.data.coded import Detail
 from fairveil.errors import InvalidParameterError
 from fairveil.fairness.constraints import Constraint, constrain
-from fairveil.fairness.diagnostics import ConstraintTrace, FinalCheck, quantile
-from fairveil.fairness.rates import Bound, HistogramConstraints, Rate, aims_below, compile_bounds, minimum_size
-from fairveil.methods.dp2dp.thresholds import Observation, smooth_curve
+from fairveil.fairness.diagnostics import ConstraintTrace, quantile
+from fairveil.fairness.rates import HistogramConstraints, aims_below, compile_bounds, minimum_size
 from fairveil.methods.dp_sgd import Descent, DescentNumbers, gradient_noise
+from fairveil.methods.raco.thresholds import ACCURACY, LARGEST_PULL, ThresholdAdjustment, adjustment_stage
 from fairveil.models import Average, Model, OptimizerState, Sgd
 from fairveil.privacy.noise import NoiseDistribution, noise_distribution
 from fairveil.privacy.plan import Release, Stage
-from fairveil.privacy.queries import (
-    Bin,
-    Count,
-    Decision,
-    GradientNorm,
-    Lagrangian,
-    Margin,
-    Objective,
-    SoftDecision,
-    Sum,
-    one_cell,
-)
-from fairveil.privacy.veil import Batch, Veil
+from fairveil.privacy.queries import Count, Decision, Lagrangian, SoftDecision, Sum
+from fairveil.privacy.veil import Veil
 from fairveil.training.features import Drift, plain_params, settled_params
 from fairveil.training.multipliers import DualAscent, Multipliers, SmoothedCounts
 from fairveil.training.recipe import Fit, Progress, Task, no_progress
-
-_HALF = (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0)
-EDGES = np.array([*(-edge for edge in reversed(_HALF)), 0.0, *_HALF])
-"""Public bins of the margin between two classes."""
-
-EDGE_ABOVE = np.append(EDGES, np.inf)
-WIDTHS = np.diff(np.concatenate([[EDGES[0] - 1.0], EDGES, [EDGES[-1] + 1.0]]))
-"""The upper edge of each bin, and its width; the outer bins are taken to be 1 wide."""
-
-THRESHOLDS = np.linspace(EDGES[0], EDGES[-1], 401)
-
-LARGEST_PULL = 10.0
-"""The largest multiplier of a bound, over the share of people in its smallest rate. A bound then pulls at one record at
-most about this many times as hard as the loss can: no handful of people decides for everyone."""
-
-NOISES = {"released": 3.0, "clipped": 8.0}
-NOISES_OF_TWO = {"decisions": 3.0, "margins": 3.5, **NOISES}
-"""Noise of each count over the noise of a gradient; those of decisions and margins adjust the threshold."""
-
-TYPICAL_WEIGHT = 0.1 * math.sqrt(600)
-"""Sampling rate times the square root of the number of steps, by default."""
-
-ACCURACY = Bound(((-1.0, Rate("accuracy")),), 0.0)
-"""Counted beside the bounds; its left side is minus the accuracy."""
-
-
-def adjustment_stage(
-    noise_multiplier: float, share: float, sampling_rate: float, n_steps: int, n_classes: int
-) -> Stage:
-    """Return the final count as a stage of a plan, on the same people as so many training steps of this sampling rate.
-
-    Fewer or more thinly sampled steps cost less at the same noise; the noise of the count grows so that its share of
-    the budget stays.
-    """
-    noises = NOISES_OF_TWO if n_classes == 2 else NOISES
-    thinner = max(1.0, TYPICAL_WEIGHT / (sampling_rate * math.sqrt(n_steps)))
-    releases = [Release(name, "gaussian", thinner * ratio * noise_multiplier) for name, ratio in noises.items()]
-    return Stage("look", tuple(releases), share, subset="train")
-
-
-@dataclass(frozen=True, eq=False)
-class ThresholdAdjustment:
-    """The final count of one trained model on about `size` people.
-
-    Parameters
-    ----------
-    batch : Batch
-    stage : Stage
-        As `adjustment_stage` made it.
-    watched : HistogramConstraints
-        The bounds and, last, `ACCURACY`.
-    model : Model
-    params : array
-        The averaged parameters.
-    size : float
-    headroom : float
-        How many standard errors of the people to stay below each limit, where the threshold moves.
-    """
-
-    batch: Batch
-    stage: Stage
-    watched: HistogramConstraints
-    model: Model
-    params: Float32Array
-    size: float
-    headroom: float = 1.0
-
-    def settle(self, objective: Objective, clip_norm: float) -> tuple[Float32Array, FinalCheck]:
-        """Return the parameters with an adjusted threshold, and what a count with noise of its own says of them."""
-        watched, minimum = self.watched, minimum_size(self.size)
-        noises = self.stage.noise_multipliers
-        offsets = np.zeros(self.model.n_classes)
-        if self.model.n_classes == 2:
-            offsets[1] = 0.0 - self._threshold(noises)
-        params = self.model.shifted(self.params, offsets)
-        found = watched.estimate(self._decisions(params, "released"), noises["released"] ** 2, minimum)
-        clipped = clipped_error = 0.0
-        if not math.isinf(clip_norm):
-            edges = np.array([clip_norm], dtype=np.float32)
-            is_clipped = Bin(GradientNorm(self.model, self.params, objective), edges)
-            query = Count(one_cell(self.model.n_classes), 1, is_clipped)
-            within, beyond = self.batch.release_counts(query, "clipped")
-            everyone = max(within + beyond, minimum)
-            clipped = float(np.clip(beyond / everyone, 0.0, 1.0))
-            clipped_error = noises["clipped"] / everyone
-        check = FinalCheck(
-            watched.bounds[:-1],
-            (watched.weights @ np.clip(found.rates, 0.0, 1.0))[:-1],
-            found.noise_errors[:-1],
-            found.has_enough_people[:-1],
-            offsets,
-            clipped,
-            clipped_error,
-        )
-        return params, check
-
-    def _threshold(self, noises: Mapping[str, float]) -> float:
-        """Return 0, or where a bound is broken by more than noise on so many bounds explains, a better threshold.
-
-        There, errors and the costliest broken bound together cost least, and that bound is broken no more than at 0; of
-        equal thresholds the nearest is best.
-        """
-        counts = self._decisions(self.params, "decisions")
-        found = self.watched.estimate(counts, noises["decisions"] ** 2, minimum_size(self.size))
-        is_known = found.has_enough_people
-        is_known[-1] = False  # the accuracy is counted, not bounded
-        width = max(1.0, math.sqrt(2 * math.log(max(1, is_known.sum()))))
-        broken = self.watched.weights @ found.rates - self.watched.limits - width * found.noise_errors
-        if not (broken[is_known] > 0).any():
-            return 0.0
-        margins = Count(self.watched.cells, self.watched.n_cells, Bin(Margin(self.model, self.params), EDGES))
-        bins = self.batch.release_counts(margins, "margins").reshape(self.watched.n_cells, -1)
-        sides = np.stack([WIDTHS * (EDGE_ABOVE <= 0), WIDTHS * (EDGE_ABOVE > 0)])
-        curves = [
-            # the density of the margin, from the histogram and from the decisions at 0
-            smooth_curve(
-                [
-                    Observation(np.diag(WIDTHS), row, noises["margins"]),
-                    Observation(sides, pair, noises["decisions"]),
-                ]
-            )
-            for row, pair in zip(bins, counts, strict=True)
-        ]
-        people = np.stack(curves) * WIDTHS
-        everyone, below = people.sum(axis=1), np.cumsum(people[:, :-1], axis=1)  # up to each edge
-        counts = np.column_stack([below[:, len(_HALF)], everyone - below[:, len(_HALF)]])
-        wrong, price = self._costs(counts, is_known)
-        best, now = (wrong + price, 0.0, 0.0), price
-        for threshold in THRESHOLDS.tolist():
-            rejected = np.array([np.interp(threshold, EDGES, cell) for cell in below])
-            wrong, price = self._costs(np.column_stack([rejected, everyone - rejected]), is_known)
-            if price <= now:
-                best = min(best, (wrong + price, abs(threshold), threshold))
-        return best[2]
-
-    def _costs(self, counts: Float64Array, is_known: NDArray[np.bool_]) -> tuple[float, float]:
-        """Return minus the accuracy, and the largest excess over an aim, each at its largest multiplier."""
-        found = self.watched.estimate(counts, minimum=minimum_size(self.size))
-        values = self.watched.weights @ found.rates
-        aims = aims_below(self.watched.limits, self.headroom * found.sampling_errors)
-        excess = np.maximum(values - aims, 0.0)
-        prices = LARGEST_PULL * (found.smallest_denominators / self.size)
-        return float(values[-1]), float((prices * excess)[is_known].max())
-
-    def _decisions(self, params: Float32Array, name: str) -> Float64Array:
-        """Release how many people of each cell are decided for each class."""
-        query = Count(self.watched.cells, self.watched.n_cells, Decision(self.model, params))
-        return self.batch.release_counts(query, name).reshape(-1, self.model.n_classes)
-
 
 HISTOGRAM_NOISE = 2.0
 """Noise on the histogram over the noise on the gradient: it takes a fifth of a step's budget."""
@@ -368,7 +202,7 @@ class RateConstrained:
     headroom : float
         How many standard errors of the people to stay below each limit, so that people who were not seen meet it too.
     final_check : bool
-        Count once more at the averaged parameters and adjust the threshold.
+        Count once more at the averaged parameters and adjust the thresholds.
     """
 
     constraint: Constraint | Sequence[Constraint] = ()
@@ -390,8 +224,8 @@ class RateConstrained:
             check_choice("histogram (with a laplace_scale)", self.histogram, ("laplace",))
         if not 0 <= self.headroom < math.inf:
             raise InvalidParameterError(f"Expected headroom >= 0 and finite, got {self.headroom!r}.")
-        if self.descent.group_clipping:
-            raise InvalidParameterError("Expected a descent without group clipping under constraints, got one with it.")
+        if self.descent.clipping != "flat":
+            raise InvalidParameterError("Expected a descent of flat clipping under constraints, got another one.")
 
     def model_for(self, task: Task) -> Model:
         """Return the model that is trained."""
@@ -448,7 +282,7 @@ class RateConstrained:
         rng: np.random.Generator,
         progress: Progress = no_progress,
     ) -> Fit:
-        """Return averaged parameters with an adjusted threshold, the trace of all bounds, and the final check.
+        """Return averaged parameters with adjusted thresholds, the trace of all bounds, and the final check.
 
         Notes
         -----

@@ -33,6 +33,7 @@ from fairveil.models.rules import TiltedArgmax
 from fairveil.privacy.plan import Release, Stage
 from fairveil.privacy.queries import Count, RuleDecision, Sum, one_cell
 from fairveil.privacy.veil import Veil
+from fairveil.research.paper_bounds import LastIterate
 from fairveil.training.multipliers import DualAscent
 from fairveil.training.recipe import Task
 
@@ -40,9 +41,17 @@ COUNTED, REPORTED = 0.1, 0.1
 """The shares of the precision for the sizes of the groups and for the last count."""
 
 
+BLOCKS = ("first block", "second block")
+"""The releases of a step with noise on both blocks of multipliers."""
+
+
 @dataclass(frozen=True)
 class NoisyDescent:
-    """Projected noisy descent with steps 1 / sqrt(t) and the last iterate, as in the paper's experiments.
+    """Projected noisy descent to the last iterate: steps 1 / sqrt(t), as in the experiments, or of one length.
+
+    Steps of one length have noise on both blocks of the gradient, as the second branch of Theorem 4.1 demands
+    (`paper_bounds.LastIterate`): the same vector is released twice from each batch, with independent noise, and priced
+    as what both show together. The ledger takes the exact price of all steps in any case.
 
     Parameters
     ----------
@@ -59,6 +68,8 @@ class NoisyDescent:
         rate is accounted for. None draws everyone alike and weighs the groups by one over twice their noisy share.
     largest_weight : float
         Of a record, where groups are weighted: a smaller group counts less than it should, and nobody more than this.
+    step_size : float, optional
+        The length of all steps; None makes step t 1 / sqrt(t) long.
     """
 
     smallest_budget_share: ClassVar[float] = 0.1
@@ -70,12 +81,15 @@ class NoisyDescent:
     largest_multiplier: float = 1.0
     shares: tuple[float, float] | None = None
     largest_weight: float = 2.0
+    step_size: float | None = None
 
     def __post_init__(self) -> None:
         check_number("n_steps", self.n_steps, whole=True)
         check_number("batch_size", self.batch_size, whole=True)
         for name in ("smoothing", "largest_multiplier", "largest_weight"):
             check_number(name, getattr(self, name))
+        if self.step_size is not None:
+            check_number("step_size", self.step_size)
         if self.shares is not None and not (
             len(self.shares) == 2 and min(self.shares) > 0 and abs(sum(self.shares) - 1) < 1e-6
         ):
@@ -108,7 +122,7 @@ class NoisyDescent:
                 share,
                 subset=subset,
             ),
-            Stage("rule", (Release("histogram", "gaussian", step_noise),), share, rates, self.n_steps, subset),
+            Stage("rule", self._step_releases(step_noise), share, rates, self.n_steps, subset),
             Stage(
                 "check",
                 (Release("released", "gaussian", noise_multiplier / REPORTED**0.5),),
@@ -116,6 +130,21 @@ class NoisyDescent:
                 subset=subset,
             ),
         )
+
+    def last_iterate(self, n_classes: int) -> LastIterate:
+        """Return what the second branch of Theorem 4.1 needs to know; refuse a descent that does not meet it."""
+        if self.step_size is None or self.shares is None:
+            raise InvalidParameterError(
+                "Expected a step_size and the public shares of the groups, because the second branch is for steps of "
+                "one length and records of one weight, got a descent without them."
+            )
+        return LastIterate(n_classes, self.batch_size, self.smoothing, self.step_size, self.largest_multiplier)
+
+    def _step_releases(self, noise: float) -> tuple[Release, ...]:
+        """Return what a step releases: one vector, or for steps of one length the same with two noises."""
+        if self.step_size is None:
+            return (Release("histogram", "gaussian", noise),)
+        return tuple(Release(name, "gaussian", math.sqrt(2) * noise) for name in BLOCKS)
 
     def fit(self, problem: RuleProblem, veils: Mapping[str, Veil]) -> FittedRule:
         """Return the rule argmax_k pi_s p_k - s (lambda1_k - lambda2_k) at the last iterate."""
@@ -125,15 +154,18 @@ class NoisyDescent:
         signs[_two_groups(problem.task)] = weights * (1.0, -1.0)
         batch_size = self._expected_batch(problem, veils["rule"].stage)
         ascent = DualAscent(rate=1.0, decay=0.5, cap=self.largest_multiplier)
+        if self.step_size is not None:
+            ascent = DualAscent(rate=self.step_size, cap=self.largest_multiplier)
         now, tolerance = ascent.start((2, n_classes)), _tolerance(problem.bounds)
         for _ in range(self.n_steps):
             rule = self._rule(problem, shares, now.values[0] - now.values[1])
             signed = RuleDecision(problem.model, problem.params, rule, n_classes, self.smoothing, signs)
             query = Sum(one_cell(n_classes), 1, signed)
             bound = 2 * math.sqrt(1 - 1 / n_classes) * largest
-            (released,) = veils["rule"].draw().release_sums(query, bound)
-            slope = released / batch_size
-            now = ascent.step(now, np.stack([slope - tolerance, -slope - tolerance]))
+            batch = veils["rule"].draw()
+            released = [batch.release_sums(query, bound, one.name)[0] for one in veils["rule"].stage.releases]
+            first, second = released[0] / batch_size, released[-1] / batch_size
+            now = ascent.step(now, np.stack([first - tolerance, -second - tolerance]))
         rule = self._rule(problem, shares, now.values[0] - now.values[1])
         counts = problem.count(veils["check"].draw(), rule, problem.bounds.cells, "released")
         return FittedRule(rule, counts, veils["check"].stage.noise_multipliers["released"])
