@@ -36,6 +36,10 @@ TABLES = {
         *(f"cli/{name}.py" for name in ("schema", "predict")),
         "methods/explanations.py",
     ),
+    "compares in public": (
+        *(f"bench/{name}.py" for name in ("problems", "yardsticks")),
+        "research/boosting.py",
+    ),
     "multiplies rows": ("data/coded.py", "models/products.py", "_kernels.c"),
     "randomness": ("_random.py", "privacy/sampling.py"),
     "tries code of others": ("privacy/probes.py", "methods/probing.py", "models/torch_trials.py"),

@@ -141,7 +141,9 @@ def attribute_points(name: str, constraint: str, epsilon: float, run: Run) -> It
     """Yield our points where the attribute alone is secret."""
     for most in run.pick(MULTIPLIERS, (1.0,)):
         fit = partial(attribute_fit, constraint, epsilon, most)
-        yield mean_point(f"largest multiplier {most:g}", bench_of(name, False), constraint, fit, run.runs)
+        yield mean_point(
+            f"the attribute alone secret, largest multiplier {most:g}", bench_of(name, False), constraint, fit, run.runs
+        )
 
 
 def points(kind: str, points_of: Callable[[str, str, float, Run], Iterator[Point]], run: Run) -> Iterator[Result]:
@@ -154,7 +156,7 @@ def points(kind: str, points_of: Callable[[str, str, float, Run], Iterator[Point
         dataset, constraint, epsilon = panel
         name = panel_name(*panel)
         for point in points_of(NAMES[dataset], constraint, float(epsilon), run):
-            curves.append((name, point.setting, OURS, point.gap, point.accuracy))
+            curves.append((name, point.setting.split(",")[0], OURS, point.gap, point.accuracy))
         for cell in private_cells(run):
             if (cell["dataset"], cell["constraint"], cell["epsilon"]) == panel:
                 accuracy = 1 - float(cell["error_or_accuracy"])

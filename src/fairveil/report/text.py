@@ -285,8 +285,7 @@ def training_text(
             f"  ratio      {interval(summary['ratio'], confidence)}, smallest over largest (four fifths: 0.8)",
             f"  compared   {compared['all']} pairs or rates, {compared['unknown']} with too few rows to decide",
         ]
-    # of groups that are compared the certificate names the two that differ most
-    claims = certificate["claims"] if certificate else []
+    claims = certificate["claims"] if certificate else []  # of groups, the certificate names the two that differ most
     broken = [one for one in claims if one["verdict"] == "does not hold" and not one["words"]][:MOST_SHOWN]
     timing = ", ".join(f"{name} {seconds:.1f}" for name, seconds in summary["timing"].items())
     lines += [

@@ -41,6 +41,7 @@ class FermiClassifier(ConstrainedClassifier):
     {holdout}
     {ledger}
     {random_state}
+    {auc}
     protects : {"record", "attribute"}
         What is secret: whole records, or the sensitive attribute alone, while features and labels are **public**, as in
         the paper. The sensitive columns must then not be features.
@@ -80,9 +81,10 @@ class FermiClassifier(ConstrainedClassifier):
         holdout: float = 0.0,
         ledger: LedgerOrPath | None = None,
         random_state: Any = None,
+        auc: bool = False,
         protects: str = "record",
     ) -> None:
-        super().__init__(constraint, epsilon, delta, training, schema, sensitive, holdout, ledger, random_state)
+        super().__init__(constraint, epsilon, delta, training, schema, sensitive, holdout, ledger, random_state, auc)
         self.protects = protects
 
     def _recipe(self, inputs: InputSpec) -> Fermi:
