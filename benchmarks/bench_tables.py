@@ -158,8 +158,8 @@ def choices_table(frontier: Path, choose: Path, published: Path) -> Table:
     ]  # fmt: skip
     shown = [dict(zip(("situation", "method", "figures"), row, strict=True)) for row in rows]
     caveats = [
-        "Means over 6 splits (parity where decisions may read the group, many tolerances, privacy only) or 10 splits (all"
-        " others).",
+        "Means over 6 splits (parity where decisions may read the group, many tolerances, privacy only) or over 10 "
+        "splits (all others).",
         "The gap of a rule on few test rows is above 0 by chance: on COMPAS by about .03.",
         "For many tolerances, each of `dp2dp` costs epsilon 1 anew, and all of `functional` together can cost it once.",
     ]
