@@ -41,9 +41,11 @@ def test_rivals_have_one_row_each_and_say_what_they_hide():
     assert (theirs["method"], theirs["hides"], theirs["gap, tolerance 0"]) == ("OxonFair", "nothing", "0.020")
 
 
-def test_methods_without_a_bound_stand_side_by_side():
-    (row,) = bench_tables.unbounded_table(RUNS).rows
-    assert list(row.values()) == ["Adult, sex", "0.880", "0.200", "0.830", "0.100"]
+def test_methods_without_a_tolerance_stand_apart():
+    rows = bench_tables.unbounded_table([*RUNS, RUNS[-1] | {"label": "fermi 4"}]).rows
+    assert list(rows[0].values()) == ["Adult, sex", "DP-SGD of fairveil", "0.880", "0.200"]
+    assert [row["method"] for row in rows[1:]] == ["DP-EBM of interpret", "fermi of fairveil, knob 4"]
+    assert len(bench_tables.rivals_table("rivals", "", [*RUNS, RUNS[-1] | {"label": "fermi 4"}], []).rows) == 2
 
 
 def test_the_choice_of_a_method_names_its_figures(tmp_path):
