@@ -132,7 +132,13 @@ class NoisyDescent:
         )
 
     def last_iterate(self, n_classes: int) -> LastIterate:
-        """Return what the second branch of Theorem 4.1 needs to know; refuse a descent that does not meet it."""
+        """Return what the second branch of Theorem 4.1 needs to know; refuse a descent that does not meet it.
+
+        Parameters
+        ----------
+        n_classes : int
+            Of the labels.
+        """
         if self.step_size is None or self.shares is None:
             raise InvalidParameterError(
                 "Expected a step_size and the public shares of the groups, because the second branch is for steps of "
