@@ -21,7 +21,7 @@ KEYS = {
     "groups", "certificate", "holdout", "expected_tolerance", "certification_chance", "aims_at_zero",
     "statement", "ledger", "timing", "best_constant", "most_common_decision", "worst_pair", "gaps",
     "impact_ratios", "unknown_groups", "model_digest", "provenance", "digests", "shapes", "engine",
-    "roc_auc", "average_precision",
+    "roc_auc", "average_precision", "changes",
 }  # fmt: skip
 PLAIN = ("--method", "dpsgd", "--unaware")
 TRAIN = ("train", "people.csv", "--schema", "schema.toml", *PLAIN, "--out", "results")

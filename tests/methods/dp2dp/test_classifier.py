@@ -515,7 +515,7 @@ def test_parameters_come_and_go(people, few):
     before = dict(clf.get_params(deep=False))
     assert set(before) == {
         "constraint", "epsilon", "delta", "training", "schema", "sensitive", "holdout", "ledger",
-        "random_state", "estimator",
+        "random_state", "auc", "estimator",
     }  # fmt: skip
     again = clone(clf)
     assert again.ledger is clf.ledger

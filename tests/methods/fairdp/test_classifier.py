@@ -257,7 +257,7 @@ def test_parameters_come_and_go_and_a_fit_leaves_them_alone(people, few):
     clf = groupwise(people)
     before = dict(clf.get_params(deep=False))
     assert set(before) == {
-        "epsilon", "delta", "training", "schema", "sensitive", "holdout", "ledger", "random_state",
+        "epsilon", "delta", "training", "schema", "sensitive", "holdout", "ledger", "random_state", "auc",
     }  # fmt: skip
     again = clone(clf)
     assert again.ledger is clf.ledger and again.training == QUICK

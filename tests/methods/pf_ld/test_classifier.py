@@ -222,7 +222,7 @@ def test_parameters_come_and_go(schema, few):
     clf = hiding(schema, [DemographicParity()], training=replace(QUICK, constraint=EqualizedOdds()))
     before = dict(clf.get_params(deep=False))
     assert set(before) == {
-        "constraint", "epsilon", "delta", "training", "schema", "sensitive", "holdout", "ledger", "random_state",
+        "constraint", "epsilon", "delta", "training", "schema", "sensitive", "holdout", "ledger", "random_state", "auc",
     }  # fmt: skip
     assert clone(clf).ledger is clf.ledger
     clf.fit(*few)

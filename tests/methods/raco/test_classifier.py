@@ -245,7 +245,7 @@ def test_parameters_come_and_go(people):
     clf = constrained(people)
     params = clf.get_params(deep=False)
     assert set(params) == {
-        "constraint", "epsilon", "delta", "training", "schema", "sensitive", "holdout", "ledger", "random_state",
+        "constraint", "epsilon", "delta", "training", "schema", "sensitive", "holdout", "ledger", "random_state", "auc",
     }  # fmt: skip
     again = clone(clf)
     assert again.ledger is clf.ledger
