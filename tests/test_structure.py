@@ -47,7 +47,7 @@ LAYERS = (
 )
 """From the bottom up. A module imports from lower layers and from its own package; the longest name counts."""
 
-OPTIONAL = {"torch", "ray", "matplotlib", "opacus", "PIL", "interpret", "fairlearn", "error_parity", "oxonfair"}
+OPTIONAL = {"torch", "ray", "matplotlib", "opacus", "PIL", "interpret", "fairlearn", "error_parity", "oxonfair", "dpmm"}
 LAZY = {"cli._terminal"}
 """Modules that load others where there is a terminal; commands are loaded by name when they are called."""
 

@@ -37,7 +37,7 @@ TABLES = {
         "methods/explanations.py",
     ),
     "compares in public": (
-        *(f"bench/{name}.py" for name in ("problems", "yardsticks")),
+        *(f"bench/{name}.py" for name in ("problems", "rivals", "yardsticks")),
         "research/boosting.py",
     ),
     "multiplies rows": ("data/coded.py", "models/products.py", "_kernels.c"),

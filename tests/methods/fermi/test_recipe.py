@@ -63,7 +63,7 @@ def test_a_step_follows_the_gradient_of_loss_and_penalty(rng, constraint):
 
     stage = make_plan(fermi(weight, constraint), Task(4, people, 3.0, n, math.inf, 1e-5)).stage("train")
     ascent = PenaltyAscent.of(fermi(weight, constraint), blocks, stage, float(n))
-    _, pull, _ = ascent.observe(objective(params)[1])
+    _, pull, _ = ascent.add(objective(params)[1]).pulled()
     gradient = GradientSum(model, params, Lagrangian(pull)).total(Rows(records, np.arange(n)), math.inf) / n
     for place in range(model.n_params):
         step = np.zeros(model.n_params)

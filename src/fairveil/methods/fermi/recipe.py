@@ -23,6 +23,7 @@ from fairveil.methods.pf_ld.group_gradients import SHARPNESS, GroupSide
 from fairveil.methods.pf_ld.recipe import DUAL_EVERY, LAST, PRIMALS, RATE, LagrangianDual, PublicDescent, falling
 from fairveil.methods.raco.recipe import (
     HISTOGRAM_NOISE,
+    PULL_EVERY,
     RATE_OVER_STABLE,
     SMOOTHING,
     TRAVEL_PER_SIGNAL,
@@ -169,9 +170,12 @@ class Fermi:
         optimizer = Sgd(learning_rate, numbers.momentum)
         ascent = PenaltyAscent.of(self, blocks, veils["train"].stage, numbers.sampling_rate * size)
         params, state, average, penalties = model.initial(rng), OptimizerState(), Average(), []
+        every = PULL_EVERY if self.form == "histogram" else 1  # W climbs at every step
         for step in progress(range(numbers.n_steps)):
             batch = veils["train"].draw()
-            ascent, pull, penalty = ascent.observe(self._histogram(batch, blocks, model, params))
+            ascent = ascent.add(self._histogram(batch, blocks, model, params))
+            if step % every == 0:
+                ascent, pull, penalty = ascent.pulled()
             gradient = batch.release_gradient(model, params, Lagrangian(pull), numbers.clip_norm)
             params, state = optimizer.step(params, gradient / ascent.expected_batch, state)
             penalties.append(penalty)
@@ -259,10 +263,14 @@ class PenaltyAscent:
         memory = form.start(blocks, n_classes)
         return cls(form, memory, blocks, counts, recipe.penalty_weight, expected_batch, noise)
 
-    def observe(self, counts: Float64Array) -> tuple["PenaltyAscent", Float32Array, float]:
-        """Return the state after one more histogram, the pull on each (group x label) atom, and the penalty."""
+    def add(self, counts: Float64Array) -> "PenaltyAscent":
+        """Return the state after one more histogram."""
         n_classes = self.blocks.sides.groups.n_classes
-        smoothed = self.counts.add(counts.reshape(-1, n_classes), SMOOTHING)
+        return replace(self, counts=self.counts.add(counts.reshape(-1, n_classes), SMOOTHING))
+
+    def pulled(self) -> tuple["PenaltyAscent", Float32Array, float]:
+        """Return the next state of the form, the pull on each (group x label) atom, and the penalty."""
+        n_classes, smoothed = self.blocks.sides.groups.n_classes, self.counts
         noise = self.noise * math.sqrt(n_classes * smoothed.squares) / smoothed.weight
         minimum = max(minimum_size(self.expected_batch), NOISE_Z * noise)
         memory, pull, penalty = self.form.step(self.memory, smoothed.total / smoothed.weight, self.blocks, minimum)
@@ -270,4 +278,4 @@ class PenaltyAscent:
         # atoms that are in no cell feel none
         of_cells[:-1] = self.weight * self.expected_batch * pull
         atoms = of_cells.take(self.blocks.sides.groups.cells.ravel(), axis=0, mode="wrap")
-        return replace(self, memory=memory, counts=smoothed), atoms, penalty
+        return replace(self, memory=memory), atoms, penalty
