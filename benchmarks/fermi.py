@@ -39,7 +39,7 @@ from fairveil.privacy.veil import open_veils
 DELTA = 1e-5
 Setting = tuple[float, bool]
 SETTINGS: dict[str, tuple[Setting, ...]] = {
-    "record": ((0.0, True), (4.0, True), (16.0, True), (250.0, False), (1000.0, False)),
+    "record": ((0.0, True), (4.0, True), (12.0, True), (250.0, False), (1000.0, False)),
     "attribute": ((0.0, True), (4.0, True), (10.0, True), (250.0, False), (1000.0, False)),
 }
 """Weight of the penalty, and whether it is taken at soft decisions: none, the default, about what closes the gap on
