@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from fairveil._durable import replace_together, stage_in
 from fairveil.report.charts import (
-    N_COLORS,
     SHAPES,
     Point,
     Scale,
@@ -20,10 +19,10 @@ from fairveil.report.charts import (
     measurement,
     scale_over,
     scatter_chart,
-    shape_of,
     tag,
 )
 from fairveil.report.formatting import DASH, compact, fixed, level, points
+from fairveil.report.frontier import Series
 from fairveil.report.page import plain_facts, render
 
 PAGE, MARKDOWN, FIGURES = "bench.html", "bench.md", "figures"
@@ -211,24 +210,6 @@ def _cell(text: str) -> str:
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Series:
-    """One contender; its place decides shape and color."""
-
-    name: str
-    place: int
-
-    @property
-    def shape(self) -> int:
-        """Which shape marks it."""
-        return shape_of(self.place)
-
-    @property
-    def color(self) -> int:
-        """Which color marks it."""
-        return self.place % N_COLORS
 
 
 @dataclass(frozen=True)
