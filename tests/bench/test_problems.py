@@ -141,3 +141,16 @@ def test_persons_are_what_the_ledger_hides(folder):
     table = Table.of(small_data(folder, split="person", unit="person"))
     answer = contender_named("dpsgd").answer(problem_of(table, folder, tolerance=None)[0])
     assert answer.notes["unit"] == "person by person"
+
+
+def test_a_tolerance_reaches_the_constraint_and_the_rule(folder):
+    assert constraint_of("equalized_odds", 0.07).tolerance == 0.07
+    assert constraint_of("equalized_odds", None).tolerance == 0.0
+    gaps = []
+    for tolerance in (0.0, 0.4):
+        table = Table.of(small_data(folder))
+        problem, test = problem_of(table, folder, tolerance=tolerance)
+        figures = table.figures(contenders()["fair-logistic"].answer(problem), test, problem.constraint)
+        gaps.append(figures["demographic_parity"])
+    assert gaps[0] < 0.15
+    assert gaps[1] > 0.25

@@ -142,3 +142,18 @@ def test_an_error_of_the_synthesis_is_one_sentence(problem, stand_in):
 
 def test_rivals_say_what_has_to_be_installed():
     assert {one.extra for one in RIVALS} == {rivals.EXTRA}
+
+
+def test_a_rule_gets_the_groups_and_labels_of_its_own_rows(problem):
+    """A stand-in rule selects the rows whose group has number 1: these are the people of group b."""
+    seen = {}
+
+    def rule(same, model, X, y, groups, others, other_groups):
+        own = same.train.iloc[X.ravel()]
+        seen["groups"] = np.array_equal(groups == 1, own["group"] == "b")
+        seen["labels"] = np.array_equal(y == 1, own["y"] == "yes")
+        return other_groups == 1
+
+    answer = rivals.with_rule(rule, problem)
+    assert np.array_equal(answer.decisions == "yes", problem.test["group"] == "b")
+    assert seen == {"groups": True, "labels": True}

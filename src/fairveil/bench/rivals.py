@@ -47,7 +47,7 @@ SHARE_OF_MODEL = 0.8
 """Of epsilon and delta, where thresholds of fairveil are fitted to DP-EBM; they take the rest."""
 
 
-class BoundedTable(BaseEstimator, ClassifierMixin):
+class DpEbmClassifier(BaseEstimator, ClassifierMixin):
     """DP-EBM on the columns of a schema: numbers within public bounds, categories as names; missing numbers are low.
 
     Bounds and kinds of columns come from the schema, so that nothing is read from the rows without a price.
@@ -70,7 +70,7 @@ class BoundedTable(BaseEstimator, ClassifierMixin):
                 columns[name] = np.nan_to_num(cells, nan=-1.0).astype(int).astype(str)
         return pd.DataFrame(columns)
 
-    def fit(self, X: pd.DataFrame, y: NDArray[Any]) -> "BoundedTable":
+    def fit(self, X: pd.DataFrame, y: NDArray[Any]) -> "DpEbmClassifier":
         """Train on rows with class names as labels."""
         from interpret.privacy import DPExplainableBoostingClassifier
 
@@ -118,16 +118,16 @@ def dp_ebm_with_thresholds(problem: Problem) -> Answer:
     return Answer(decisions, _positive_scores(clf, problem.test, arrays), epsilon + rule.epsilon_spent_, "record")
 
 
-def _trained_ebm(problem: Problem, arrays: Arrays, share: float) -> tuple[BoundedTable, float]:
+def _trained_ebm(problem: Problem, arrays: Arrays, share: float) -> tuple[DpEbmClassifier, float]:
     if not math.isfinite(problem.epsilon):
         raise InvalidParameterError("Expected a finite epsilon for DP-EBM, got inf; leave it out of such runs.")
     _check_two_classes(arrays)
-    clf = BoundedTable(problem.schema, share * problem.epsilon, share * problem.delta)
+    clf = DpEbmClassifier(problem.schema, share * problem.epsilon, share * problem.delta)
     names = np.array(problem.schema.target.classes)
     return clf.fit(problem.train, names[arrays.y[arrays.train]]), clf.epsilon
 
 
-def _positive_scores(clf: BoundedTable, table: pd.DataFrame, arrays: Arrays) -> Float64Array:
+def _positive_scores(clf: DpEbmClassifier, table: pd.DataFrame, arrays: Arrays) -> Float64Array:
     positive = [str(one) for one in clf.classes_].index(arrays.people.classes[arrays.people.positive])
     return clf.predict_proba(table)[:, positive]
 
